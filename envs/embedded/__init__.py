@@ -1,0 +1,1 @@
+"""Embedded simulator: pip-only, reads the same scenes and navmeshes as habitat-sim."""

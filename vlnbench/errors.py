@@ -1,0 +1,11 @@
+"""The one exception a user is meant to read."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """A mistake in what the user gave us: a file, a field, an option or a name.
+
+    The command line prints the message as one line without a traceback and exits with code 2. The message says
+    which file or field, what was expected there and what to do.
+    """

@@ -154,8 +154,25 @@ class Camera:
 
 
 @dataclass(frozen=True, slots=True)
+class Embodiment:
+    """The agent's body and sensors, as a benchmark prescribes them and an environment realises them.
+
+    Heights, radius and steps in metres, turns in degrees. Depth is clipped to `depth_range_m`; pixels where
+    nothing is hit are clipped with the rest, as habitat-lab does.
+    """
+
+    camera: Camera
+    depth_range_m: tuple[float, float] = (0.0, 10.0)
+    agent_height_m: float = 1.5
+    agent_radius_m: float = 0.1
+    forward_m: float = 0.25
+    turn_deg: float = 15.0
+    allow_sliding: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Conventions:
-    """What an environment offers, and what an agent was trained for. None in an agent's copy means "any"."""
+    """What an agent was trained for and cannot do without. None means "any"."""
 
     width: int | None = None
     height: int | None = None
@@ -163,6 +180,23 @@ class Conventions:
     camera_height_m: float | None = None
     forward_m: float | None = None
     turn_deg: float | None = None
+
+    def conflicts(self, body: Embodiment) -> dict[str, tuple[float, float]]:
+        """Fields that `body` does not meet: name -> (expected by the agent, offered by the body)."""
+        offered: dict[str, float] = {
+            "width": body.camera.width,
+            "height": body.camera.height,
+            "hfov": body.camera.hfov,
+            "camera_height_m": body.camera.height_m,
+            "forward_m": body.forward_m,
+            "turn_deg": body.turn_deg,
+        }
+        wanted = {name: getattr(self, name) for name in offered}
+        return {
+            name: (value, offered[name])
+            for name, value in wanted.items()
+            if value is not None and not math.isclose(value, offered[name])
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +217,13 @@ class Agent(Protocol):
 
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
+    `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature).
     """
 
     sensors: frozenset[Sensor]
     privileged: bool
     expects: Conventions
+    identity: Mapping[str, str]
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode in a slot. `seed` depends on run seed and episode only."""
@@ -204,9 +240,13 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Env(Protocol):
-    """One simulator holding one episode at a time."""
+    """One simulator holding one episode at a time.
 
-    conventions: Conventions
+    `simulator` names it with its version: results of different simulators are not the same thing.
+    """
+
+    embodiment: Embodiment
+    simulator: str
 
     def reset(self, episode: Episode) -> Observation:
         """Put the agent at the start of an episode; `step` of the observation is 0."""
@@ -220,8 +260,16 @@ class Env(Protocol):
         """Shortest-path length in metres to the nearest of `goals` on the current scene; inf without a path."""
         ...
 
-    def top_down_map(self, meters_per_pixel: float = 0.05) -> TopDownMap:
-        """Navigable area of the current scene at the height of the agent."""
+    def render(self, pose: Pose) -> NDArray[np.uint8]:
+        """RGB of the current scene seen from a pose, uint8 (height, width, 3); the agent stays where it is."""
+        ...
+
+    def top_down_map(self, height: float, meters_per_pixel: float = 0.05) -> TopDownMap:
+        """Navigable area of the current scene within half a metre of a floor height (world y, metres)."""
+        ...
+
+    def check(self, episodes: Sequence[Episode]) -> None:
+        """Raise UsageError for the first scene or start position that cannot be used; costs no rendering."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,71 @@
+"""What a scene file turns into: a renderer and a navmesh, each made on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+
+from envs.embedded.navmesh.build import build_polymesh
+from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.render.renderer import Renderer
+from envs.embedded.render.scene import Scene, load_scene
+from vlnbench.errors import UsageError
+
+
+def cache_dir() -> Path:
+    """Where prepared scenes and navmeshes are kept: $VLNBENCH_CACHE, else the user's cache directory."""
+    chosen = os.environ.get("VLNBENCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlnbench"
+
+
+class SceneAssets:
+    """One scene file and what was made from it. Raises UsageError as soon as something is missing or broken.
+
+    The navmesh follows habitat-sim's rule: `<scene>.navmesh` beside the scene is used if its settings fit the
+    body, otherwise a navmesh is built from the scene's triangles (and kept in the cache directory).
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: scene file is missing; check --data-root and the scene_datasets folder in it"
+            )
+        self.path = path
+
+    @cached_property
+    def scene(self) -> Scene:
+        return load_scene(self.path, cache_dir() / "scenes")
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        return Renderer(self.scene)
+
+    def pathfinder(self, settings: NavMeshSettings) -> PathFinder:
+        """Navmesh for a body."""
+        shipped = self.path.with_suffix(".navmesh")
+        if shipped.is_file():
+            pathfinder = PathFinder.load(shipped)
+            if pathfinder.settings.matches(settings):
+                return pathfinder
+        return self._built(settings)
+
+    def _built(self, settings: NavMeshSettings) -> PathFinder:
+        stat = self.path.stat()
+        key = repr((str(self.path.resolve()), stat.st_size, stat.st_mtime_ns, sorted(asdict(settings).items())))
+        cached = cache_dir() / "navmeshes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.navmesh"
+        if cached.is_file():
+            try:
+                return PathFinder.load(cached)
+            except UsageError:
+                cached.unlink(missing_ok=True)  # a damaged cache entry is ours to replace, not the user's problem
+        polymesh, detail = build_polymesh(self.scene.vertices, self.scene.triangles, settings)
+        pathfinder = PathFinder.from_polymesh(polymesh, detail, settings)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        pathfinder.save(cached)
+        return pathfinder

@@ -1,0 +1,282 @@
+"""The embedded simulator behind habitat-lab's `Simulator` interface, registered as `Embedded-v0`.
+
+habitat-lab's own `Env`, tasks, measures and dataset classes drive it unchanged: select it with
+`habitat.simulator.type=Embedded-v0`. Stock sensor types (`HabitatSimRGBSensor`, `HabitatSimDepthSensor`) are
+accepted in the configuration, so habitat-lab's own yaml files work with that single override.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.embedded.assets import SceneAssets
+from envs.embedded.navmesh.motion import advance
+from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.habitat_lab import import_habitat
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
+
+import_habitat()
+
+import quaternion  # noqa: E402
+from gym import spaces  # noqa: E402
+from habitat.config.default import get_agent_config  # noqa: E402
+from habitat.core.registry import registry  # noqa: E402
+from habitat.core.simulator import (  # noqa: E402
+    AgentState,
+    DepthSensor,
+    Observations,
+    RGBSensor,
+    Sensor,
+    SensorSuite,
+    Simulator,
+)
+
+VERSION = "embedded-1"
+"""Changes whenever frames, distances or steps can change; part of every result's identity."""
+
+SIMULATOR_TYPE = "Embedded-v0"
+
+RawFrames = Mapping[str, NDArray[Any]]
+"""Sensor uuid -> what the renderer delivered for it."""
+
+
+@registry.register_sensor(name="EmbeddedRGBSensor")
+class EmbeddedRGBSensor(RGBSensor):  # type: ignore[misc]
+    """uint8 (height, width, 3)."""
+
+    def _get_observation_space(self, *args: Any, **kwargs: Any) -> Any:
+        shape = (self.config.height, self.config.width, 3)
+        return spaces.Box(low=0, high=255, shape=shape, dtype=np.uint8)
+
+    def get_observation(self, frames: RawFrames) -> NDArray[np.uint8]:
+        return frames[self.uuid]
+
+
+@registry.register_sensor(name="EmbeddedDepthSensor")
+class EmbeddedDepthSensor(DepthSensor):  # type: ignore[misc]
+    """float32 (height, width, 1): planar metres clipped to [min_depth, max_depth], or [0, 1] if normalised."""
+
+    def _get_observation_space(self, *args: Any, **kwargs: Any) -> Any:
+        config = self.config
+        low, high = (0.0, 1.0) if config.normalize_depth else (config.min_depth, config.max_depth)
+        return spaces.Box(low=low, high=high, shape=(config.height, config.width, 1), dtype=np.float32)
+
+    def get_observation(self, frames: RawFrames) -> NDArray[np.float32]:
+        low, high = np.float32(self.config.min_depth), np.float32(self.config.max_depth)
+        depth = np.clip(frames[self.uuid], low, high)[..., None]
+        return (depth - low) / (high - low) if self.config.normalize_depth else depth
+
+
+_SENSORS: dict[str, type[Sensor]] = {
+    "EmbeddedRGBSensor": EmbeddedRGBSensor,
+    "EmbeddedDepthSensor": EmbeddedDepthSensor,
+    "HabitatSimRGBSensor": EmbeddedRGBSensor,
+    "HabitatSimDepthSensor": EmbeddedDepthSensor,
+}
+
+
+@registry.register_simulator(name=SIMULATOR_TYPE)
+class EmbeddedSim(Simulator):  # type: ignore[misc]
+    """CPU simulator for static scenes: pinhole RGB and depth, discrete steps on a navmesh.
+
+    Positions are float32 metres in the world frame (y up); rotations are numpy quaternions at habitat-lab's
+    interface and (x, y, z, w) inside.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._sensor_suite = SensorSuite([_make_sensor(c) for c in get_agent_config(config).sim_sensors.values()])
+        self._action_space = spaces.Discrete(len(Action))
+        self._collided = False
+        self._position = np.zeros(3, dtype=np.float32)
+        self._rotation = np.array([0, 0, 0, 1], dtype=np.float32)
+        self._assets: SceneAssets | None = None
+        self._pathfinder: PathFinder | None = None
+        self.reconfigure(config)
+
+    def reconfigure(self, config: Any, episode: Any = None) -> None:
+        """Adopt a configuration; the scene is loaded anew only if it changed."""
+        self.habitat_config = config
+        path = Path(config.scene)
+        if self._assets is None or self._assets.path != path:
+            self._assets = SceneAssets(path)
+            self._pathfinder = self._assets.pathfinder(body_settings(get_agent_config(config)))
+        self._place_at_start()
+
+    @property
+    def sensor_suite(self) -> SensorSuite:
+        return self._sensor_suite
+
+    @property
+    def action_space(self) -> Any:
+        return self._action_space
+
+    @property
+    def pathfinder(self) -> PathFinder:
+        assert self._pathfinder is not None
+        return self._pathfinder
+
+    @property
+    def previous_step_collided(self) -> bool:
+        """Whether the last action was stopped short by an obstacle (a property: habitat-lab reads it so)."""
+        return self._collided
+
+    def reset(self) -> Observations:
+        self._collided = False
+        self._place_at_start()
+        return self._observe()
+
+    def step(self, action: int | None) -> Observations:
+        """Do an action (None or STOP: stay) and observe."""
+        if action is not None and action != Action.STOP:
+            self._position, self._rotation, self._collided = advance(
+                self.pathfinder,
+                self._position,
+                self._rotation,
+                int(action),
+                self.habitat_config.forward_step_size,
+                self.habitat_config.turn_angle,
+                self.habitat_config.habitat_sim_v0.allow_sliding,
+            )
+        return self._observe()
+
+    def step_physics(self, delta: float) -> None:
+        """Static scenes have no physics to advance; habitat-lab's task calls this after every action."""
+
+    def seed(self, seed: int) -> None:
+        self.pathfinder.seed(seed)
+
+    def close(self, destroy: bool = True) -> None:
+        self._assets = None
+        self._pathfinder = None
+
+    def render(self, mode: str = "rgb") -> NDArray[Any]:
+        """Observation of the sensor whose uuid is `mode`."""
+        frame: NDArray[Any] = self._observe()[mode]
+        return frame
+
+    def get_agent(self, agent_id: int) -> Any:
+        """The agent as habitat-lab's map measure wants it: an object with `state` and `get_state()`."""
+        return SimpleNamespace(state=self.get_agent_state(agent_id), get_state=self.get_agent_state)
+
+    def get_agent_state(self, agent_id: int = 0) -> AgentState:
+        x, y, z, w = (float(value) for value in self._rotation)
+        return AgentState(self._position.copy(), quaternion.quaternion(w, x, y, z))
+
+    def set_agent_state(
+        self, position: Sequence[float], rotation: Any, agent_id: int = 0, reset_sensors: bool = True
+    ) -> bool:
+        """Put the body at a pose, without snapping it to the navmesh. `rotation`: (x, y, z, w) or a quaternion."""
+        if isinstance(rotation, quaternion.quaternion):
+            rotation = [rotation.x, rotation.y, rotation.z, rotation.w]
+        self._position = np.array(position, dtype=np.float32)
+        self._rotation = np.array(rotation, dtype=np.float32)
+        return True
+
+    def get_observations_at(
+        self,
+        position: Sequence[float] | None = None,
+        rotation: Any = None,
+        keep_agent_at_new_pose: bool = False,
+    ) -> Observations:
+        before = (self._position, self._rotation)
+        if position is not None and rotation is not None:
+            self.set_agent_state(position, rotation)
+        observations = self._observe()
+        if not keep_agent_at_new_pose:
+            self._position, self._rotation = before
+        return observations
+
+    def geodesic_distance(self, position_a: Any, position_b: Any, episode: Any = None) -> float:
+        """Metres from a point to the nearest of one or several points; inf without a path."""
+        return self.pathfinder.geodesic_distance(position_a, np.atleast_2d(np.asarray(position_b, np.float32)))
+
+    def get_straight_shortest_path_points(self, position_a: Any, position_b: Any) -> list[NDArray[np.float32]]:
+        return list(self.pathfinder.find_path(position_a, position_b).points)
+
+    def sample_navigable_point(self) -> list[float]:
+        return [float(value) for value in self.pathfinder.get_random_navigable_point()]
+
+    def is_navigable(self, point: Any) -> bool:
+        return self.pathfinder.is_navigable(point)
+
+    def distance_to_closest_obstacle(self, position: Any, max_search_radius: float = 2.0) -> float:
+        return self.pathfinder.distance_to_closest_obstacle(position, max_search_radius)
+
+    @property
+    def up_vector(self) -> NDArray[np.float64]:
+        return np.array([0.0, 1.0, 0.0])
+
+    @property
+    def forward_vector(self) -> NDArray[np.float64]:
+        return np.array([0.0, 0.0, -1.0])
+
+    def _place_at_start(self) -> None:
+        agent = get_agent_config(self.habitat_config)
+        if agent.is_set_start_state:
+            self.set_agent_state(agent.start_position, agent.start_rotation)
+
+    def _observe(self) -> Observations:
+        return self._sensor_suite.get_observations(self._render_frames())
+
+    def _render_frames(self) -> dict[str, NDArray[Any]]:
+        """Render every camera once, however many sensors share it."""
+        cameras: dict[tuple[Any, ...], list[Sensor]] = {}
+        for sensor in self._sensor_suite.sensors.values():
+            c = sensor.config
+            cameras.setdefault((c.width, c.height, c.hfov, tuple(c.position), tuple(c.orientation)), []).append(
+                sensor
+            )
+        frames: dict[str, NDArray[Any]] = {}
+        for (width, height, hfov, offset, euler), sensors in cameras.items():
+            assert self._assets is not None
+            position, rotation = _camera_pose(self._position, self._rotation, offset, euler)
+            wants_rgb = any(isinstance(sensor, RGBSensor) for sensor in sensors)
+            wants_depth = any(isinstance(sensor, DepthSensor) for sensor in sensors)
+            frame = self._assets.renderer.render_at(
+                (width, height), hfov, position, rotation, rgb=wants_rgb, depth=wants_depth
+            )
+            for sensor in sensors:
+                image = frame.rgb if isinstance(sensor, RGBSensor) else frame.depth
+                assert image is not None
+                frames[sensor.uuid] = image
+        return frames
+
+
+def body_settings(agent_config: Any) -> NavMeshSettings:
+    """Navmesh settings for the body in a habitat-lab agent configuration."""
+    return NavMeshSettings(
+        agent_height=agent_config.height,
+        agent_radius=agent_config.radius,
+        agent_max_climb=agent_config.max_climb,
+        agent_max_slope=agent_config.max_slope,
+    )
+
+
+def _make_sensor(config: Any) -> Sensor:
+    if config.type not in _SENSORS:
+        raise UsageError(
+            f"sensor type {config.type!r}: the embedded simulator renders {', '.join(sorted(_SENSORS))}; "
+            "other sensors need habitat-sim"
+        )
+    return _SENSORS[config.type](config=config)
+
+
+def _camera_pose(
+    position: NDArray[np.float32], rotation: NDArray[np.float32], offset: Sequence[float], euler: Sequence[float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """World pose (position, (x, y, z, w)) of a sensor mounted at `offset`, turned by Euler angles in radians."""
+    body = quaternion.quaternion(*(float(rotation[i]) for i in (3, 0, 1, 2)))
+    mount = quaternion.one
+    for axis, angle in zip(np.eye(3), euler, strict=True):  # x first, then y, then z, all about the body's axes
+        mount = quaternion.from_rotation_vector(axis * angle) * mount
+    world = body * mount
+    arm = quaternion.rotate_vectors(body, np.asarray(offset, dtype=np.float64))
+    return position.astype(np.float64) + arm, np.array([world.x, world.y, world.z, world.w])

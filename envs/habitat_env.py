@@ -1,0 +1,151 @@
+"""The environment: habitat-lab's `Env` with the VLN task, on the embedded simulator or on habitat-sim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.backends import Backend, Follower, SimulatorName, choose_backend
+from envs.habitat_lab import import_habitat
+from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Sensor, TopDownMap, Vec3
+
+
+class HabitatEnv:
+    """One habitat-lab environment.
+
+    body: camera, steps and size of the agent. scenes_dir: folder that `Episode.scene_id` is relative to.
+    sensors: what to observe; a camera that no one asked for is not rendered.
+
+    Raises UsageError for scenes that are missing or broken, and for habitat-sim where it is not installed.
+    """
+
+    def __init__(
+        self, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor], simulator: SimulatorName = "auto"
+    ) -> None:
+        self._habitat = import_habitat()
+        self._backend: Backend = choose_backend(simulator)
+        self.embodiment = body
+        self.simulator = self._backend.name
+        self._scenes_dir = scenes_dir
+        self._sensors = sensors
+        self._env: Any = None
+        self._follower: Follower | None = None
+        self._episode: Episode | None = None
+        self._steps = 0
+
+    def check(self, episodes: Sequence[Episode]) -> None:
+        self._backend.check(self._scenes_dir, episodes, self.embodiment)
+
+    def reset(self, episode: Episode) -> Observation:
+        self._episode, self._steps = episode, 0
+        if self._env is None:
+            self._env = self._habitat.Env(self._config(episode))
+        self._env.current_episode = _habitat_episode(episode, self._scenes_dir)
+        frames = self._env.reset()
+        if "oracle_action" in self._sensors and episode.goals:
+            self._follower = self._backend.follower(self._env.sim, self.embodiment)
+        return self._observation(frames, collided=False)
+
+    def step(self, action: Action) -> Observation:
+        frames = self._env.step(int(action))
+        self._steps += 1
+        collided = action is not Action.STOP and bool(self._env.sim.previous_step_collided)
+        return self._observation(frames, collided)
+
+    def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
+        return float(self._env.sim.geodesic_distance(position, goals))
+
+    def render(self, pose: Pose) -> NDArray[np.uint8]:
+        if "rgb" not in self._sensors:
+            raise ValueError("this environment was made without the rgb sensor")
+        frame: NDArray[np.uint8] = self._env.sim.get_observations_at(pose.position, pose.rotation)["rgb"]
+        return frame
+
+    def top_down_map(self, height: float, meters_per_pixel: float = 0.05) -> TopDownMap:
+        pathfinder = self._env.sim.pathfinder
+        low, _ = pathfinder.get_bounds()
+        view = np.asarray(pathfinder.get_topdown_view(meters_per_pixel, height), dtype=bool)
+        return TopDownMap(view, (float(low[0]), float(low[2])), meters_per_pixel)
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _config(self, episode: Episode) -> Any:
+        """habitat-lab's own VLN configuration with this body, this simulator and no measures."""
+        body, camera = self.embodiment, self.embodiment.camera
+        root = self._habitat.get_config("benchmark/nav/vln_r2r.yaml")
+        with self._habitat.config.read_write(root):
+            config = root.habitat
+            config.environment.max_episode_steps = 0  # the rollout owns the step budget
+            config.task.measurements = {}  # metrics are computed from the trajectory, once
+            config.dataset.type = ""  # episodes come from vlnbench's readers, one by one
+            simulator = config.simulator
+            simulator.type = self._backend.simulator_type
+            simulator.scene = str(self._scenes_dir / episode.scene_id)
+            simulator.forward_step_size = body.forward_m
+            simulator.turn_angle = _whole_degrees("turn_deg", body.turn_deg)
+            simulator.habitat_sim_v0.allow_sliding = body.allow_sliding
+            agent = simulator.agents.main_agent
+            agent.height, agent.radius = body.agent_height_m, body.agent_radius_m
+            depth = agent.sim_sensors.depth_sensor
+            depth.min_depth, depth.max_depth = body.depth_range_m
+            depth.normalize_depth = False
+            for sensor in ("rgb", "depth"):
+                if sensor not in self._sensors:
+                    del agent.sim_sensors[f"{sensor}_sensor"]
+                    continue
+                node = agent.sim_sensors[f"{sensor}_sensor"]
+                node.width, node.height = camera.width, camera.height
+                node.hfov = _whole_degrees("hfov", camera.hfov)
+                node.position = [0.0, camera.height_m, 0.0]
+                node.orientation = [float(np.radians(camera.pitch_deg)), 0.0, 0.0]
+        return root.habitat
+
+    def _observation(self, frames: Any, collided: bool) -> Observation:
+        assert self._episode is not None
+        pose = _pose(self._env.sim.get_agent_state())
+        oracle = self._follower.next_action(pose, self._episode.goals) if self._follower else None
+        return Observation(
+            instruction=self._episode.instruction,
+            step=self._steps,
+            rgb=frames.get("rgb"),
+            depth=frames["depth"][..., 0] if "depth" in frames else None,
+            pose=pose,
+            collided=collided,
+            oracle_action=oracle,
+        )
+
+
+def _whole_degrees(field: str, value: float) -> int:
+    """habitat-lab's configuration types angles as integers; rounding one would silently change the protocol."""
+    if value != int(value):
+        raise ValueError(f"{field} {value}: habitat-lab takes whole degrees only")
+    return int(value)
+
+
+def _pose(state: Any) -> Pose:
+    x, y, z = (float(value) for value in state.position)
+    rotation = state.rotation
+    return Pose((x, y, z), (float(rotation.x), float(rotation.y), float(rotation.z), float(rotation.w)))
+
+
+def _habitat_episode(episode: Episode, scenes_dir: Path) -> Any:
+    from habitat.tasks.nav.nav import NavigationGoal
+    from habitat.tasks.vln.vln import InstructionData, VLNEpisode
+
+    return VLNEpisode(
+        episode_id=episode.episode_id,
+        scene_id=str(scenes_dir / episode.scene_id),
+        start_position=list(episode.start_position),
+        start_rotation=list(episode.start_rotation),
+        goals=[NavigationGoal(position=list(goal), radius=episode.goal_radius) for goal in episode.goals],
+        reference_path=[list(point) for point in episode.reference_path],
+        instruction=InstructionData(episode.instruction, list(episode.instruction_tokens)),
+        trajectory_id=episode.trajectory_id,
+    )

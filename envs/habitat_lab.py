@@ -1,0 +1,106 @@
+"""The only door to habitat-lab: imports it with or without habitat-sim, and quietly.
+
+habitat-lab cannot be imported as published where habitat-sim is absent, because four of its modules import
+`habitat_sim` or `magnum` without a guard. Where (and only where) habitat-sim is absent, those four
+*habitat-lab* modules are replaced by placeholders while `import habitat` runs, and taken out again. No module
+named `habitat_sim` or `magnum` is ever created: habitat-lab goes on to register its own "habitat-sim is
+missing" stub for `Sim-v0`, which is the truth.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import warnings
+from types import ModuleType
+from typing import Any
+
+from vlnbench.errors import UsageError
+
+_REARRANGE = "habitat.tasks.rearrange"
+
+
+def has_habitat_sim() -> bool:
+    """Whether the real habitat-sim can be imported in this environment."""
+    return importlib.util.find_spec("habitat_sim") is not None
+
+
+def import_habitat() -> ModuleType:
+    """Import `habitat` and return it.
+
+    Raises UsageError where habitat-lab is missing or OpenCV lacks a system library.
+    """
+    if "habitat" in sys.modules:
+        return sys.modules["habitat"]
+    _check_opencv()
+    placeholders = {} if has_habitat_sim() else _placeholders()
+    sys.modules.update(placeholders)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _silence_gym_notice()
+            habitat = importlib.import_module("habitat")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"habitat-lab cannot be imported ({error}): install it with `pip install habitat-lab`"
+        ) from error
+    finally:
+        for name in list(sys.modules):
+            if placeholders and (name in placeholders or name.startswith(_REARRANGE)):
+                del sys.modules[name]
+    logging.getLogger("habitat").setLevel(logging.WARNING)
+    return habitat
+
+
+def _placeholders() -> dict[str, ModuleType]:
+    """Stand-ins for the four habitat-lab modules that import habitat-sim or magnum unguarded."""
+
+    def unavailable(name: str) -> type:
+        def __init__(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            raise ImportError(f"{name} needs habitat-sim, which is not installed")
+
+        return type(name, (), {"__init__": __init__})
+
+    def pass_through(*args: Any, **kwargs: Any) -> Any:
+        return lambda function: function
+
+    contents: dict[str, dict[str, Any]] = {
+        "habitat.sims.habitat_simulator.object_state_machine": {
+            "ObjectStateMachine": unavailable("ObjectStateMachine")
+        },
+        "habitat.core.batch_rendering.env_batch_renderer": {"EnvBatchRenderer": unavailable("EnvBatchRenderer")},
+        _REARRANGE: {"_try_register_rearrange_task": lambda: None, "__path__": []},
+        f"{_REARRANGE}.rearrange_sim": {"add_perf_timing_func": pass_through},
+    }
+    modules = {}
+    for name, attributes in contents.items():
+        module = ModuleType(name)
+        module.__dict__.update(attributes)
+        modules[name] = module
+    return modules
+
+
+def _check_opencv() -> None:
+    """habitat-lab requires the GUI build of OpenCV, which wants libGL: say so before its traceback does."""
+    try:
+        importlib.import_module("cv2")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "OpenCV is missing: run `pip install --no-deps opencv-python-headless==4.11.0.86`"
+        ) from error
+    except ImportError as error:
+        raise UsageError(
+            f"OpenCV cannot be loaded ({error}): run `pip install --force-reinstall --no-deps "
+            "opencv-python-headless==4.11.0.86`, which needs no system library"
+        ) from error
+
+
+def _silence_gym_notice() -> None:
+    """gym prints an advertisement for its successor on import; habitat-lab pins the old one."""
+    try:
+        notices = importlib.import_module("gym_notices.notices")
+    except ModuleNotFoundError:
+        return
+    notices.notices.clear()

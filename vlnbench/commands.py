@@ -1,0 +1,147 @@
+"""What the commands do: find data, make agent and environment, run, show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
+from vlnbench.episodes import load_split
+from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
+from vlnbench.interfaces import Agent, Env, Sensor
+from vlnbench.loading import import_module, import_string, load_agent
+from vlnbench.progress import Progress, say
+from vlnbench.records import Row, read_trajectories
+from vlnbench.summary import Summary, format_summary
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRequest:
+    """One evaluation as the user asked for it; see the fields of the same names in `vlnbench.cli.Eval`."""
+
+    agent: str
+    benchmark: str
+    split: str
+    episodes: int | None
+    seed: int
+    repeats: int
+    data_root: Path
+    out: Path | None
+    sim: str
+    video: int
+
+
+def run_eval(request: EvalRequest) -> Summary:
+    """Evaluate an agent and print the table. Raises UsageError before anything is written if a name or file is bad."""
+    benchmark = get_benchmark(request.benchmark)
+    if request.split not in benchmark.splits:
+        load_split(benchmark, request.split, request.data_root)  # raises with the known names
+    agent = load_agent(request.agent)
+    ensure_data(benchmark, request.data_root)
+    episode_set = load_split(benchmark, request.split, request.data_root)
+    plan = make_plan(
+        benchmark,
+        episode_set,
+        request.agent,
+        count=request.episodes,
+        seed=request.seed,
+        repeats=request.repeats,
+    )
+    check_conventions(agent, plan)
+    env = _make_env(benchmark, request, agent.sensors)
+    try:
+        folder = request.out or default_folder(plan, agent, env)
+        say(f"{len(plan.episodes)} episodes of {episode_set.path}; run folder {folder}")
+        summary = _evaluate(plan, agent, env, folder)
+    finally:
+        agent.close()
+        env.close()
+    print(format_summary(summary))
+    print(f"rows, trajectories and summary: {folder}")
+    if request.video:
+        _write_videos(plan, request, folder)
+    return summary
+
+
+def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
+    """Generate the data of a benchmark that needs no download, if it is not there yet."""
+    if benchmark.generator is None:
+        return
+    houses = import_module(benchmark.generator.partition(":")[0])
+    if not houses.is_generated(data_root):
+        say(f"{benchmark.name} is not in {data_root} yet: generating it (once)")
+        generate_houses(data_root, houses.HousesConfig())
+
+
+def generate_houses(data_root: Path, config: Any) -> Any:
+    """Generate the houses benchmark below a data root; returns its manifest."""
+    warm_up(renderer=False)
+    generate = import_string("envs.houses:generate")
+    with Progress("houses") as progress:
+        manifest = generate(data_root, config, _note_progress(progress))
+    return manifest
+
+
+def warm_up(renderer: bool) -> None:
+    """Compile the embedded simulator's kernels, with progress, where this machine has not done it yet."""
+    compiling = import_string("envs.embedded.warmup:WarmUp")(renderer=renderer)
+    if not compiling.needed:
+        return
+    with Progress("compiling the embedded simulator (first run only)") as progress:
+        for i, label in enumerate(compiling.steps()):
+            progress.update(i, None, label)
+
+
+def list_names() -> str:
+    """Table of the agents and benchmarks that can be named on the command line."""
+    agents: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
+    agent_rows = [[name, summary] for name, (_, summary) in agents.items()]
+    benchmark_rows = [[b.name, ", ".join(b.splits), b.fingerprint, b.summary] for b in BENCHMARKS.values()]
+    return "\n\n".join(
+        [
+            tabulate(agent_rows, headers=["agent", "what it does"]),
+            tabulate(benchmark_rows, headers=["benchmark", "splits", "fingerprint", "what it is"]),
+        ]
+    )
+
+
+def _make_env(benchmark: Benchmark, request: EvalRequest, sensors: frozenset[Sensor]) -> Env:
+    factory: Callable[..., Env] = import_string("envs.habitat_env:HabitatEnv")
+    scenes_dir = request.data_root / "scene_datasets"
+    env = factory(benchmark.body, scenes_dir, sensors, request.sim)
+    if env.simulator.startswith("embedded"):
+        warm_up(renderer=bool(sensors & {"rgb", "depth"}))
+    return env
+
+
+def _evaluate(plan: Plan, agent: Agent, env: Env, folder: Path) -> Summary:
+    successes: list[float] = []
+
+    def on_row(row: Row, done: int, total: int) -> None:
+        successes.append(float(row.scores.get("success") or 0.0))
+        progress.update(done, total, f"SR {100 * sum(successes) / len(successes):.1f} % so far")
+
+    with Progress(f"{plan.agent_name} on {plan.benchmark.name} {plan.split}") as progress:
+        return evaluate(plan, agent, env, folder, on_row)
+
+
+def _write_videos(plan: Plan, request: EvalRequest, folder: Path) -> None:
+    write_video = import_string("vlnbench.video:write_video")
+    trajectories = read_trajectories(folder)
+    recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
+    env = _make_env(plan.benchmark, request, frozenset({"rgb"}))
+    try:
+        for key, episode in recorded:
+            path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"
+            write_video(path, env, episode, trajectories[key])
+            say(f"video: {path}")
+    finally:
+        env.close()
+
+
+def _note_progress(progress: Progress) -> Callable[[str, int, int], None]:
+    return lambda note, done, total: progress.update(done, total, note)

@@ -1,0 +1,210 @@
+"""The contracts of `Agent` and `Env` as tests to inherit.
+
+A test class derives from one of the mixins and says how to make the thing under test; pytest then collects the
+inherited tests. Only plain asserts are used, so the module imports without pytest.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose
+
+
+class EnvConformance:
+    """Every `Env` passes these. Override `make_env` and `make_episode`; `env` must offer rgb and depth."""
+
+    def make_env(self) -> Env:
+        raise NotImplementedError
+
+    def make_episode(self) -> Episode:
+        """An episode whose start has at least a step of free space in some direction."""
+        raise NotImplementedError
+
+    def test_implements_the_protocol(self) -> None:
+        env = self.make_env()
+        assert isinstance(env, Env)
+        assert env.simulator
+        env.close()
+
+    def test_reset_places_the_agent_at_the_start(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        observation = env.reset(episode)
+        assert observation.step == 0
+        assert observation.instruction == episode.instruction
+        assert not observation.collided
+        assert observation.pose is not None
+        np.testing.assert_allclose(observation.pose.position, episode.start_position, atol=1e-5)
+        dot = abs(float(np.dot(observation.pose.rotation, episode.start_rotation)))
+        assert math.isclose(dot, 1.0, abs_tol=1e-5)
+        env.close()
+
+    def test_frames_have_the_size_and_type_of_the_camera(self) -> None:
+        env = self.make_env()
+        observation = env.reset(self.make_episode())
+        camera = env.embodiment.camera
+        assert observation.rgb is not None
+        assert observation.depth is not None
+        assert observation.rgb.shape == (camera.height, camera.width, 3)
+        assert observation.rgb.dtype == np.uint8
+        assert observation.depth.shape == (camera.height, camera.width)
+        assert observation.depth.dtype == np.float32
+        low, high = env.embodiment.depth_range_m
+        assert low <= observation.depth.min()
+        assert observation.depth.max() <= high
+        env.close()
+
+    def test_turns_change_the_heading_by_the_turn_angle(self) -> None:
+        env = self.make_env()
+        before = _pose(env.reset(self.make_episode()))
+        left = _pose(env.step(Action.TURN_LEFT))
+        right = _pose(env.step(Action.TURN_RIGHT))
+        turn = math.radians(env.embodiment.turn_deg)
+        assert math.isclose(math.remainder(left.yaw - before.yaw, math.tau), turn, abs_tol=1e-4)
+        assert math.isclose(math.remainder(right.yaw - before.yaw, math.tau), 0.0, abs_tol=1e-4)
+        env.close()
+
+    def test_forward_moves_along_the_heading_or_collides(self) -> None:
+        env = self.make_env()
+        pose = _pose(env.reset(self.make_episode()))
+        moved = False
+        for _ in range(math.ceil(360 / env.embodiment.turn_deg)):
+            observation = env.step(Action.MOVE_FORWARD)
+            after = _pose(observation)
+            step = np.subtract(after.position, pose.position)[[0, 2]]
+            assert np.linalg.norm(step) <= env.embodiment.forward_m + 1e-3
+            if not observation.collided and np.linalg.norm(step) > 0.9 * env.embodiment.forward_m:
+                heading = np.array([-math.sin(pose.yaw), -math.cos(pose.yaw)])
+                assert step @ heading > 0.85 * env.embodiment.forward_m
+                moved = True
+            pose = _pose(env.step(Action.TURN_LEFT))
+        assert moved
+        env.close()
+
+    def test_stop_leaves_the_agent_in_place(self) -> None:
+        env = self.make_env()
+        before = _pose(env.reset(self.make_episode()))
+        observation = env.step(Action.STOP)
+        assert _pose(observation) == before
+        assert observation.step == 1
+        assert not observation.collided
+        env.close()
+
+    def test_the_same_actions_give_the_same_episode(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        actions = [Action.TURN_LEFT, Action.MOVE_FORWARD, Action.MOVE_FORWARD, Action.TURN_RIGHT]
+        first = [env.reset(episode), *map(env.step, actions)]
+        second = [env.reset(episode), *map(env.step, actions)]
+        for a, b in zip(first, second, strict=True):
+            assert (a.pose, a.collided) == (b.pose, b.collided)
+            np.testing.assert_array_equal(a.rgb, b.rgb)
+            np.testing.assert_array_equal(a.depth, b.depth)
+        env.close()
+
+    def test_geodesic_distance_is_a_distance(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        env.reset(episode)
+        start, goal = episode.start_position, episode.goals[0]
+        there = env.geodesic_distance(start, [goal])
+        assert math.isclose(there, env.geodesic_distance(goal, [start]), rel_tol=0.02)
+        assert there >= math.dist(start, goal) - 0.05
+        assert env.geodesic_distance(start, [goal, start]) <= 0.05
+        env.close()
+
+    def test_the_map_shows_where_the_agent_stands(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        pose = _pose(env.reset(episode))
+        plan = env.top_down_map(pose.position[1])
+        column = int((pose.position[0] - plan.origin[0]) / plan.meters_per_pixel)
+        row = int((pose.position[2] - plan.origin[1]) / plan.meters_per_pixel)
+        assert plan.navigable[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2].any()
+        assert not plan.navigable.all()
+        env.close()
+
+    def test_closing_twice_is_harmless(self) -> None:
+        env = self.make_env()
+        env.reset(self.make_episode())
+        env.close()
+        env.close()
+
+
+class AgentConformance:
+    """Every `Agent` passes these. Override `make_agent`; `make_episode` and `observe` fit most agents."""
+
+    def make_agent(self) -> Agent:
+        raise NotImplementedError
+
+    def make_episode(self) -> Episode:
+        return Episode(
+            episode_id="1",
+            trajectory_id="1",
+            scene_id="scene.glb",
+            start_position=(0.0, 0.0, 0.0),
+            start_rotation=(0.0, 0.0, 0.0, 1.0),
+            instruction="Walk past the sofa and stop at the door.",
+            goals=((0.0, 0.0, -3.0),),
+        )
+
+    def observe(self, agent: Agent, step: int) -> Observation:
+        """An observation with every sensor filled in, cut down to what the agent may see."""
+        camera = agent.expects
+        height, width = camera.height or 48, camera.width or 64
+        noise = np.random.default_rng(step)
+        full = Observation(
+            instruction=self.make_episode().instruction,
+            step=step,
+            rgb=noise.integers(0, 256, (height, width, 3), dtype=np.uint8),
+            depth=noise.random((height, width), dtype=np.float32) * 10,
+            pose=Pose((0.0, 0.0, -0.25 * step), (0.0, 0.0, 0.0, 1.0)),
+            oracle_action=Action.MOVE_FORWARD,
+        )
+        return full.for_agent(agent.sensors)
+
+    def run(self, agent: Agent, slots: tuple[int, ...], steps: int = 5, seed: int = 7) -> dict[int, list[Action]]:
+        """Actions per slot, all slots in the same episode; a slot ends when it stops."""
+        episode = self.make_episode() if agent.privileged else self.make_episode().for_agent()
+        for slot in slots:
+            agent.reset(slot, episode, seed)
+        taken: dict[int, list[Action]] = {slot: [] for slot in slots}
+        for step in range(steps):
+            running = [slot for slot in slots if Action.STOP not in taken[slot]]
+            if not running:
+                break
+            actions = agent.act({slot: self.observe(agent, step) for slot in running})
+            assert set(actions) == set(running), "one action for every slot that was given, and no other"
+            for slot, action in actions.items():
+                taken[slot].append(Action(action))
+        return taken
+
+    def test_implements_the_protocol(self) -> None:
+        assert isinstance(self.make_agent(), Agent)
+
+    def test_acts_in_every_slot(self) -> None:
+        agent = self.make_agent()
+        assert all(self.run(agent, (0, 3)).values())
+        agent.close()
+
+    def test_a_slot_does_not_feel_its_neighbours(self) -> None:
+        agent = self.make_agent()
+        alone = self.run(agent, (0,))[0]
+        together = self.run(agent, (0, 1, 2))
+        assert list(together.values()) == [alone] * 3
+        agent.close()
+
+    def test_the_same_seed_gives_the_same_actions(self) -> None:
+        first, second = self.make_agent(), self.make_agent()
+        assert self.run(first, (0,)) == self.run(second, (0,))
+        first.close()
+        second.close()
+
+    def test_closing_twice_is_harmless(self) -> None:
+        agent = self.make_agent()
+        agent.close()
+        agent.close()
+
+
+def _pose(observation: Observation) -> Pose:
+    assert observation.pose is not None
+    return observation.pose

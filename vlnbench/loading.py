@@ -1,0 +1,67 @@
+"""Loads agents, environments and generators by name or import string, so that the core imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import ModuleType
+from typing import Any
+
+from vlnbench.benchmarks import unknown
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Agent
+
+_OWN_PACKAGES = ("agents", "envs")
+
+
+def load_agent(name: str) -> Agent:
+    """Make the agent called `name`: a name from the agent table or an import string `package.module:Class`.
+
+    Raises UsageError for unknown names, import failures and classes that are no agent.
+    """
+    table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
+    if ":" not in name and name not in table:
+        raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
+    factory = import_string(table[name][0] if name in table else name)
+    if not inspect.isclass(factory):
+        raise UsageError(f"agent {name!r}: expected a class")
+    agent = factory()
+    if not isinstance(agent, Agent):
+        members = [m for m in ("sensors", "privileged", "expects", "identity", "reset", "act", "close")]
+        missing = ", ".join(member for member in members if not hasattr(agent, member))
+        raise UsageError(
+            f"agent {name!r}: not an agent, it lacks {missing}; derive it from agents.base.EpisodeAgent"
+        )
+    return agent
+
+
+def import_string(text: str) -> Any:
+    """The object behind `package.module:attribute`."""
+    module_name, _, attribute = text.partition(":")
+    module = import_module(module_name)
+    if not hasattr(module, attribute):
+        raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}")
+    return getattr(module, attribute)
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module; vlnbench's own top-level packages must not be shadowed by another distribution's."""
+    package = name.partition(".")[0]
+    try:
+        if package in _OWN_PACKAGES:
+            check_own_package(importlib.import_module(package))
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise UsageError(f"import string {name!r}: there is no module {error.name!r}") from error
+        raise
+
+
+def check_own_package(package: ModuleType) -> None:
+    """Refuse a top-level `agents` or `envs` that belongs to another distribution."""
+    if not getattr(package, "VLNBENCH", False):
+        where = getattr(package, "__file__", None) or list(getattr(package, "__path__", ["?"]))[0]
+        raise UsageError(
+            f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): another distribution "
+            f"or folder of that name comes first; uninstall or rename it, or use a virtual environment of its own"
+        )

@@ -1,0 +1,64 @@
+"""Progress of long work: a live bar on a terminal, a plain line now and then elsewhere. Writes to stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+PLAIN_INTERVAL_S = 10.0
+
+
+class Progress:
+    """Progress of one task. Use as a context manager and call `update` as often as you like."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._live = sys.stderr.isatty()
+        self._last_line = 0.0
+        self._start = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+            from rich.progress import Progress as Bar
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                *columns,
+                TextColumn("{task.fields[note]}"),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task(self._label, total=None, note="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def update(self, done: int, total: int | None, note: str = "") -> None:
+        """Report that `done` of `total` units are finished (total None: unknown)."""
+        if self._live:
+            self._bar.update(self._task, completed=done, total=total, note=note)
+            return
+        now = time.monotonic()
+        if done == total or now - self._last_line >= PLAIN_INTERVAL_S:
+            self._last_line = now
+            count = f"{done}" if total is None else f"{done}/{total}"
+            say(f"{self._label}: {count} after {now - self._start:.0f} s {note}".rstrip())
+
+
+def say(line: str) -> None:
+    """One line for the user, on stderr: stdout carries results only."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,239 @@
+"""Run folders: the rows of a run are its only truth.
+
+A run folder holds `manifest.json` (written first), `trajectories.jsonl` and `episodes.jsonl` (one line as each
+episode finishes, flushed to disk; the line in `episodes.jsonl` comes second and marks the episode as done) and
+`summary.json` (written last, atomically). A process killed at any moment leaves at most one torn last line per
+file, which the next one to open the folder for writing cuts off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Pose, Trajectory
+
+MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
+FORMAT = 1
+
+RowKey = tuple[str, str, str, int]
+"""(benchmark, split, episode id, repeat)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of `episodes.jsonl`: how one episode ended.
+
+    status: "ok", or "error" with the reason; an error counts as a failed episode. scores: the fields of
+    `metrics.Scores`, empty for errors. seconds: wall-clock time by part.
+    """
+
+    benchmark: str
+    fingerprint: str
+    split: str
+    episode_id: str
+    repeat: int
+    scene_id: str
+    trajectory_id: str
+    seed: int
+    status: str
+    reason: str | None = None
+    scores: dict[str, float | int | bool | None] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> RowKey:
+        return (self.benchmark, self.split, self.episode_id, self.repeat)
+
+
+class RunFolder:
+    """An open run folder, locked against a second writer.
+
+    Use as a context manager. Raises UsageError if the folder belongs to another run, is being written by another
+    process, or cannot be written.
+    """
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        self._manifest = manifest
+        self._files = contextlib.ExitStack()
+        self._rows: IO[bytes]
+        self._trajectories: IO[bytes]
+
+    def __enter__(self) -> RunFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with contextlib.ExitStack() as opened:
+                directory = os.open(self.path, os.O_RDONLY)
+                opened.callback(os.close, directory)
+                _lock(directory, self.path)
+                if (self.path / MANIFEST).exists():
+                    check_same_run(self.path, self._manifest)
+                else:
+                    if any(self.path.iterdir()):
+                        raise UsageError(f"{self.path}: not empty and not a run folder; choose another --out")
+                    write_json(self.path / MANIFEST, self._manifest)
+                self._rows = opened.enter_context(_open_for_append(self.path / ROWS))
+                self._trajectories = opened.enter_context(_open_for_append(self.path / TRAJECTORIES))
+                self._files = opened.pop_all()
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be used as a run folder ({error.strerror})") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def append(self, row: Row, trajectory: Trajectory | None) -> None:
+        """Record a finished episode; on disk when this returns."""
+        if trajectory is not None:
+            _append(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
+        _append(self._rows, asdict(row))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_json(self.path / SUMMARY, summary)
+
+    def discard_if_empty(self) -> None:
+        """Remove a folder in which no episode finished, so that a refused run leaves nothing behind."""
+        if any((self.path / name).stat().st_size for name in (ROWS, TRAJECTORIES)):
+            return
+        for name in (SUMMARY, ROWS, TRAJECTORIES, MANIFEST):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's file in there: leave it alone
+            self.path.rmdir()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a run folder, the last one for each key. Raises UsageError on a broken line."""
+    rows: dict[RowKey, Row] = {}
+    for number, entry in read_jsonl(path / ROWS):
+        try:
+            row = Row(**entry)
+        except TypeError as error:
+            raise UsageError(f"{path / ROWS}: line {number}: not an episode row ({error})") from error
+        rows[row.key] = row
+    return list(rows.values())
+
+
+def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
+    """Trajectories of a run folder by row key."""
+    result: dict[RowKey, Trajectory] = {}
+    for number, entry in read_jsonl(path / TRAJECTORIES):
+        try:
+            benchmark, split, episode_id, repeat = entry["key"]
+            result[(benchmark, split, episode_id, repeat)] = decode_trajectory(entry)
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{path / TRAJECTORIES}: line {number}"
+            raise UsageError(f"{where}: not a trajectory ({type(error).__name__}: {error})") from error
+    return result
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Manifest of a run folder. Raises UsageError if there is none."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: not a run folder ({MANIFEST} cannot be read)") from error
+    except ValueError as error:
+        raise UsageError(f"{path / MANIFEST}: broken JSON ({error})") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("identity"), dict):
+        raise UsageError(f"{path / MANIFEST}: field 'identity': expected an object")
+    return manifest
+
+
+def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise UsageError naming the differing fields if the folder holds another run than `manifest`."""
+    ours, theirs = manifest["identity"], read_manifest(path)["identity"]
+    differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+    if differing:
+        changes = ", ".join(f"{key} {theirs.get(key)!r} -> {ours.get(key)!r}" for key in differing[:3])
+        raise UsageError(f"{path}: holds another run ({changes}); choose another --out")
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each complete line. A torn last line is what a killed process leaves: skipped."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
+        if not isinstance(entry, dict):
+            raise UsageError(f"{path}: line {number}: expected an object")
+        yield number, entry
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a JSON file in one step: a reader sees the old file or the new one, never half of one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def encode_trajectory(trajectory: Trajectory) -> dict[str, Any]:
+    """JSON form of a trajectory; an unreachable goal distance (inf) becomes null."""
+    return {
+        "positions": [pose.position for pose in trajectory.poses],
+        "rotations": [pose.rotation for pose in trajectory.poses],
+        "actions": [int(action) for action in trajectory.actions],
+        "collided": [int(flag) for flag in trajectory.collided],
+        "goal_distances": [None if d == float("inf") else d for d in trajectory.goal_distances],
+    }
+
+
+def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
+    """Inverse of `encode_trajectory`. Raises KeyError, TypeError or ValueError on malformed input."""
+    poses = tuple(
+        Pose(tuple(position), tuple(rotation))
+        for position, rotation in zip(entry["positions"], entry["rotations"], strict=True)
+    )
+    return Trajectory(
+        poses=poses,
+        actions=tuple(Action(action) for action in entry["actions"]),
+        collided=tuple(bool(flag) for flag in entry["collided"]),
+        goal_distances=tuple(float("inf") if d is None else float(d) for d in entry["goal_distances"]),
+    )
+
+
+def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+    file.write(json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _open_for_append(path: Path) -> IO[bytes]:
+    """Open for appending after cutting off a torn last line."""
+    file = path.open("a+b")
+    file.seek(0)
+    content = file.read()
+    if content and not content.endswith(b"\n"):
+        file.truncate(content.rfind(b"\n") + 1)
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def _lock(directory: int, path: Path) -> None:
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(
+            f"{path}: another process is writing this run; wait for it or choose another --out"
+        ) from error

@@ -1,0 +1,85 @@
+"""One episode: environment and agent take turns until STOP or the step budget ends it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
+
+SLOT = 0  # one environment, one slot
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A finished episode and where its wall-clock seconds went."""
+
+    trajectory: Trajectory
+    env_seconds: float
+    agent_seconds: float
+
+
+def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_steps: int) -> Rollout:
+    """Let `agent` act in `env` for one episode of at most `max_steps` actions.
+
+    The agent sees only the sensors it declared and, unless privileged, no goal, path or distance.
+    """
+    clock = _Clock()
+    with clock.env:
+        observation = env.reset(episode)
+    with clock.agent:
+        agent.reset(SLOT, episode if agent.privileged else episode.for_agent(), seed)
+    poses = [_pose(observation)]
+    actions: list[Action] = []
+    collided: list[bool] = []
+    while len(actions) < max_steps and Action.STOP not in actions[-1:]:
+        with clock.agent:
+            action = Action(agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT])
+        with clock.env:
+            observation = env.step(action)
+        actions.append(action)
+        collided.append(observation.collided)
+        poses.append(_pose(observation))
+    with clock.env:
+        distances = _goal_distances(env, episode, poses)
+    trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
+    return Rollout(trajectory, clock.env.seconds, clock.agent.seconds)
+
+
+def _goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[float, ...]:
+    """Geodesic distance to the nearest goal at every pose; asked again only where the agent moved."""
+    if not episode.goals:
+        return ()
+    distances: list[float] = []
+    for i, pose in enumerate(poses):
+        if i and pose.position == poses[i - 1].position:
+            distances.append(distances[-1])
+        else:
+            distances.append(env.geodesic_distance(pose.position, episode.goals))
+    return tuple(distances)
+
+
+def _pose(observation: Observation) -> Pose:
+    if observation.pose is None:
+        raise ValueError("the environment reported no pose; trajectories need one")
+    return observation.pose
+
+
+class _Stopwatch:
+    """Adds up the seconds spent inside its `with` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._start
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.env = _Stopwatch()
+        self.agent = _Stopwatch()

@@ -1,0 +1,137 @@
+"""Rows -> summary: a pure function, so that a summary can always be made again from a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.metrics import UNREACHABLE_POLICY
+from vlnbench.records import Row, RowKey
+from vlnbench.stats import Estimate, estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """How one score is aggregated and shown. `kind`: rate, fraction (both shown in percent), metres or count."""
+
+    label: str
+    field: str
+    kind: str
+
+
+METRICS = (
+    Metric("SR", "success", "rate"),
+    Metric("SPL", "spl", "fraction"),
+    Metric("OS", "oracle_success", "rate"),
+    Metric("NE", "distance_to_goal", "metres"),
+    Metric("nDTW", "ndtw", "fraction"),
+    Metric("SDTW", "sdtw", "fraction"),
+    Metric("path length", "path_length", "metres"),
+    Metric("steps", "steps", "count"),
+    Metric("collisions", "collisions", "count"),
+)
+
+FAILED = {"success": 0.0, "spl": 0.0, "oracle_success": 0.0, "ndtw": 0.0, "sdtw": 0.0}
+"""What an episode that ended in an error scores. Its distances and counts do not exist and are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Aggregate of a run. `metrics` maps the label of a metric to its estimate, None where no episode has it.
+
+    n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
+    """
+
+    identity: Mapping[str, Any]
+    n_planned: int
+    n_done: int
+    n_errors: int
+    n_unreachable: int
+    policy: str
+    metrics: dict[str, Estimate | None]
+    seconds: dict[str, float]
+
+    @property
+    def complete(self) -> bool:
+        return self.n_done == self.n_planned
+
+
+def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[str, Any]) -> Summary:
+    """Aggregate the rows of the planned episodes; other rows are ignored, repeated ones counted once."""
+    by_key = {row.key: row for row in rows}
+    used = [by_key[key] for key in planned if key in by_key]
+    ok = [row for row in used if row.status == "ok"]
+    seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
+    return Summary(
+        identity=dict(identity),
+        n_planned=len(planned),
+        n_done=len(used),
+        n_errors=len(used) - len(ok),
+        n_unreachable=sum(row.scores["geodesic_start"] is None for row in ok),
+        policy=UNREACHABLE_POLICY,
+        metrics={metric.label: _aggregate(metric, used) for metric in METRICS},
+        seconds={part: round(value, 3) for part, value in seconds.items()},
+    )
+
+
+def format_summary(summary: Summary) -> str:
+    """The table a run ends with: mean, standard error, 95 % interval and n for every metric."""
+    table = []
+    for metric in METRICS:
+        value = summary.metrics[metric.label]
+        if value is None:
+            table.append([_shown_label(metric), "-", "-", "-", 0])
+            continue
+        scale = 100.0 if metric.kind in ("rate", "fraction") else 1.0
+        digits = 1 if metric.kind in ("rate", "fraction", "count") else 2
+        low, high = _number(value.low, scale, digits), _number(value.high, scale, digits)
+        interval = "-" if value.low is None else f"[{low}, {high}]"
+        mean, se = _number(value.mean, scale, digits), _number(value.se, scale, digits)
+        table.append([_shown_label(metric), mean, se, interval, value.n])
+    headers = ["metric", "mean", "SE", "95 % interval", "n"]
+    text = tabulate(table, headers=headers, disable_numparse=True, colalign=("left", *["right"] * 4))
+    return "\n".join([_headline(summary), "", text, *_footnotes(summary)])
+
+
+def _headline(summary: Summary) -> str:
+    identity = summary.identity
+    line = f"{identity['benchmark']} {identity['split']}: {identity['agent']} in {identity['simulator']}, "
+    line += f"episodes {identity['episodes']}"
+    if not summary.complete:
+        line += f", PARTIAL: {summary.n_done} of {summary.n_planned} planned episodes done"
+    return line
+
+
+def _footnotes(summary: Summary) -> list[str]:
+    some = next((value for value in summary.metrics.values() if value is not None), None)
+    scenes = some.clusters if some else 0
+    basis = (
+        f"SE and intervals clustered by scene ({scenes} scenes)" if scenes > 1 else "one scene: no SE or interval"
+    )
+    notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
+    return ["", *notes]
+
+
+def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
+    pairs = [(_value(metric, row), row.scene_id) for row in rows]
+    present = [(float(value), scene) for value, scene in pairs if value is not None]
+    values, scenes = [value for value, _ in present], [scene for _, scene in present]
+    return estimate(values, scenes, rate=metric.kind == "rate")
+
+
+def _value(metric: Metric, row: Row) -> float | int | bool | None:
+    if row.status != "ok":
+        return FAILED.get(metric.field)
+    return row.scores[metric.field]
+
+
+def _shown_label(metric: Metric) -> str:
+    unit = {"rate": " (%)", "fraction": " (%)", "metres": " (m)"}.get(metric.kind, "")
+    return metric.label + unit
+
+
+def _number(value: float | None, scale: float, digits: int) -> str:
+    return "-" if value is None else f"{value * scale:.{digits}f}"

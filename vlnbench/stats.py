@@ -73,4 +73,5 @@ def _effective_n(mean: float, se: float, n: int) -> float:
 def _wilson(mean: float, n: float, z: float) -> tuple[float, float]:
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # Rounding must not push the mean itself out of its interval at 0 or 1.
+    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))

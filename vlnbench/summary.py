@@ -116,6 +116,9 @@ def _footnotes(summary: Summary) -> list[str]:
 
 
 def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
+    ok = [row for row in rows if row.status == "ok"]
+    if all(row.scores[metric.field] is None for row in ok) and ok:
+        return None  # no episode has it (nDTW without ground truth): errors must not invent it
     pairs = [(_value(metric, row), row.scene_id) for row in rows]
     present = [(float(value), scene) for value, scene in pairs if value is not None]
     values, scenes = [value for value, _ in present], [scene for _, scene in present]

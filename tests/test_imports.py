@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FLOORS = {
+    "interfaces": 1,
+    "errors": 1,
+    "benchmarks": 3,
+    "episodes": 3,
+    "rollout": 3,
+    "evaluate": 3,
+    "metrics": 3,
+    "records": 3,
+    "stats": 3,
+    "summary": 3,
+    "conformance": 3,
+    "video": 3,
+    "progress": 3,
+    "loading": 3,
+    "commands": 4,
+    "cli": 5,
+}
+"""Floor of every module of vlnbench; imports run downwards only. agents/ and envs/ are floor 2."""
+
+ONLY_IN = {
+    "habitat": ("envs",),
+    "habitat_sim": ("envs",),
+    "gym": ("envs",),
+    "numba": ("envs",),
+    "torch": ("agents", "vlnbench/training", "vlnbench/vram.py"),
+    "transformers": ("agents", "vlnbench/training", "vlnbench/vram.py"),
+}
+
+
+def sources() -> list[Path]:
+    return [path for folder in ("vlnbench", "agents", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imports(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:  # relative ones stay inside their package
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def floor(path: Path) -> int:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] in ("agents", "envs"):
+        return 2
+    return 0 if parts[1] == "__init__" else FLOORS[parts[1]]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_downwards(path: Path) -> None:
+    own = floor(path)
+    top = path.relative_to(ROOT).parts[0]
+    for name in imports(path):
+        package, _, rest = name.partition(".")
+        if package == "vlnbench" and rest.partition(".")[0] in FLOORS:
+            target = FLOORS[rest.partition(".")[0]]
+            assert target <= own, f"{path}: floor {own} imports {name} of floor {target}"
+            assert own != 2 or target == 1, f"{path}: agents and envs may use floor 1 only, not {name}"
+        if package in ("agents", "envs"):
+            assert top == package, f"{path}: {name} must be reached by import string"
+        allowed = ONLY_IN.get(package)
+        where = path.relative_to(ROOT).as_posix()
+        assert allowed is None or where.startswith(allowed), f"{path}: imports {name}"
+
+
+def test_every_module_has_a_floor() -> None:
+    modules = {path.stem for path in (ROOT / "vlnbench").glob("*.py")} - {"__init__"}
+    assert modules == set(FLOORS)
+
+
+def test_help_and_import_load_nothing_heavy() -> None:
+    """Start-up time is import time: the command line may load its parser and nothing else of weight."""
+    heavy = ["torch", "habitat", "habitat_sim", "numba", "numpy", "scipy", "pandas", "matplotlib", "PIL", "cv2"]
+    code = f"""
+import sys
+import vlnbench
+assert not [name for name in sys.modules if name.startswith(("agents", "envs", "tyro"))]
+from vlnbench.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print([name for name in {heavy} if name in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

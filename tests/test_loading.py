@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vlnbench.errors import UsageError
+from vlnbench.loading import import_string, load_agent
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("randm", "unknown agent 'randm': did you mean 'random'"),
+        ("nowhere.module:Agent", "there is no module 'nowhere'"),
+        ("agents.scripted:Nobody", "module agents.scripted has no 'Nobody'"),
+        ("agents.table:AGENTS", "expected a class"),
+        ("builtins:object", "not an agent, it lacks sensors, privileged"),
+    ],
+)
+def test_wrong_agents_are_explained(name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_agent(name)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_import_string_loads_a_class() -> None:
+    from agents.scripted import StopAgent
+
+    assert isinstance(load_agent("agents.scripted:StopAgent"), StopAgent)
+    assert import_string("agents.scripted:StopAgent") is StopAgent
+
+
+@pytest.mark.parametrize("package", ["agents", "envs"])
+def test_another_distributions_package_is_recognised(tmp_path: Path, package: str) -> None:
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-c", "from vlnbench.cli import main; raise SystemExit(main(['eval']))"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)])}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert f"the package '{package}' that Python finds is not vlnbench's ({tmp_path / package}" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -58,7 +58,7 @@ class HabitatSimBackend:
     def __init__(self) -> None:
         if not has_habitat_sim():
             raise UsageError(
-                "--sim habitat-sim: habitat-sim is not installed here; install it with conda, or use --sim embedded"
+                "--sim habitat-sim: habitat-sim is not installed; install it with conda or use --sim embedded"
             )
         self.name = f"habitat-sim-{metadata.version('habitat-sim')}"
 

@@ -50,7 +50,7 @@ def import_habitat() -> ModuleType:
         for name in list(sys.modules):
             if placeholders and (name in placeholders or name.startswith(_REARRANGE)):
                 del sys.modules[name]
-    logging.getLogger("habitat").setLevel(logging.WARNING)
+    habitat.logger.setLevel(logging.WARNING)
     return habitat
 
 

@@ -36,7 +36,7 @@ class EvalRequest:
 
 
 def run_eval(request: EvalRequest) -> Summary:
-    """Evaluate an agent and print the table. Raises UsageError before anything is written if a name or file is bad."""
+    """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
@@ -82,8 +82,7 @@ def generate_houses(data_root: Path, config: Any) -> Any:
     warm_up(renderer=False)
     generate = import_string("envs.houses:generate")
     with Progress("houses") as progress:
-        manifest = generate(data_root, config, _note_progress(progress))
-    return manifest
+        return generate(data_root, config, _note_progress(progress))
 
 
 def warm_up(renderer: bool) -> None:

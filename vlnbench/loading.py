@@ -27,7 +27,7 @@ def load_agent(name: str) -> Agent:
         raise UsageError(f"agent {name!r}: expected a class")
     agent = factory()
     if not isinstance(agent, Agent):
-        members = [m for m in ("sensors", "privileged", "expects", "identity", "reset", "act", "close")]
+        members = ("sensors", "privileged", "expects", "identity", "reset", "act", "close")
         missing = ", ".join(member for member in members if not hasattr(agent, member))
         raise UsageError(
             f"agent {name!r}: not an agent, it lacks {missing}; derive it from agents.base.EpisodeAgent"
@@ -60,8 +60,8 @@ def import_module(name: str) -> ModuleType:
 def check_own_package(package: ModuleType) -> None:
     """Refuse a top-level `agents` or `envs` that belongs to another distribution."""
     if not getattr(package, "VLNBENCH", False):
-        where = getattr(package, "__file__", None) or list(getattr(package, "__path__", ["?"]))[0]
+        where = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", "?")))
         raise UsageError(
-            f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): another distribution "
-            f"or folder of that name comes first; uninstall or rename it, or use a virtual environment of its own"
+            f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): another "
+            "distribution or folder of that name comes first; uninstall or rename it, or use a fresh environment"
         )

@@ -137,4 +137,4 @@ def _shown_label(metric: Metric) -> str:
 
 
 def _number(value: float | None, scale: float, digits: int) -> str:
-    return "-" if value is None else f"{value * scale:.{digits}f}"
+    return "-" if value is None else f"{round(value * scale, digits) + 0.0:.{digits}f}"  # + 0.0: no "-0.0"

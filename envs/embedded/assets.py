@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,18 @@ def cache_dir() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlnbench"
+
+
+def check_container(path: Path) -> None:
+    """Cheap check of a `.glb` before a run: binary glTF 2, as long as its header says. Raises UsageError."""
+    with path.open("rb") as file:
+        header = file.read(12)
+    magic, version, length = struct.unpack("<4sII", header.ljust(12, b"\0"))
+    if magic != b"glTF" or version != 2:
+        raise UsageError(f"{path}: header: expected a binary glTF 2 file (.glb); replace the file")
+    if length != path.stat().st_size:
+        size = path.stat().st_size
+        raise UsageError(f"{path}: header: length {length} but the file has {size} bytes; download it again")
 
 
 class SceneAssets:

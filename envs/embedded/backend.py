@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from envs.backends import ORACLE_GOAL_RADIUS_M, check_scene_files
-from envs.embedded.assets import SceneAssets
+from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.settings import NavMeshSettings
-from envs.embedded.render.glb import check_container
 from envs.embedded.simulator import SIMULATOR_TYPE, VERSION  # importing it registers it with habitat-lab
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Episode

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,5 +84,5 @@ class GreedyFollower:
     def _thrashing(self) -> bool:
         recent = self._history[-_THRASHING:]
         turns = {Action.TURN_LEFT, Action.TURN_RIGHT}
-        alternating = all(a != b for a, b in zip(recent, recent[1:], strict=False))
+        alternating = all(a != b for a, b in pairwise(recent))
         return len(recent) == _THRASHING and set(recent) <= turns and alternating

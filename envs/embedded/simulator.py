@@ -21,7 +21,7 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.habitat_lab import import_habitat
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
+from vlnbench.interfaces import Action, Quaternion, Vec3
 
 import_habitat()
 
@@ -240,8 +240,8 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
             position, rotation = _camera_pose(self._position, self._rotation, offset, euler)
             wants_rgb = any(isinstance(sensor, RGBSensor) for sensor in sensors)
             wants_depth = any(isinstance(sensor, DepthSensor) for sensor in sensors)
-            frame = self._assets.renderer.render_at(
-                (width, height), hfov, position, rotation, rgb=wants_rgb, depth=wants_depth
+            frame = self._assets.renderer.render_from(
+                (height, width), hfov, position, rotation, rgb=wants_rgb, depth=wants_depth
             )
             for sensor in sensors:
                 image = frame.rgb if isinstance(sensor, RGBSensor) else frame.depth
@@ -271,12 +271,12 @@ def _make_sensor(config: Any) -> Sensor:
 
 def _camera_pose(
     position: NDArray[np.float32], rotation: NDArray[np.float32], offset: Sequence[float], euler: Sequence[float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """World pose (position, (x, y, z, w)) of a sensor mounted at `offset`, turned by Euler angles in radians."""
+) -> tuple[Vec3, Quaternion]:
+    """World pose of a sensor mounted at `offset`, turned by Euler angles in radians (about x, then y, then z)."""
     body = quaternion.quaternion(*(float(rotation[i]) for i in (3, 0, 1, 2)))
     mount = quaternion.one
-    for axis, angle in zip(np.eye(3), euler, strict=True):  # x first, then y, then z, all about the body's axes
+    for axis, angle in zip(np.eye(3), euler, strict=True):
         mount = quaternion.from_rotation_vector(axis * angle) * mount
     world = body * mount
-    arm = quaternion.rotate_vectors(body, np.asarray(offset, dtype=np.float64))
-    return position.astype(np.float64) + arm, np.array([world.x, world.y, world.z, world.w])
+    x, y, z = position.astype(np.float64) + quaternion.rotate_vectors(body, np.asarray(offset, dtype=np.float64))
+    return (float(x), float(y), float(z)), (world.x, world.y, world.z, world.w)

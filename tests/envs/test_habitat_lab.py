@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+WITHOUT_HABITAT_SIM = pytest.mark.skipif(find_spec("habitat_sim") is not None, reason="habitat-sim is installed")
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+@WITHOUT_HABITAT_SIM
+def test_habitat_lab_imports_without_pretending_that_habitat_sim_is_there() -> None:
+    result = run(
+        """
+import sys
+from envs.habitat_lab import import_habitat
+habitat = import_habitat()
+false_friends = [n for n in sys.modules if n.split(".")[0] in ("habitat_sim", "magnum", "corrade")]
+left_over = [n for n in sys.modules if n.startswith("habitat.tasks.rearrange") or n.endswith("object_state_machine")
+             or n.endswith("env_batch_renderer")]
+print(false_friends, left_over)
+from habitat.core.registry import registry
+assert registry.get_task("VLN-v0") and registry.get_dataset("R2RVLN-v1") and registry.get_measure("TopDownMap")
+try:
+    registry.get_simulator("Sim-v0")()
+except ImportError as error:
+    print(error)
+"""
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["[] []", "No module named 'habitat_sim'"]
+    assert result.stderr == ""
+
+
+@WITHOUT_HABITAT_SIM
+def test_asking_for_habitat_sim_says_how_to_get_it() -> None:
+    from envs.backends import choose_backend
+    from vlnbench.errors import UsageError
+
+    with pytest.raises(UsageError, match="habitat-sim is not installed; install it with conda"):
+        choose_backend("habitat-sim")
+    assert choose_backend("auto").name.startswith("embedded")
+
+
+def test_an_opencv_without_its_system_library_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    code = """
+from envs.habitat_lab import import_habitat
+from vlnbench.errors import UsageError
+try:
+    import_habitat()
+except UsageError as error:
+    print(error)
+"""
+    result = run(code, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("OpenCV cannot be loaded (libGL.so.1")
+    assert "opencv-python-headless" in line

@@ -59,7 +59,7 @@ def test_running_again_does_nothing_new_and_says_the_same(tmp_path: Path) -> Non
 def test_another_run_in_the_same_folder_is_refused_by_field(tmp_path: Path) -> None:
     evaluate(plan(seed=1), RandomAgent(), PlaneEnv(), tmp_path)
     before = (tmp_path / ROWS).read_bytes()
-    with pytest.raises(UsageError, match="holds another run .*seed 1 -> 2"):
+    with pytest.raises(UsageError, match=r"holds another run .*seed 1 -> 2"):
         evaluate(plan(seed=2), RandomAgent(), PlaneEnv(), tmp_path)
     assert (tmp_path / ROWS).read_bytes() == before
 
@@ -101,7 +101,7 @@ def test_a_torn_last_line_is_cut_off_and_run_again(tmp_path: Path, name: str) ->
 
 
 def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
-    """The process is killed outright between episodes; running again completes to the rows of an undisturbed run."""
+    """The process is killed outright between episodes; running again ends with the rows of a whole run."""
     script = textwrap.dedent(
         """
         import os, signal, sys

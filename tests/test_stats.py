@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlnbench.stats import estimate
+from vlnbench.stats import Kind, estimate
 
 values = st.lists(st.tuples(st.floats(-10, 10), st.integers(0, 4)), min_size=1, max_size=40)
 
@@ -53,15 +53,15 @@ def test_the_interval_holds_the_mean_and_ignores_order(pairs: list) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(0, 4)), min_size=2, max_size=40))
 def test_rates_stay_in_range_and_are_never_certain(pairs: list) -> None:
-    result = estimate([pair[0] for pair in pairs], [pair[1] for pair in pairs], rate=True)
+    result = estimate([pair[0] for pair in pairs], [pair[1] for pair in pairs], "rate")
     assert result is not None
     if result.low is not None and result.high is not None:
         assert 0.0 <= result.low <= result.mean <= result.high <= 1.0
         assert result.high - result.low > 0.0
 
 
-@pytest.mark.parametrize("rate", [False, True])
-def test_95_percent_intervals_cover_95_percent(rate: bool) -> None:
+@pytest.mark.parametrize("kind", ["free", "rate"])
+def test_95_percent_intervals_cover_95_percent(kind: Kind) -> None:
     """Episodes share their scene's difficulty; 20 scenes as in a validation split of this kind."""
     rng = np.random.default_rng(0)
     scenes = np.repeat(np.arange(20), 15)
@@ -69,7 +69,7 @@ def test_95_percent_intervals_cover_95_percent(rate: bool) -> None:
     for _ in range(trials):
         difficulty = rng.beta(6, 4, size=20)[scenes]
         x = (rng.random(len(scenes)) < difficulty).astype(float)
-        result = estimate(list(x), list(scenes), rate=rate)
+        result = estimate(list(x), list(scenes), kind)
         assert result is not None
         assert result.low is not None
         assert result.high is not None

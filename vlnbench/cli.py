@@ -90,7 +90,7 @@ Command = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 done, 2 user mistake, 130 interrupted."""
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
-    command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)  # type: ignore[call-overload]
+    command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
     try:
         command.run()
     except UsageError as error:

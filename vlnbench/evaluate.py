@@ -125,7 +125,7 @@ def evaluate(
                 if key in done:
                     continue
                 row, rollout = _run_unit(plan, agent, env, episode, repeat)
-                run.append(row, rollout and rollout.trajectory)
+                run.append(row, rollout.trajectory if rollout else None)
                 done.add(key)
                 if on_row is not None:
                     on_row(row, len(done), len(units))

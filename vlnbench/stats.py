@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -30,11 +31,12 @@ class Estimate:
     high: float | None
 
 
-def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, rate: bool = False) -> Estimate | None:
-    """Mean of `values` with a standard error clustered by `clusters` (same length). None for no values.
+Kind = Literal["rate", "fraction", "free"]
+"""What the values are: 0 or 1, anything in [0, 1], or unbounded. The interval of the first two stays in [0, 1]."""
 
-    rate: the values are 0 or 1 and the interval must stay inside [0, 1].
-    """
+
+def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate | None:
+    """Mean of `values` with a standard error clustered by `clusters` (same length). None for no values."""
     if len(values) != len(clusters):
         raise ValueError("every value needs a cluster")
     if not values:
@@ -48,10 +50,11 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable], *, rate: boo
     totals = np.bincount(index, weights=x - mean, minlength=groups)
     se = math.sqrt(groups / (groups - 1) * float(totals @ totals)) / len(x)
     t = _student_t(groups - 1)
-    if rate:
+    low, high = mean - t * se, mean + t * se
+    if kind == "rate":
         low, high = _wilson(mean, _effective_n(mean, se, len(x)), t)
-    else:
-        low, high = mean - t * se, mean + t * se
+    elif kind == "fraction":
+        low, high = max(0.0, low), min(1.0, high)
     return Estimate(mean, len(x), groups, se, low, high)
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tabulate import tabulate
 
 from vlnbench.metrics import UNREACHABLE_POLICY
 from vlnbench.records import Row, RowKey
-from vlnbench.stats import Estimate, estimate
+from vlnbench.stats import Estimate, Kind, estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """How one score is aggregated and shown. `kind`: rate, fraction (both shown in percent), metres or count."""
+    """How one score is aggregated and shown; rates and fractions are shown in percent."""
 
     label: str
     field: str
-    kind: str
+    kind: Literal["rate", "fraction", "metres", "count"]
 
 
 METRICS = (
@@ -122,7 +122,8 @@ def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
     pairs = [(_value(metric, row), row.scene_id) for row in rows]
     present = [(float(value), scene) for value, scene in pairs if value is not None]
     values, scenes = [value for value, _ in present], [scene for _, scene in present]
-    return estimate(values, scenes, rate=metric.kind == "rate")
+    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction"}
+    return estimate(values, scenes, kinds.get(metric.kind, "free"))
 
 
 def _value(metric: Metric, row: Row) -> float | int | bool | None:

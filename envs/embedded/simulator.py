@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,16 @@ _SENSORS: dict[str, type[Sensor]] = {
 }
 
 
+class _Mount(NamedTuple):
+    """A camera on the body: (height, width) in pixels, hfov in degrees, offset in metres, Euler angles in radians
+    (turned about x first, then y, then z)."""
+
+    size: tuple[int, int]
+    hfov: float
+    offset: tuple[float, ...]
+    euler: tuple[float, ...]
+
+
 @registry.register_simulator(name=SIMULATOR_TYPE)
 class EmbeddedSim(Simulator):  # type: ignore[misc]
     """CPU simulator for static scenes: pinhole RGB and depth, discrete steps on a navmesh.
@@ -93,6 +103,9 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
 
     def __init__(self, config: Any) -> None:
         self._sensor_suite = SensorSuite([_make_sensor(c) for c in get_agent_config(config).sim_sensors.values()])
+        self._mounts: dict[_Mount, list[Sensor]] = {}
+        for sensor in self._sensor_suite.sensors.values():
+            self._mounts.setdefault(_mount(sensor.config), []).append(sensor)
         self._action_space = spaces.Discrete(len(Action))
         self._collided = False
         self._position = np.zeros(3, dtype=np.float32)
@@ -104,6 +117,12 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
     def reconfigure(self, config: Any, episode: Any = None) -> None:
         """Adopt a configuration; the scene is loaded anew only if it changed."""
         self.habitat_config = config
+        # Looked up once: reading a configuration node costs more than the step itself.
+        self._motion = (
+            float(config.forward_step_size),
+            float(config.turn_angle),
+            bool(config.habitat_sim_v0.allow_sliding),
+        )
         path = Path(config.scene)
         if self._assets is None or self._assets.path != path:
             self._assets = SceneAssets(path)
@@ -137,13 +156,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         """Do an action (None or STOP: stay) and observe."""
         if action is not None and action != Action.STOP:
             self._position, self._rotation, self._collided = advance(
-                self.pathfinder,
-                self._position,
-                self._rotation,
-                int(action),
-                self.habitat_config.forward_step_size,
-                self.habitat_config.turn_angle,
-                self.habitat_config.habitat_sim_v0.allow_sliding,
+                self.pathfinder, self._position, self._rotation, int(action), *self._motion
             )
         return self._observe()
 
@@ -228,20 +241,14 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
 
     def _render_frames(self) -> dict[str, NDArray[Any]]:
         """Render every camera once, however many sensors share it."""
-        cameras: dict[tuple[Any, ...], list[Sensor]] = {}
-        for sensor in self._sensor_suite.sensors.values():
-            c = sensor.config
-            cameras.setdefault((c.width, c.height, c.hfov, tuple(c.position), tuple(c.orientation)), []).append(
-                sensor
-            )
         frames: dict[str, NDArray[Any]] = {}
-        for (width, height, hfov, offset, euler), sensors in cameras.items():
+        for mount, sensors in self._mounts.items():
             assert self._assets is not None
-            position, rotation = _camera_pose(self._position, self._rotation, offset, euler)
+            position, rotation = _camera_pose(self._position, self._rotation, mount)
             wants_rgb = any(isinstance(sensor, RGBSensor) for sensor in sensors)
             wants_depth = any(isinstance(sensor, DepthSensor) for sensor in sensors)
             frame = self._assets.renderer.render_from(
-                (height, width), hfov, position, rotation, rgb=wants_rgb, depth=wants_depth
+                mount.size, mount.hfov, position, rotation, rgb=wants_rgb, depth=wants_depth
             )
             for sensor in sensors:
                 image = frame.rgb if isinstance(sensor, RGBSensor) else frame.depth
@@ -269,14 +276,19 @@ def _make_sensor(config: Any) -> Sensor:
     return _SENSORS[config.type](config=config)
 
 
+def _mount(config: Any) -> _Mount:
+    offset, euler = (tuple(float(value) for value in node) for node in (config.position, config.orientation))
+    return _Mount((config.height, config.width), float(config.hfov), offset, euler)
+
+
 def _camera_pose(
-    position: NDArray[np.float32], rotation: NDArray[np.float32], offset: Sequence[float], euler: Sequence[float]
+    position: NDArray[np.float32], rotation: NDArray[np.float32], mount: _Mount
 ) -> tuple[Vec3, Quaternion]:
-    """World pose of a sensor mounted at `offset`, turned by Euler angles in radians (about x, then y, then z)."""
+    """World pose of a mounted sensor."""
     body = quaternion.quaternion(*(float(rotation[i]) for i in (3, 0, 1, 2)))
-    mount = quaternion.one
-    for axis, angle in zip(np.eye(3), euler, strict=True):
-        mount = quaternion.from_rotation_vector(axis * angle) * mount
-    world = body * mount
-    x, y, z = position.astype(np.float64) + quaternion.rotate_vectors(body, np.asarray(offset, dtype=np.float64))
+    turned = quaternion.one
+    for axis, angle in zip(np.eye(3), mount.euler, strict=True):
+        turned = quaternion.from_rotation_vector(axis * angle) * turned
+    world = body * turned
+    x, y, z = position.astype(np.float64) + quaternion.rotate_vectors(body, np.array(mount.offset))
     return (float(x), float(y), float(z)), (world.x, world.y, world.z, world.w)

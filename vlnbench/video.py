@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) 
     plan = _Plan(
         env.top_down_map(trajectory.poses[0].position[1]), episode, trajectory, env.embodiment.camera.height
     )
-    frames = []
+    frames: list[Any] = []
     for step, pose in enumerate(trajectory.poses):
         map_image = plan.draw(trajectory, step)
         caption = _caption(episode, trajectory, step, env.embodiment.camera.width + map_image.shape[1])

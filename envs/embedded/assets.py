@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
+from envs.embedded.cache import cache_dir
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import Scene, load_scene
 from vlnbench.errors import UsageError
-
-
-def cache_dir() -> Path:
-    """Where prepared scenes and navmeshes are kept: $VLNBENCH_CACHE, else the user's cache directory."""
-    chosen = os.environ.get("VLNBENCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlnbench"
 
 
 def check_container(path: Path) -> None:

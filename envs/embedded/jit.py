@@ -1,11 +1,21 @@
-"""One typed door to numba: every compiled kernel of the embedded simulator is declared through `kernel`."""
+"""One typed door to numba: every compiled kernel of the embedded simulator is declared through `kernel`.
+
+Machine code is kept in `<cache>/kernels/<digest>`, where the digest covers every source file of the package that
+the kernel lives in. numba itself looks only at the file of the kernel: after an update that touched another file of
+the package, it would go on running the old code that was inlined from there.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+
+from envs.embedded.cache import cache_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,9 +26,29 @@ def kernel(function: F) -> F:
     Strict IEEE arithmetic (no `fastmath`): the navigation kernels reproduce single-precision results of the
     reference simulator, and a contracted multiply-add would change them.
     """
-    return cast("F", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return _compiled(function)
 
 
 def fast_kernel(function: F) -> F:
     """As `kernel`, where re-associated arithmetic is harmless (shading, coverage of whole arrays)."""
-    return cast("F", numba.njit(cache=True, nogil=True, error_model="numpy", fastmath=True)(function))
+    return _compiled(function, fastmath=True)
+
+
+@lru_cache(maxsize=None)
+def kernel_cache(package: Path) -> Path:
+    """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba."""
+    digest = hashlib.sha256(f"{numba.__version__} {package}".encode())
+    for source in [Path(__file__), *sorted(package.glob("*.py"))]:
+        digest.update(source.read_bytes())
+    return cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
+
+
+def _compiled(function: F, **options: Any) -> F:
+    folder = kernel_cache(Path(function.__code__.co_filename).parent)
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder)  # read while the decorator runs; other packages keep their own setting
+    try:
+        compiled = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return cast("F", compiled)

@@ -1,19 +1,17 @@
-"""First-run compilation, made visible: every kernel is compiled once and kept on disk by numba.
+"""First-run compilation, made visible.
 
-A marker file in the cache directory remembers that this machine has compiled this version of the kernels with
-this numba; without it the first frame of a run would hang for seconds without a word.
+numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for
+half a minute; a marker in the kernel cache remembers which packages have been compiled here.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-
-import numba
+from types import ModuleType
 
 from envs.embedded import navmesh, render
-from envs.embedded.assets import cache_dir
+from envs.embedded.jit import kernel_cache
 from envs.embedded.navmesh import build
 
 
@@ -21,27 +19,22 @@ class WarmUp:
     """Compilation of the navmesh kernels and, if wanted, of the renderer's."""
 
     def __init__(self, renderer: bool) -> None:
-        self._parts = [navmesh, build, *([render] if renderer else [])]
+        self._packages = [navmesh, build, *([render] if renderer else [])]
 
     @property
     def needed(self) -> bool:
-        return not all(_marker(part.__name__).exists() for part in self._parts)
+        return not all(_marker(package).exists() for package in self._packages)
 
     def steps(self) -> Iterator[str]:
         """Compile, yielding a label before each step."""
-        for part in self._parts:
-            marker = _marker(part.__name__)
+        for package in self._packages:
+            marker = _marker(package)
             if not marker.exists():
-                yield from part.warm_up()
+                yield from package.warm_up()
                 marker.parent.mkdir(parents=True, exist_ok=True)
                 marker.touch()
 
 
-def _marker(package: str) -> Path:
-    """Marker of one package: its name changes with the kernels' sources, their place and numba's version."""
-    folder = Path(__file__).parent
-    sources = sorted(folder.rglob("*.py"))
-    digest = hashlib.sha256(f"{numba.__version__} {folder} {package}".encode())
-    for source in sources:
-        digest.update(source.read_bytes())
-    return cache_dir() / "compiled" / digest.hexdigest()[:24]
+def _marker(package: ModuleType) -> Path:
+    assert package.__file__ is not None
+    return kernel_cache(Path(package.__file__).parent) / "complete"

@@ -1,0 +1,173 @@
+"""Every command end to end, as a user runs it: in a process of its own, in an empty folder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = ["--train-houses", "2", "--val-unseen-houses", "2"]
+
+
+def vlnbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from vlnbench.cli import main; raise SystemExit(main())", *arguments]
+    return subprocess.run(command, cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a small houses benchmark has been generated."""
+    folder = tmp_path_factory.mktemp("workplace")
+    result = vlnbench("data", "houses", *TINY, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "val_unseen" in result.stdout
+    return folder
+
+
+def test_list_names_agents_and_benchmarks(tmp_path: Path) -> None:
+    result = vlnbench("list", cwd=tmp_path)
+    assert result.returncode == 0
+    for name in ("shortest-path", "gt-replay", "random", "houses-r2r", "r2r-ce"):
+        assert name in result.stdout
+
+
+def test_generated_data_have_the_layout_of_vlnce(workplace: Path) -> None:
+    data = workplace / "data"
+    for split in ("train", "val_seen", "val_unseen"):
+        assert (data / "datasets" / "houses_r2r" / split / f"{split}.json.gz").is_file()
+        assert (data / "datasets" / "houses_r2r" / split / f"{split}_gt.json.gz").is_file()
+    scenes = list((data / "scene_datasets" / "houses").glob("*/*.glb"))
+    assert len(scenes) == 4
+    assert all(scene.with_suffix(".navmesh").is_file() for scene in scenes)
+
+
+def sr(folder: Path) -> float:
+    summary = json.loads((folder / "summary.json").read_text())
+    return float(summary["metrics"]["SR"]["mean"])
+
+
+def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
+    first = vlnbench("eval", "--split", "val_unseen", cwd=workplace)
+    assert first.returncode == 0, first.stderr
+    assert "houses-r2r val_unseen: shortest-path in embedded" in first.stdout
+    assert "95 % interval" in first.stdout
+    (folder,) = (workplace / "runs" / "houses-r2r" / "val_unseen").glob("shortest-path-*")
+    assert sr(folder) >= 0.99
+    rows = (folder / "episodes.jsonl").read_bytes()
+    again = vlnbench("eval", "--split", "val_unseen", cwd=workplace)
+    assert again.stdout == first.stdout
+    assert (folder / "episodes.jsonl").read_bytes() == rows
+
+
+@pytest.mark.parametrize(("agent", "low", "high"), [("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)])
+def test_sanity_of_the_scripted_agents(workplace: Path, agent: str, low: float, high: float) -> None:
+    result = vlnbench("eval", "--split", "val_seen", "--agent", agent, "--out", agent, cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    assert low <= sr(workplace / agent) <= high
+    if agent == "gt-replay":
+        summary = json.loads((workplace / agent / "summary.json").read_text())
+        assert summary["metrics"]["nDTW"]["mean"] >= 0.95
+
+
+def test_video_shows_frames_beside_the_map(workplace: Path) -> None:
+    import imageio.v2 as imageio
+
+    result = vlnbench("eval", "--episodes", "2", "--video", "1", "--out", "filmed", cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    (path,) = (workplace / "filmed" / "videos").glob("*.mp4")
+    with imageio.get_reader(path) as reader:
+        frame = reader.get_data(0)
+        count = reader.count_frames()
+    assert frame.shape[0] >= 480
+    assert frame.shape[1] > 640 + 200
+    assert frame[:480, :640].std() > 10
+    rows = [json.loads(line) for line in (workplace / "filmed" / "episodes.jsonl").read_text().splitlines()]
+    assert count >= min(row["scores"]["steps"] for row in rows) + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--agent", "shortest-pth"], "unknown agent 'shortest-pth': did you mean 'shortest-path'"),
+        (["--benchmark", "house-r2r"], "unknown benchmark 'house-r2r': did you mean 'houses-r2r'"),
+        (["--split", "val_unsen"], "unknown split of houses-r2r 'val_unsen': did you mean 'val_unseen'"),
+        (["--episodes", "100000"], "--episodes 100000: houses-r2r val_unseen has 1 to"),
+        (["--benchmark", "r2r-ce"], "no episode file for r2r-ce val_unseen: expected data/datasets/"),
+        (["--video", "-1"], "--video -1: expected 0 or more"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(workplace: Path, arguments: list[str], message: str) -> None:
+    result = vlnbench("eval", "--out", "never", *arguments, cwd=workplace)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len([line for line in result.stderr.splitlines() if "error" in line]) == 1
+    assert "Traceback" not in result.stderr
+    assert not (workplace / "never").exists()
+
+
+def spoil_episode(root: Path) -> str:
+    path = root / "datasets" / "houses_r2r" / "val_unseen" / "val_unseen.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    document["episodes"][4]["start_position"][1] = "low"
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return f"episode {document['episodes'][4]['episode_id']}: field 'start_position': expected three finite numbers"
+
+
+def spoil_start(root: Path) -> str:
+    path = root / "datasets" / "houses_r2r" / "val_unseen" / "val_unseen.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    document["episodes"][4]["start_position"] = [500.0, 0.0, 0.0]
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return f"episode {document['episodes'][4]['episode_id']}: field 'start_position' (500.0, 0.0, 0.0) is off"
+
+
+def unseen_scene(root: Path) -> Path:
+    path = root / "datasets" / "houses_r2r" / "val_unseen" / "val_unseen.json.gz"
+    scene_id = json.loads(gzip.decompress(path.read_bytes()))["episodes"][0]["scene_id"]
+    return root / "scene_datasets" / str(scene_id)
+
+
+def spoil_scene_gone(root: Path) -> str:
+    unseen_scene(root).unlink()
+    return "scene file is missing (field 'scene_id' of episode"
+
+
+def spoil_scene_truncated(root: Path) -> str:
+    path = unseen_scene(root)
+    path.write_bytes(path.read_bytes()[:-100])
+    return f"{path.name}: header: length"
+
+
+def spoil_navmesh(root: Path) -> str:
+    path = unseen_scene(root).with_suffix(".navmesh")
+    path.write_bytes(path.read_bytes()[:200])
+    return path.name
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_episode, spoil_start, spoil_scene_gone, spoil_scene_truncated, spoil_navmesh]
+)
+def test_bad_data_are_one_line_and_leave_nothing(workplace: Path, tmp_path: Path, spoil) -> None:
+    import shutil
+
+    shutil.copytree(workplace / "data", tmp_path / "data")
+    message = spoil(tmp_path / "data")
+    result = vlnbench("eval", "--out", "never", cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len([line for line in result.stderr.splitlines() if "error" in line]) == 1
+    assert not (tmp_path / "never").exists()
+
+
+def test_real_episodes_run_on_corridor_scenes(shared: Path, tmp_path: Path) -> None:
+    arguments = ["--benchmark", "r2r-ce", "--split", "val_seen", "--data-root", str(shared / "data")]
+    result = vlnbench("eval", *arguments, "--agent", "gt-replay", "--episodes", "40", "--out", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sr(tmp_path / "run") >= 0.99
+    assert "episodes 40 of 778" in result.stdout

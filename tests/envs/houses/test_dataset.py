@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.embedded.navmesh.motion import advance
+from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.houses import HousesConfig, generate, house_names, is_complete
+from envs.houses.dataset import MANIFEST, SPLITS
+from tests.envs.houses.conftest import Generated, read_json
+from vlnbench.errors import UsageError
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def keys(value: Any) -> Any:
+    """The shape of a record: keys of objects, the shape of the first element of lists, else the type."""
+    if isinstance(value, dict):
+        return {key: keys(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [keys(value[0])] if value else []
+    return type(value)
+
+
+def test_episodes_have_the_schema_of_r2r_ce(tiny: Generated, shared: Path) -> None:
+    folder = shared / "data/datasets/R2R_VLNCE_v1-3_preprocessed/val_seen"
+    real, ours = read_json(folder / "val_seen.json.gz"), tiny.split("val_seen")
+    assert list(ours) == list(real)
+    for episode in ours["episodes"]:
+        assert keys(episode) == keys(real["episodes"][0])
+        assert list(episode) == list(real["episodes"][0])
+    assert {k: type(v) for k, v in ours["instruction_vocab"].items()} == {
+        k: type(v) for k, v in real["instruction_vocab"].items()
+    }
+    real_truth = next(iter(read_json(folder / "val_seen_gt.json.gz").values()))
+    assert all(keys(entry) == keys(real_truth) for entry in tiny.truth("val_seen").values())
+
+
+def test_vocabulary_is_one_for_all_splits(tiny: Generated) -> None:
+    vocabs = [tiny.split(split)["instruction_vocab"] for split in SPLITS]
+    assert vocabs[0] == vocabs[1] == vocabs[2]
+    words = vocabs[0]["word_list"]
+    assert vocabs[0]["itos"] == words
+    assert vocabs[0]["stoi"] == vocabs[0]["word2idx_dict"] == {word: i for i, word in enumerate(words)}
+    assert (vocabs[0]["num_vocab"], vocabs[0]["UNK_INDEX"], vocabs[0]["PAD_INDEX"]) == (len(words), 1, 0)
+
+
+def test_counts_are_as_configured(tiny: Generated) -> None:
+    ids = set()
+    for split in SPLITS:
+        episodes = tiny.split(split)["episodes"]
+        wanted = getattr(tiny.config, f"{split}_episodes")
+        assert [e["episode_id"] for e in episodes] == list(range(1, wanted + 1))
+        assert tiny.manifest.counts[split]["episodes"] == wanted
+        siblings: dict[int, list[Any]] = {}
+        for episode in episodes:
+            siblings.setdefault(episode["trajectory_id"], []).append(episode)
+        assert tiny.manifest.counts[split]["trajectories"] == len(siblings) == math.ceil(wanted / 3)
+        assert not ids & set(siblings)
+        ids |= set(siblings)
+        for group in siblings.values():
+            assert len({e["instruction"]["instruction_text"] for e in group}) == len(group) <= 3
+            assert all(e["start_position"] == group[0]["start_position"] for e in group)
+            assert all(e["reference_path"] == group[0]["reference_path"] for e in group)
+
+
+def test_splits_do_not_overlap(tiny: Generated) -> None:
+    scenes = {split: {e["scene_id"] for e in tiny.split(split)["episodes"]} for split in SPLITS}
+    assert scenes["train"] == scenes["val_seen"]
+    assert not scenes["train"] & scenes["val_unseen"]
+    names = house_names(tiny.config)
+    assert scenes["train"] == {f"houses/{name}/{name}.glb" for name in names["train"]}
+    assert scenes["val_unseen"] == {f"houses/{name}/{name}.glb" for name in names["unseen"]}
+    tasks = [
+        {(e["scene_id"], *e["start_position"], *e["goals"][0]["position"]) for e in tiny.split(split)["episodes"]}
+        for split in SPLITS
+    ]
+    assert not tasks[0] & tasks[1]
+
+
+def test_starts_goals_and_paths_fit_the_navmesh(tiny: Generated) -> None:
+    for split in SPLITS:
+        for episode in tiny.split(split)["episodes"]:
+            path = tiny.root / "scene_datasets" / episode["scene_id"]
+            pathfinder = PathFinder.load(path.with_suffix(".navmesh"))
+            start, (goal,) = episode["start_position"], episode["goals"]
+            distance = pathfinder.geodesic_distance(start, goal["position"])
+            assert distance == episode["info"]["geodesic_distance"]
+            assert 4.0 <= distance <= 20.0
+            assert goal["radius"] == 3.0
+            x, y, z, w = episode["start_rotation"]
+            assert x == z == 0.0
+            heading = 2 * math.degrees(math.atan2(y, w)) / 30.0
+            assert heading == pytest.approx(round(heading), abs=1e-9)
+            reference = episode["reference_path"]
+            assert 4 <= len(reference) <= 7
+            assert (reference[0], reference[-1]) == (start, goal["position"])
+            assert all(pathfinder.is_navigable(point) for point in reference)
+            legs = [math.dist(a, b) for a, b in pairwise(reference)]
+            assert sum(legs) <= 1.02 * distance + 0.05
+            assert sum(legs) >= 0.75 * distance
+
+
+def test_ground_truth_walks_to_the_goal(tiny: Generated) -> None:
+    ratios = []
+    for split in SPLITS:
+        truth = tiny.truth(split)
+        episodes = tiny.split(split)["episodes"]
+        assert list(truth) == [str(e["episode_id"]) for e in episodes]
+        for episode in episodes:
+            entry = truth[str(episode["episode_id"])]
+            actions, locations = entry["actions"], entry["locations"]
+            assert set(actions) <= {0, 1, 2, 3}
+            assert actions.index(0) == len(actions) - 1
+            assert entry["forward_steps"] == actions.count(1) == len(locations) - 1
+            assert locations[0] == episode["start_position"]
+            goal = episode["goals"][0]["position"]
+            assert math.dist(locations[-1], goal) <= 0.5
+            steps = [math.dist(a, b) for a, b in pairwise(locations)]
+            assert max(steps) <= 0.26
+            assert len(actions) < 300
+            ratios.append(sum(steps) / episode["info"]["geodesic_distance"])
+    assert 0.93 < np.median(ratios) < 1.05
+    assert max(ratios) < 1.3
+
+
+def test_ground_truth_actions_lead_through_the_locations(tiny: Generated) -> None:
+    truth = tiny.truth("val_unseen")
+    for episode in tiny.split("val_unseen")["episodes"]:
+        path = tiny.root / "scene_datasets" / episode["scene_id"]
+        pathfinder = PathFinder.load(path.with_suffix(".navmesh"))
+        position, rotation = episode["start_position"], episode["start_rotation"]
+        entry = truth[str(episode["episode_id"])]
+        reached = [position]
+        for action in entry["actions"][:-1]:
+            position, rotation, _ = advance(pathfinder, position, rotation, action, 0.25, 15.0, sliding=True)
+            if action == 1:
+                reached.append(position.tolist())
+        assert reached == entry["locations"]
+
+
+def test_same_config_same_bytes(tiny: Generated, tmp_path: Path) -> None:
+    begin = time.perf_counter()
+    generate(tmp_path, tiny.config)
+    seconds = time.perf_counter() - begin
+    assert tree(tmp_path) == tree(tiny.root)
+    assert seconds / 3 < 3.5, "17 houses have to be generated within a minute"
+
+
+def test_other_seed_other_houses(tiny: Generated, tmp_path: Path) -> None:
+    config = HousesConfig(
+        seed=4, train_houses=1, val_unseen_houses=1, train_episodes=3, val_seen_episodes=3, val_unseen_episodes=3
+    )
+    generate(tmp_path, config)
+    hashes = {f["sha256"] for name, f in tiny.manifest.files.items() if "scene_datasets" in name}
+    assert not hashes & {f["sha256"] for f in json.loads((tmp_path / MANIFEST).read_text())["files"].values()}
+
+
+def test_interrupted_generation_is_resumed(tiny: Generated, tmp_path: Path) -> None:
+    def stop(stage: str, done: int, total: int) -> None:
+        assert (stage, total) == ("houses", 3)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(tmp_path, tiny.config, stop)
+    assert not is_complete(tmp_path, tiny.config)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.glb")}
+    assert len(kept) == 2
+    generate(tmp_path, tiny.config)
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    assert tree(tmp_path) == tree(tiny.root)
+    assert is_complete(tmp_path, tiny.config)
+
+
+def test_complete_means_this_config_and_all_files(tiny: Generated, tmp_path: Path) -> None:
+    assert is_complete(tiny.root, tiny.config)
+    assert not is_complete(tiny.root, replace(tiny.config, seed=5))
+    assert not is_complete(tmp_path, tiny.config)
+    manifest = json.loads((tiny.root / MANIFEST).read_text())
+    assert manifest["config"] == asdict(tiny.config)
+    assert len(manifest["files"]) == 2 * 3 + 2 * len(SPLITS)
+    (tmp_path / MANIFEST).parent.mkdir(parents=True)
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    assert not is_complete(tmp_path, tiny.config)
+    (tmp_path / MANIFEST).write_text("{")
+    assert not is_complete(tmp_path, tiny.config)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"train_houses": 0},
+        {"seed": -1},
+        {"val_seen_episodes": 2.5},
+        {"train_episodes": True},
+        {"val_unseen_houses": "3"},
+    ],
+)
+def test_bad_config_is_one_line(bad: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(bad))) as error:
+        HousesConfig(**bad)
+    assert "\n" not in str(error.value)
+
+
+def test_too_many_episodes_for_one_house(tmp_path: Path) -> None:
+    config = HousesConfig(
+        train_houses=1, val_unseen_houses=1, train_episodes=30, val_seen_episodes=6, val_unseen_episodes=9000
+    )
+    with pytest.raises(UsageError, match=r"val_unseen_episodes = 9000.*more houses"):
+        generate(tmp_path, config)
+    assert not is_complete(tmp_path, config)
+
+
+def test_unwritable_root_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="choose a writable folder"):
+        generate(tmp_path / "file", HousesConfig())

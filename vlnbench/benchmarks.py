@@ -22,8 +22,8 @@ class Benchmark:
 
     dataset_folders: names under `<data root>/datasets` in which the episode files may lie, best first.
     max_steps: actions per episode, STOP included. success_distance_m: the agent succeeds if it calls STOP
-    strictly closer than this to the goal (geodesic). generator: import string of a function that makes the
-    data, for benchmarks that need no download.
+    strictly closer than this to the goal (geodesic). generator: module that makes the data, for
+    benchmarks that need no download.
     """
 
     name: str
@@ -59,7 +59,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             dataset_folders=("houses_r2r",),
             splits=("train", "val_seen", "val_unseen"),
             body=VLM_BODY,
-            generator="envs.houses:generate",
+            generator="envs.houses",
         ),
         Benchmark(
             name="r2r-ce",

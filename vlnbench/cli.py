@@ -59,15 +59,19 @@ class Data:
     """Houses for train and val_seen."""
     val_unseen_houses: int = 5
     """Houses for val_unseen only."""
+    train_episodes: int = 600
+    """Episodes of train; up to three share a trajectory."""
+    val_seen_episodes: int = 100
+    """Episodes of val_seen."""
+    val_unseen_episodes: int = 100
+    """Episodes of val_unseen."""
 
     def run(self) -> None:
         from vlnbench.commands import generate_houses
         from vlnbench.loading import import_string
 
-        config = import_string("envs.houses:HousesConfig")(
-            seed=self.seed, train_houses=self.train_houses, val_unseen_houses=self.val_unseen_houses
-        )
-        print(generate_houses(self.data_root, config).describe())
+        options = {key: value for key, value in vars(self).items() if key not in ("name", "data_root")}
+        print(generate_houses(self.data_root, import_string("envs.houses:HousesConfig")(**options)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.episodes import load_split
+from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
 from vlnbench.interfaces import Agent, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
@@ -37,6 +38,8 @@ class EvalRequest:
 
 def run_eval(request: EvalRequest) -> Summary:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
+    if request.video < 0:
+        raise UsageError(f"--video {request.video}: expected 0 or more episodes")
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
@@ -68,21 +71,33 @@ def run_eval(request: EvalRequest) -> Summary:
 
 
 def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
-    """Generate the data of a benchmark that needs no download, if it is not there yet."""
+    """Generate the data of a benchmark that needs no download, if it is not there yet.
+
+    Data that are there are taken as they are; only another version of the generator is refused.
+    """
     if benchmark.generator is None:
         return
-    houses = import_module(benchmark.generator.partition(":")[0])
-    if not houses.is_generated(data_root):
-        say(f"{benchmark.name} is not in {data_root} yet: generating it (once)")
+    houses = import_module(benchmark.generator)
+    found = houses.generated_version(data_root)
+    if found is None:
+        say(f"{benchmark.name} is not below {data_root} yet: generating it (once)")
         generate_houses(data_root, houses.HousesConfig())
+    elif found != houses.VERSION:
+        raise UsageError(
+            f"{data_root}: holds data of {found}, but this is {houses.VERSION}; run `vlnbench data houses` "
+            "to make them anew, or choose another --data-root"
+        )
 
 
-def generate_houses(data_root: Path, config: Any) -> Any:
-    """Generate the houses benchmark below a data root; returns its manifest."""
+def generate_houses(data_root: Path, config: Any) -> str:
+    """Generate the houses benchmark below a data root; returns a table of what is there now."""
+    houses = import_module("envs.houses")
     warm_up(renderer=False)
-    generate = import_string("envs.houses:generate")
-    with Progress("houses") as progress:
-        return generate(data_root, config, _note_progress(progress))
+    with Progress("generating houses") as progress:
+        manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
+    rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
+    table = tabulate(rows, headers=["split", "houses", "trajectories", "episodes"])
+    return f"{manifest.version}, seed {manifest.config.seed}, below {data_root}\n\n{table}"
 
 
 def warm_up(renderer: bool) -> None:
@@ -140,7 +155,3 @@ def _write_videos(plan: Plan, request: EvalRequest, folder: Path) -> None:
             say(f"video: {path}")
     finally:
         env.close()
-
-
-def _note_progress(progress: Progress) -> Callable[[str, int, int], None]:
-    return lambda note, done, total: progress.update(done, total, note)

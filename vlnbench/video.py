@@ -55,12 +55,12 @@ class _Plan:
         points = np.vstack([trajectory.positions, *(np.array([goal]) for goal in episode.goals)])[:, [0, 2]]
         if episode.ground_truth is not None:
             points = np.vstack([points, np.array(episode.ground_truth.locations)[:, [0, 2]]])
-        low, high = points.min(axis=0) - _MARGIN_M, points.max(axis=0) + _MARGIN_M
-        self._low = low
-        self._scale = height_px / float(high[1] - low[1])
-        width_px = int(np.clip((high[0] - low[0]) * self._scale, height_px // 2, height_px * 3 // 2))
-        self._scale = min(self._scale, width_px / float(high[0] - low[0]))
-        self._base = Image.fromarray(_crop(plan, low, (width_px, height_px), self._scale))
+        extent = np.ptp(points, axis=0) + 2 * _MARGIN_M
+        width_px = int(np.clip(height_px * extent[0] / extent[1], height_px // 2, height_px * 3 // 2))
+        size = np.array([width_px, height_px])
+        self._scale = float((size / extent).min())
+        self._low = (points.min(axis=0) + points.max(axis=0) - size / self._scale) / 2
+        self._base = Image.fromarray(_crop(plan, self._low, (width_px, height_px), self._scale))
         self._episode = episode
 
     def draw(self, trajectory: Trajectory, step: int) -> Image8:

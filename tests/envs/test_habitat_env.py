@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,9 +39,8 @@ class TestHabitatEnv(EnvConformance):
     body = SMALL
 
     @pytest.fixture(autouse=True)
-    def _data(self, shared: Path, val_seen: EpisodeSet) -> Iterator[None]:
+    def _data(self, shared: Path, val_seen: EpisodeSet) -> None:
         self.root, self.episode = shared / "data", val_seen.episodes[0]
-        yield
 
     def make_env(self) -> Env:
         sensors = frozenset({"rgb", "depth", "pose", "oracle_action"})
@@ -69,9 +67,7 @@ def subset(episode_set: EpisodeSet, scenes: int) -> EpisodeSet:
     return replace(episode_set, episodes=tuple(e for e in episode_set.episodes if e.scene_id in chosen))
 
 
-def check_replay(
-    episode_set: EpisodeSet, root: Path, recorded: dict[str, dict[str, float]], folder: Path
-) -> None:
+def check_replay(episode_set: EpisodeSet, root: Path, recorded: dict[str, dict[str, float]], folder: Path) -> None:
     """Replay ground truth and compare with the real simulator, episode by episode."""
     agent = GroundTruthReplayAgent()
     env = HabitatEnv(R2R.body, root / "scene_datasets", agent.sensors, "embedded")
@@ -161,10 +157,10 @@ def test_starts_off_the_navmesh_are_named_before_the_run(shared: Path, val_seen:
         env.check([val_seen.episodes[2], lost])
 
 
-@pytest.mark.parametrize("content", [b"", b"glTF", b"<html>", b"glTF\x01\0\0\0\x0c\0\0\0", b"glTF\x02\0\0\0\xff\0\0\0"])
-def test_broken_scene_files_are_named_before_the_run(
-    tmp_path: Path, val_seen: EpisodeSet, content: bytes
-) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"glTF", b"<html>", b"glTF\x01\0\0\0\x0c\0\0\0", b"glTF\x02\0\0\0\xff\0\0\0"]
+)
+def test_broken_scene_files_are_named_before_the_run(tmp_path: Path, val_seen: EpisodeSet, content: bytes) -> None:
     episode = val_seen.episodes[0]
     path = tmp_path / episode.scene_id
     path.parent.mkdir(parents=True)

@@ -25,8 +25,8 @@ import sys
 from envs.habitat_lab import import_habitat
 habitat = import_habitat()
 false_friends = [n for n in sys.modules if n.split(".")[0] in ("habitat_sim", "magnum", "corrade")]
-left_over = [n for n in sys.modules if n.startswith("habitat.tasks.rearrange") or n.endswith("object_state_machine")
-             or n.endswith("env_batch_renderer")]
+placeholders = ("object_state_machine", "env_batch_renderer")
+left_over = [n for n in sys.modules if n.startswith("habitat.tasks.rearrange") or n.endswith(placeholders)]
 print(false_friends, left_over)
 from habitat.core.registry import registry
 assert registry.get_task("VLN-v0") and registry.get_dataset("R2RVLN-v1") and registry.get_measure("TopDownMap")

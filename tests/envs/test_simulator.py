@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_the_simulator_interface_answers(shared: Path) -> None:
         assert sim.is_navigable(first)
         start, goal = env.current_episode.start_position, env.current_episode.goals[0].position
         points = sim.get_straight_shortest_path_points(start, goal)
-        length = sum(float(np.linalg.norm(b - a)) for a, b in zip(points[:-1], points[1:], strict=True))
+        length = sum(float(np.linalg.norm(b - a)) for a, b in pairwise(points))
         assert sim.geodesic_distance(start, goal) == pytest.approx(length, rel=1e-5)
         assert sim.geodesic_distance(start, [goal, start]) == 0.0
         before = sim.get_agent_state()
@@ -122,5 +123,7 @@ def test_sensors_that_only_habitat_sim_has_are_refused(shared: Path) -> None:
     config = stock_config(shared)
     with habitat.config.read_write(config):
         config.habitat.simulator.agents.main_agent.sim_sensors.rgb_sensor.type = "HabitatSimFisheyeRGBSensor"
-    with pytest.raises(UsageError, match="sensor type 'HabitatSimFisheyeRGBSensor': the embedded simulator renders"):
+    with pytest.raises(
+        UsageError, match="sensor type 'HabitatSimFisheyeRGBSensor': the embedded simulator renders"
+    ):
         habitat.Env(config)

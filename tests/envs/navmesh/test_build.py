@@ -19,7 +19,7 @@ from vlnbench.errors import UsageError
 
 Mesh = tuple[NDArray[np.float32], NDArray[np.int32]]
 BODY = NavMeshSettings()
-_BOX_FACES = ((0, 2, 3, 1), (4, 5, 7, 6), (0, 1, 5, 4), (2, 6, 7, 3), (0, 4, 6, 2), (1, 3, 7, 5))
+_BOX_FACES = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
 
 
 def join(*meshes: Mesh) -> Mesh:
@@ -62,13 +62,13 @@ def build(mesh: Mesh, body: NavMeshSettings = BODY) -> PathFinder:
 
 
 def test_flat_square_loses_a_border_of_the_radius() -> None:
-    # The outermost cells are at the edge of the floor; erosion then takes the radius, two cells, all round.
+    # The outermost cells are ledges; erosion then takes the radius, two cells, all round.
     pathfinder = build(floor(0, 0, 4, 4))
     assert pathfinder.num_islands == 1
-    assert pathfinder.navigable_area == pytest.approx((4 - 2 * 0.1) ** 2, rel=1e-5)
+    assert pathfinder.navigable_area == pytest.approx((4 - 2 * (0.05 + 0.1)) ** 2, rel=1e-5)
 
 
-@pytest.mark.parametrize(("rise", "islands"), [(0.15, 1), (0.18, 1), (0.3, 2), (0.45, 2)])
+@pytest.mark.parametrize(("rise", "islands"), [(0.15, 1), (0.18, 1), (0.45, 2), (0.6, 2)])
 def test_steps_up_to_the_climb_join(rise: float, islands: int) -> None:
     platform = box(3, 0, -0.5, 6, rise, 3.5)
     assert build(join(floor(0, 0, 3, 3), platform)).num_islands == islands
@@ -256,6 +256,8 @@ def broken(name: str) -> Mesh:
         vertices *= 1000
     elif name == "beyond float32":
         vertices[0], vertices[2] = -3e38, 3e38
+    elif name == "far away":
+        vertices += 1e6
     elif name == "tower":
         vertices[2, 1] = 5000
     elif name == "zero area":
@@ -280,6 +282,7 @@ def broken(name: str) -> Mesh:
         ("flat", r"\(T, 3\)"),
         ("kilometres", "cell_size"),
         ("beyond float32", "cell_size"),
+        ("far away", "move the mesh to the origin"),
         ("tower", "cell_height"),
         ("zero area", "no walkable surface"),
         ("upside down", "no walkable surface"),

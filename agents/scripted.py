@@ -55,7 +55,7 @@ class GroundTruthReplayAgent(EpisodeAgent):
     def begin(self, episode: Episode, seed: int) -> None:
         if episode.ground_truth is None:
             raise UsageError(
-                f"episode {episode.episode_id}: no ground-truth actions; gt-replay needs the split's _gt.json.gz file"
+                f"episode {episode.episode_id}: no ground-truth actions; gt-replay needs the split's _gt file"
             )
         self._actions = episode.ground_truth.actions
 

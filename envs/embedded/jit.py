@@ -1,15 +1,15 @@
 """One typed door to numba: every compiled kernel of the embedded simulator is declared through `kernel`.
 
 Machine code is kept in `<cache>/kernels/<digest>`, where the digest covers every source file of the package that
-the kernel lives in. numba itself looks only at the file of the kernel: after an update that touched another file of
-the package, it would go on running the old code that was inlined from there.
+the kernel lives in. numba itself looks only at the file of the kernel: after an update that touched another file
+of the package, it would go on running the old code that was inlined from there.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,7 +34,7 @@ def fast_kernel(function: F) -> F:
     return _compiled(function, fastmath=True)
 
 
-@lru_cache(maxsize=None)
+@cache
 def kernel_cache(package: Path) -> Path:
     """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba."""
     digest = hashlib.sha256(f"{numba.__version__} {package}".encode())
@@ -45,10 +45,11 @@ def kernel_cache(package: Path) -> Path:
 
 def _compiled(function: F, **options: Any) -> F:
     folder = kernel_cache(Path(function.__code__.co_filename).parent)
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder)  # read while the decorator runs; other packages keep their own setting
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)  # read while the decorator runs; other packages keep their own setting
     try:
         compiled = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
     return cast("F", compiled)

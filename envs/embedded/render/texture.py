@@ -1,0 +1,104 @@
+"""Textures as one pool of packed texels with mip-maps.
+
+A texel is a uint32 with red in the lowest byte. Every level carries one column and one row more than its size, a
+copy of the first ones (repeat) or of the last ones (clamp, mirror): the 2x2 neighbourhood of a filtered look-up
+is then always in place. Mip level k has size max(1, size >> k) and is made from level
+k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for even sizes, on raw 8-bit values, as
+`glGenerateMipmap` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..jit import kernel
+from .glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
+
+FIRST_LEVEL, LAST_LEVEL, WRAP_U, WRAP_V, NEAREST_MAGNIFIED, NEAREST_MINIFIED, WHOLE_LEVELS = range(7)
+"""Columns of the material table."""
+
+
+def build_pool(
+    materials: Sequence[Material], images: Sequence[NDArray[np.uint8]]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]:
+    """Pack the textures of all materials, each multiplied by its base colour factor.
+
+    Returns:
+        table: (M, 7) int32 per material: first and last level, wrap modes along u and v, whether the nearest
+            texel is taken when magnified and when minified, whether only whole levels are.
+        levels: (L, 3) int64 offset into `texels`, width and height of each mip level; rows are width + 1 apart.
+        texels: (N,) uint32.
+    """
+    slots: dict[Material, tuple[int, int]] = {}
+    table = np.empty((len(materials), 7), np.int32)
+    levels: list[tuple[int, int, int]] = []
+    pool: list[NDArray[np.uint32]] = []
+    offset = 0
+    for index, material in enumerate(materials):
+        sampler = material.sampler
+        if material not in slots:
+            chain = [_base_level(material, images)]
+            if material.sampler.mips != NO_MIPS:
+                chain = _mip_chain(chain[0])
+            slots[material] = (len(levels), len(levels) + len(chain) - 1)
+            for level in chain:
+                levels.append((offset, level.shape[1], level.shape[0]))
+                pool.append(_padded(level, sampler.wrap).ravel())
+                offset += pool[-1].size
+        table[index] = (*slots[material], *sampler.wrap, *sampler.nearest, sampler.mips == NEAREST_MIP)
+    return table, np.array(levels, np.int64), np.concatenate(pool)
+
+
+def _base_level(material: Material, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
+    image = images[material.texture] if material.texture >= 0 else np.full((1, 1, 3), 255, np.uint8)
+    rgba = np.empty((*image.shape[:2], 4), np.uint8)
+    for channel, factor in enumerate(material.factor):
+        scaled = np.floor(np.arange(256) * factor + 0.5).astype(np.uint8)
+        rgba[..., channel] = image[..., channel] if factor == 1.0 else scaled[image[..., channel]]
+    rgba[..., 3] = 255
+    return rgba.view("<u4")[..., 0].astype(np.uint32, copy=False)
+
+
+def _padded(level: NDArray[np.uint32], wrap: tuple[int, int]) -> NDArray[np.uint32]:
+    height, width = level.shape
+    padded = np.empty((height + 1, width + 1), np.uint32)
+    padded[:height, :width] = level
+    padded[:height, width] = level[:, 0 if wrap[0] == REPEAT else -1]
+    padded[height] = padded[0 if wrap[1] == REPEAT else height - 1]
+    return padded
+
+
+def _mip_chain(base: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
+    chain = [base]
+    while max(chain[-1].shape) > 1:
+        height, width = chain[-1].shape
+        smaller = np.empty((max(1, height >> 1), max(1, width >> 1)), np.uint32)
+        downsample(np.ascontiguousarray(chain[-1]), smaller)
+        chain.append(smaller)
+    return chain
+
+
+@kernel
+def downsample(source: NDArray[np.uint32], target: NDArray[np.uint32]) -> None:
+    """Fill `target` (h, w) with the next mip level of `source`, both packed uint32."""
+    height, width = source.shape
+    rows, columns = target.shape
+    for row in range(rows):
+        y = (row + 0.5) * height / rows - 0.5
+        y0 = int(y)
+        y1 = min(y0 + 1, height - 1)
+        fy = int((y - y0) * 256.0 + 0.5)
+        for column in range(columns):
+            x = (column + 0.5) * width / columns - 0.5
+            x0 = int(x)
+            x1 = min(x0 + 1, width - 1)
+            fx = int((x - x0) * 256.0 + 0.5)
+            packed = 0
+            for shift in (0, 8, 16, 24):
+                upper = ((source[y0, x0] >> shift) & 255) * (256 - fx) + ((source[y0, x1] >> shift) & 255) * fx
+                lower = ((source[y1, x0] >> shift) & 255) * (256 - fx) + ((source[y1, x1] >> shift) & 255) * fx
+                packed |= ((upper * (256 - fy) + lower * fy + 32768) >> 16) << shift
+            target[row, column] = packed

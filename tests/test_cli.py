@@ -64,7 +64,9 @@ def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
     assert (folder / "episodes.jsonl").read_bytes() == rows
 
 
-@pytest.mark.parametrize(("agent", "low", "high"), [("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("agent", "low", "high"), [("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)]
+)
 def test_sanity_of_the_scripted_agents(workplace: Path, agent: str, low: float, high: float) -> None:
     result = vlnbench("eval", "--split", "val_seen", "--agent", agent, "--out", agent, cwd=workplace)
     assert result.returncode == 0, result.stderr
@@ -115,7 +117,9 @@ def spoil_episode(root: Path) -> str:
     document = json.loads(gzip.decompress(path.read_bytes()))
     document["episodes"][4]["start_position"][1] = "low"
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    return f"episode {document['episodes'][4]['episode_id']}: field 'start_position': expected three finite numbers"
+    return (
+        f"episode {document['episodes'][4]['episode_id']}: field 'start_position': expected three finite numbers"
+    )
 
 
 def spoil_start(root: Path) -> str:

@@ -64,5 +64,5 @@ def test_random_seeds_give_different_episodes() -> None:
 
 
 def test_replay_without_ground_truth_is_a_user_error() -> None:
-    with pytest.raises(UsageError, match="gt-replay needs the split's _gt"):
+    with pytest.raises(UsageError, match="gt-replay needs the split's _gt file"):
         GroundTruthReplayAgent().reset(0, make_episode(1).for_agent(), 0)

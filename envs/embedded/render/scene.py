@@ -17,7 +17,7 @@ from .glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
 from .texture import WRAP_U, build_pool
 
 CHUNK = 64
-FORMAT = 2
+FORMAT = 3
 """Version of the cached arrays: raise it whenever their meaning changes."""
 
 
@@ -133,7 +133,7 @@ def _frame(up: Any, front: Any) -> NDArray[np.float64]:
 
 
 def _arrays(source: GlbScene, placement: NDArray[np.float64], path: Path) -> dict[str, NDArray[Any]]:
-    vertices = (source.positions.astype(np.float64) @ placement.T).astype(np.float32)
+    vertices = _placed(source.positions, placement)
     if not (np.abs(vertices) < MAX_COORDINATE_M).all():
         raise UsageError(f"{path}: stage config: scale places vertices beyond {MAX_COORDINATE_M:.0f} m")
     triangles = source.triangles[:, ::-1] if np.linalg.det(placement) < 0 else source.triangles
@@ -142,6 +142,20 @@ def _arrays(source: GlbScene, placement: NDArray[np.float64], path: Path) -> dic
     arrays |= {"table": table, "levels": levels, "texels": texels}
     _shift_uvs(arrays)
     return arrays | {"vertices": vertices, "triangles": np.ascontiguousarray(triangles)}
+
+
+def _placed(positions: NDArray[np.float32], placement: NDArray[np.float64]) -> NDArray[np.float32]:
+    """World positions. A Z-up file is turned with the float32 rounding of habitat-sim's frame quaternion.
+
+    Half a millionth of a metre decides on which side of a voxel boundary a floor lies: without it a navmesh built
+    here and one built by habitat-sim from the same file may differ.
+    """
+    if not np.array_equal(placement, _frame((0, 0, 1), (0, 1, 0))):
+        return (positions.astype(np.float64) @ placement.T).astype(np.float32)
+    error = np.float32(-(2.0**-23))
+    turn = np.float32(1.0) - error
+    x, y, z = positions.T
+    return np.stack([x, error * y + turn * z, error * z - turn * y], axis=1)
 
 
 def _render_arrays(

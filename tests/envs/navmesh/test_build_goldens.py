@@ -16,19 +16,15 @@ from envs.embedded.navmesh.polymesh import DetailMesh, PolyMesh
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tile import NavMeshTile, make_tile
 from envs.embedded.navmesh.tile_file import read_navmesh
-from envs.embedded.render.glb import read_glb
+from envs.embedded.render.scene import load_scene
 
 BODIES = ("r010_h150", "r018_h088", "r020_h150")
-# habitat-sim turns Z-up files by a float32 quaternion, which leaves this error in its rotation matrix.
-FRAME_ERROR = np.float32(-(2.0**-23))
 
 
 def scene_mesh(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Vertices in habitat-sim's world frame, its rounding included, and triangles."""
-    scene = read_glb(path)
-    x, y, z = scene.positions.T
-    turn = np.float32(1.0) - FRAME_ERROR
-    return np.stack([x, FRAME_ERROR * y + turn * z, FRAME_ERROR * z - turn * y], axis=1), scene.triangles
+    """Vertices in the world frame and triangles, as the simulator loads them."""
+    scene = load_scene(path)
+    return scene.vertices, scene.triangles
 
 
 def assert_same_tile(mesh: PolyMesh, detail: DetailMesh, settings: NavMeshSettings, recorded: NavMeshTile) -> None:

@@ -27,8 +27,8 @@ def test_bare_file_is_z_up(tmp_path: Path) -> None:
     writer = GlbWriter()
     writer.mesh([[1, 2, 3], [4, 2, 3], [1, 5, 3]])
     scene = load_scene(writer.save(tmp_path / "a.glb"))
-    assert scene.vertices.tolist() == [[1, 3, -2], [4, 3, -2], [1, 3, -5]]
-    assert scene.bounds.tolist() == [[1, 3, -5], [4, 3, -2]]
+    np.testing.assert_allclose(scene.vertices, [[1, 3, -2], [4, 3, -2], [1, 3, -5]], atol=1e-6)
+    np.testing.assert_allclose(scene.bounds, [[1, 3, -5], [4, 3, -2]], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class HabitatEnv:
 
     def _config(self, episode: Episode) -> Any:
         """habitat-lab's own VLN configuration with this body, this simulator and no measures."""
-        body, camera = self.embodiment, self.embodiment.camera
+        body = self.embodiment
         root = self._habitat.get_config("benchmark/nav/vln_r2r.yaml")
         with self._habitat.config.read_write(root):
             config = root.habitat
@@ -96,7 +96,8 @@ class HabitatEnv:
             depth = agent.sim_sensors.depth_sensor
             depth.min_depth, depth.max_depth = body.depth_range_m
             depth.normalize_depth = False
-            for sensor in ("rgb", "depth"):
+            cameras = {"rgb": body.camera, "depth": body.depth_camera or body.camera}
+            for sensor, camera in cameras.items():
                 if sensor not in self._sensors:
                     del agent.sim_sensors[f"{sensor}_sensor"]
                     continue

@@ -44,12 +44,13 @@ class EnvConformance:
     def test_frames_have_the_size_and_type_of_the_camera(self) -> None:
         env = self.make_env()
         observation = env.reset(self.make_episode())
-        camera = env.embodiment.camera
+        body = env.embodiment
+        depth_camera = body.depth_camera or body.camera
         assert observation.rgb is not None
         assert observation.depth is not None
-        assert observation.rgb.shape == (camera.height, camera.width, 3)
+        assert observation.rgb.shape == (body.camera.height, body.camera.width, 3)
         assert observation.rgb.dtype == np.uint8
-        assert observation.depth.shape == (camera.height, camera.width)
+        assert observation.depth.shape == (depth_camera.height, depth_camera.width)
         assert observation.depth.dtype == np.float32
         low, high = env.embodiment.depth_range_m
         assert low <= observation.depth.min()

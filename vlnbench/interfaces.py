@@ -25,12 +25,14 @@ shortest-path follower and makes an agent an oracle."""
 
 
 class Action(IntEnum):
-    """Discrete actions, numbered as in the VLN-CE ground-truth files."""
+    """Discrete actions, numbered as in the VLN-CE ground-truth files. Looking exists only where a body tilts."""
 
     STOP = 0
     MOVE_FORWARD = 1
     TURN_LEFT = 2
     TURN_RIGHT = 3
+    LOOK_UP = 4
+    LOOK_DOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Camera:
-    """A pinhole camera on the agent body (RGB and depth share it).
+    """A pinhole camera on the agent body.
 
     Size in pixels, `hfov` in degrees, `height_m` above the floor point, `pitch_deg` positive upwards.
     """
@@ -157,16 +159,19 @@ class Camera:
 class Embodiment:
     """The agent's body and sensors, as a benchmark prescribes them and an environment realises them.
 
-    Heights, radius and steps in metres, turns in degrees. Depth is clipped to `depth_range_m`; pixels where
-    nothing is hit are clipped with the rest, as habitat-lab does.
+    Heights, radius and steps in metres, turns in degrees. `camera` sees RGB, and depth too unless `depth_camera`
+    says otherwise. Depth is clipped to `depth_range_m`; pixels where nothing is hit are clipped with the rest, as
+    habitat-lab does. `tilt_deg` is how far LOOK_UP and LOOK_DOWN tilt the cameras; None: the body cannot look.
     """
 
     camera: Camera
+    depth_camera: Camera | None = None
     depth_range_m: tuple[float, float] = (0.0, 10.0)
     agent_height_m: float = 1.5
     agent_radius_m: float = 0.1
     forward_m: float = 0.25
     turn_deg: float = 15.0
+    tilt_deg: float | None = None
     allow_sliding: bool = True
 
 

@@ -88,6 +88,18 @@ def is_complete(root: Path, config: HousesConfig = DEFAULT) -> bool:
         return False
 
 
+def generated_version(root: Path) -> str | None:
+    """Version of the generator whose finished work lies below `root`, whatever its configuration; None if none."""
+    try:
+        return str(json.loads((root / MANIFEST).read_text())["version"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{root / MANIFEST}: field 'version' cannot be read; run `vlnbench data houses`"
+        ) from error
+
+
 def house_names(config: HousesConfig) -> dict[str, list[str]]:
     """Names of the train houses (also used by val_seen) and of the val_unseen houses."""
     groups = {"train": config.train_houses, "unseen": config.val_unseen_houses}

@@ -27,10 +27,15 @@ class Follower(Protocol):
 
 
 class Backend(Protocol):
-    """What differs between the simulators. `name` carries the version; `simulator_type` is habitat-lab's name."""
+    """What differs between the simulators.
+
+    `name` carries the version; `simulator_type` is habitat-lab's name of it, `look_types` those of its actions
+    that tilt the cameras up and down.
+    """
 
     name: str
     simulator_type: str
+    look_types: tuple[str, str]
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         """Raise UsageError for the first scene or start position that cannot be used."""
@@ -54,6 +59,7 @@ class HabitatSimBackend:
     """The real habitat-sim, through habitat-lab's own wrapper."""
 
     simulator_type = "Sim-v0"
+    look_types = ("LookUpAction", "LookDownAction")
 
     def __init__(self) -> None:
         if not has_habitat_sim():

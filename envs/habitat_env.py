@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from envs.backends import Backend, Follower, SimulatorName, choose_backend
 from envs.habitat_lab import import_habitat
 from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Sensor, TopDownMap, Vec3
+
+_MOVES = (Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
+_LOOKS = (Action.LOOK_UP, Action.LOOK_DOWN)
 
 
 class HabitatEnv:
@@ -51,9 +55,11 @@ class HabitatEnv:
         return self._observation(frames, collided=False)
 
     def step(self, action: Action) -> Observation:
-        frames = self._env.step(int(action))
+        if action in _LOOKS and self.embodiment.tilt_deg is None:
+            raise ValueError(f"{action.name}: this body cannot tilt its cameras")
+        frames = self._env.step(action.name.lower())
         self._steps += 1
-        collided = action is not Action.STOP and bool(self._env.sim.previous_step_collided)
+        collided = action in _MOVES and bool(self._env.sim.previous_step_collided)
         return self._observation(frames, collided)
 
     def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
@@ -91,6 +97,11 @@ class HabitatEnv:
             simulator.forward_step_size = body.forward_m
             simulator.turn_angle = _whole_degrees("turn_deg", body.turn_deg)
             simulator.habitat_sim_v0.allow_sliding = body.allow_sliding
+            if body.tilt_deg is not None:
+                structured = importlib.import_module("habitat.config.default_structured_configs")
+                tilt = _whole_degrees("tilt_deg", body.tilt_deg)
+                for name, kind in zip(("look_up", "look_down"), self._backend.look_types, strict=True):
+                    config.task.actions[name] = structured.LookUpActionConfig(type=kind, tilt_angle=tilt)
             agent = simulator.agents.main_agent
             agent.height, agent.radius = body.agent_height_m, body.agent_radius_m
             depth = agent.sim_sensors.depth_sensor

@@ -25,6 +25,7 @@ class EmbeddedBackend:
 
     name = VERSION
     simulator_type = SIMULATOR_TYPE
+    look_types = ("EmbeddedLookUpAction", "EmbeddedLookDownAction")
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         settings = NavMeshSettings(agent_height=body.agent_height_m, agent_radius=body.agent_radius_m)

@@ -7,6 +7,7 @@ accepted in the configuration, so habitat-lab's own yaml files work with that si
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ import_habitat()
 import quaternion  # noqa: E402
 from gym import spaces  # noqa: E402
 from habitat.config.default import get_agent_config  # noqa: E402
+from habitat.core.embodied_task import SimulatorTaskAction  # noqa: E402
 from habitat.core.registry import registry  # noqa: E402
 from habitat.core.simulator import (  # noqa: E402
     AgentState,
@@ -83,6 +85,25 @@ _SENSORS: dict[str, type[Sensor]] = {
 }
 
 
+class _LookAction(SimulatorTaskAction):  # type: ignore[misc]
+    """Tilts the cameras by the configured angle; the body stays where it is."""
+
+    sign: float
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        self._sim.tilt(self.sign * self._config.tilt_angle)
+
+
+@registry.register_task_action(name="EmbeddedLookUpAction")
+class LookUpAction(_LookAction):
+    sign = 1.0
+
+
+@registry.register_task_action(name="EmbeddedLookDownAction")
+class LookDownAction(_LookAction):
+    sign = -1.0
+
+
 class _Mount(NamedTuple):
     """A camera on the body: (height, width) in pixels, hfov in degrees, offset in metres, Euler angles in radians
     (turned about x first, then y, then z)."""
@@ -106,8 +127,9 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         self._mounts: dict[_Mount, list[Sensor]] = {}
         for sensor in self._sensor_suite.sensors.values():
             self._mounts.setdefault(_mount(sensor.config), []).append(sensor)
-        self._action_space = spaces.Discrete(len(Action))
+        self._action_space = spaces.Discrete(4)  # STOP and the three moves; looking is the task's business
         self._collided = False
+        self._tilt_deg = 0.0
         self._position = np.zeros(3, dtype=np.float32)
         self._rotation = np.array([0, 0, 0, 1], dtype=np.float32)
         self._assets: SceneAssets | None = None
@@ -149,6 +171,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
 
     def reset(self) -> Observations:
         self._collided = False
+        self._tilt_deg = 0.0
         self._place_at_start()
         return self._observe()
 
@@ -159,6 +182,10 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
                 self.pathfinder, self._position, self._rotation, int(action), *self._motion
             )
         return self._observe()
+
+    def tilt(self, degrees: float) -> None:
+        """Tilt all cameras about their own x axis, upwards if positive, until the next reset."""
+        self._tilt_deg += degrees
 
     def step_physics(self, delta: float) -> None:
         """Static scenes have no physics to advance; habitat-lab's task calls this after every action."""
@@ -244,7 +271,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         frames: dict[str, NDArray[Any]] = {}
         for mount, sensors in self._mounts.items():
             assert self._assets is not None
-            position, rotation = _camera_pose(self._position, self._rotation, mount)
+            position, rotation = _camera_pose(self._position, self._rotation, mount, self._tilt_deg)
             wants_rgb = any(isinstance(sensor, RGBSensor) for sensor in sensors)
             wants_depth = any(isinstance(sensor, DepthSensor) for sensor in sensors)
             frame = self._assets.renderer.render_from(
@@ -282,13 +309,13 @@ def _mount(config: Any) -> _Mount:
 
 
 def _camera_pose(
-    position: NDArray[np.float32], rotation: NDArray[np.float32], mount: _Mount
+    position: NDArray[np.float32], rotation: NDArray[np.float32], mount: _Mount, tilt_deg: float
 ) -> tuple[Vec3, Quaternion]:
-    """World pose of a mounted sensor."""
+    """World pose of a mounted sensor that is tilted about its own x axis."""
     body = quaternion.quaternion(*(float(rotation[i]) for i in (3, 0, 1, 2)))
     turned = quaternion.one
     for axis, angle in zip(np.eye(3), mount.euler, strict=True):
         turned = quaternion.from_rotation_vector(axis * angle) * turned
-    world = body * turned
+    world = body * turned * quaternion.from_rotation_vector([math.radians(tilt_deg), 0.0, 0.0])
     x, y, z = position.astype(np.float64) + quaternion.rotate_vectors(body, np.array(mount.offset))
     return (float(x), float(y), float(z)), (world.x, world.y, world.z, world.w)

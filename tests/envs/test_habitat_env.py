@@ -62,6 +62,29 @@ class TestChallengeBody(TestHabitatEnv):
     )
 
 
+def test_looking_tilts_the_cameras_and_leaves_the_body(shared: Path, val_seen: EpisodeSet) -> None:
+    scenes, sensors = shared / "data" / "scene_datasets", frozenset({"rgb", "depth"})
+    level = replace(SMALL, tilt_deg=30.0)
+    down = replace(SMALL, camera=replace(SMALL.camera, pitch_deg=-30.0))
+    env = HabitatEnv(level, scenes, sensors, "embedded")
+    start = env.reset(val_seen.episodes[0])
+    tilted = env.step(Action.LOOK_DOWN)
+    reference = HabitatEnv(down, scenes, sensors, "embedded").reset(val_seen.episodes[0])
+    np.testing.assert_array_equal(tilted.rgb, reference.rgb)
+    assert tilted.pose == start.pose
+    assert not tilted.collided
+    np.testing.assert_array_equal(env.step(Action.LOOK_UP).rgb, start.rgb)
+    env.step(Action.LOOK_UP)
+    np.testing.assert_array_equal(env.reset(val_seen.episodes[0]).rgb, start.rgb)  # a new episode looks ahead
+
+
+def test_a_body_that_cannot_look_refuses_to(shared: Path, val_seen: EpisodeSet) -> None:
+    env = HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset(), "embedded")
+    env.reset(val_seen.episodes[0])
+    with pytest.raises(ValueError, match="LOOK_UP: this body cannot tilt"):
+        env.step(Action.LOOK_UP)
+
+
 def subset(episode_set: EpisodeSet, scenes: int) -> EpisodeSet:
     chosen = sorted({episode.scene_id for episode in episode_set.episodes})[:scenes]
     return replace(episode_set, episodes=tuple(e for e in episode_set.episodes if e.scene_id in chosen))

@@ -65,14 +65,15 @@ def test_a_sound_container_passes(scene: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["r010_h150", "r018_h088", "r020_h150"])
-def test_a_built_navmesh_answers_like_the_recorded_one(shared: Path, tmp_path: Path, body: str, scene: Path) -> None:
+def test_a_built_navmesh_answers_like_the_recorded_one(
+    shared: Path, tmp_path: Path, body: str, scene: Path
+) -> None:
     """Scene file to geodesic distances, navmesh built on the way, against what habitat-sim answered."""
     folder = shared / "goldens" / "habitat_sim" / "corridor_1LXtFkjw3qL"
     radius, height = int(body[1:4]) / 100, int(body[6:9]) / 100
     pathfinder = SceneAssets(scene).pathfinder(NavMeshSettings(agent_radius=radius, agent_height=height))
     queries = np.load(folder / f"queries_{body}.npz")
     ours = [
-        pathfinder.geodesic_distance(a, b)
-        for a, b in zip(queries["pair_start"], queries["pair_end"], strict=True)
+        pathfinder.geodesic_distance(a, b) for a, b in zip(queries["pair_start"], queries["pair_end"], strict=True)
     ]
     np.testing.assert_allclose(ours, queries["pair_geodesic"], rtol=1e-5)

@@ -50,6 +50,21 @@ class TestHabitatEnv(EnvConformance):
         return self.episode
 
 
+class TestOnHouses(EnvConformance):
+    """On generated data, so that the contract is tested where no recordings are at hand."""
+
+    @pytest.fixture(autouse=True)
+    def _data(self, houses: Path) -> None:
+        self.root = houses
+        self.episode = load_split(get_benchmark("houses-r2r"), "val_unseen", houses).episodes[0]
+
+    def make_env(self) -> Env:
+        return HabitatEnv(SMALL, self.root / "scene_datasets", frozenset({"rgb", "depth"}), "embedded")
+
+    def make_episode(self) -> Episode:
+        return self.episode
+
+
 class TestChallengeBody(TestHabitatEnv):
     """Another body: 30 degree turns, no sliding, a navmesh that has to be built, a camera that looks down."""
 

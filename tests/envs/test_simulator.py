@@ -127,3 +127,22 @@ def test_sensors_that_only_habitat_sim_has_are_refused(shared: Path) -> None:
         UsageError, match="sensor type 'HabitatSimFisheyeRGBSensor': the embedded simulator renders"
     ):
         habitat.Env(config)
+
+
+def test_habitat_labs_dataset_class_reads_generated_houses(houses: Path) -> None:
+    overrides = [
+        "habitat.simulator.type=Embedded-v0",
+        "habitat.dataset.split=val_unseen",
+        f"habitat.dataset.data_path='{houses}/datasets/houses_r2r/{{split}}/{{split}}.json.gz'",
+        f"habitat.dataset.scenes_dir={houses}/scene_datasets",
+    ]
+    env = habitat.Env(habitat.get_config("benchmark/nav/vln_r2r.yaml", overrides))
+    try:
+        assert len(env.episodes) == 6
+        observations = env.reset()
+        assert observations["rgb"].shape == (256, 256, 3)
+        assert observations["instruction"]["text"].endswith(".")
+        assert len(observations["instruction"]["tokens"]) == 200
+        assert env.get_metrics()["distance_to_goal"] > 3.0
+    finally:
+        env.close()

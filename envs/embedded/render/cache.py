@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -16,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
+
+BUDGET_BYTES = 32 * 2**30
+"""The scene folder is kept below this by deleting the scenes that have not been opened for longest."""
 
 _ALIGN = 64
 _PREFIX = 16
@@ -44,6 +48,7 @@ def cached_arrays(
             raise UsageError(
                 f"{folder}: cannot write the scene cache ({error.strerror}); choose another folder"
             ) from None
+        _prune(folder, target)
         arrays = _read(target, key)
         if arrays is None:  # another process replaced it for another version of the scene
             arrays = built
@@ -89,9 +94,25 @@ def _read(target: Path, key: dict[str, Any]) -> dict[str, NDArray[Any]] | None:
             return None
         if zlib.crc32(memoryview(data)[_PREFIX:]) != checksum:
             return None
+        os.utime(target)  # opened now: see `_prune`
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return {
         entry["name"]: np.ndarray(entry["shape"], entry["dtype"], data, start + entry["offset"])
         for entry in header["arrays"]
     }
+
+
+def _prune(folder: Path, newest: Path) -> None:
+    """Delete the longest unopened scenes until the folder fits its budget. Open ones stay mapped where they are."""
+    files = []
+    for path in folder.glob("*.scene"):
+        with contextlib.suppress(FileNotFoundError):  # another process pruned it
+            status = path.stat()
+            files.append((status.st_mtime_ns, status.st_size, path))
+    excess = sum(size for _, size, _ in files) - BUDGET_BYTES
+    for _, size, path in sorted(files):
+        if excess <= 0 or path == newest:
+            break
+        path.unlink(missing_ok=True)
+        excess -= size

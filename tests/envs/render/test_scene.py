@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from envs.embedded.render import cache
 from envs.embedded.render.scene import CHUNK, Scene, load_scene
 from tests.envs.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
@@ -116,9 +119,9 @@ def test_cache_round_trip(tmp_path: Path) -> None:
     for _ in range(2):
         assert same(load_scene(path, tmp_path / "cache"), fresh)
     (cached,) = (tmp_path / "cache").iterdir()
-    before = cached.stat().st_mtime_ns
+    before = cached.stat().st_ino
     load_scene(path, tmp_path / "cache")
-    assert cached.stat().st_mtime_ns == before
+    assert cached.stat().st_ino == before
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text"])
@@ -163,3 +166,24 @@ def test_processes_build_the_same_cache(tmp_path: Path) -> None:
         sums = pool.starmap(_load, [(path, tmp_path / "cache")] * 4)
     assert set(sums) == {_load(path, tmp_path / "cache")}
     assert len(list((tmp_path / "cache").iterdir())) == 1, "no temporary file is left"
+
+
+def test_the_cache_forgets_what_was_not_opened_for_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache"
+    scenes = []
+    for name in "abc":
+        writer = GlbWriter()
+        writer.mesh([[1, 2, 3], [4, 2, 3], [1, 5, 3]])
+        scenes.append(writer.save(tmp_path / f"{name}.glb"))
+    load_scene(scenes[0], folder)
+    load_scene(scenes[1], folder)
+    size = next(folder.iterdir()).stat().st_size
+    old = {path.name[0]: path for path in folder.iterdir()}
+    for age, name in ((200, "a"), (100, "b")):
+        os.utime(old[name], (time.time() - age, time.time() - age))
+    load_scene(scenes[0], folder)  # opened again: now b is the oldest
+    monkeypatch.setattr(cache, "BUDGET_BYTES", 2 * size)
+    load_scene(scenes[2], folder)
+    assert sorted(path.name[0] for path in folder.iterdir()) == ["a", "c"]

@@ -17,12 +17,13 @@ from typing import Any
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.render.scene import load_scene
 from vlnbench.errors import UsageError
 
 from .config import HousesConfig
 from .follow import rotation_of
 from .glb_writer import glb_bytes
-from .house import House, house_primitives, make_house, merged
+from .house import House, house_primitives, make_house
 from .language import describe, encode, vocabulary
 from .trajectories import Trajectory, trajectories
 
@@ -151,12 +152,12 @@ def _write_scene(root: Path, house: House, seed: int) -> Path:
         with target.open("rb") as file:
             if f'"generator":"{tag}"'.encode() in file.read(512):
                 return path
-    primitives = house_primitives(house, random.Random(f"{tag} hangings"))
-    settings = NavMeshSettings()
-    pathfinder = PathFinder.from_polymesh(*build_polymesh(*merged(primitives), settings), settings)
+    target.with_suffix(".navmesh").unlink(missing_ok=True)  # its presence says that both are finished
     target.parent.mkdir(parents=True, exist_ok=True)
-    pathfinder.save(target.with_suffix(".navmesh"))
-    _write(target, glb_bytes(primitives, tag))  # last: its tag says that both are finished
+    _write(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
+    scene, settings = load_scene(target), NavMeshSettings()  # read back: built from what every reader will see
+    polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
+    PathFinder.from_polymesh(polymesh, detail, settings).save(target.with_suffix(".navmesh"))
     return path
 
 

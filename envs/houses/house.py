@@ -216,13 +216,3 @@ def _primitive(name: str, triangles: Triangles, uv: NDArray[np.float64], png: by
     kept = corners[first[order]]
     indices = rank[inverse.reshape(-1)].astype(np.uint32).reshape(-1, 3)
     return Primitive(name, kept[:, :3], kept[:, 3:], indices, png)
-
-
-def merged(primitives: list[Primitive]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """All triangles as one mesh in world coordinates: vertices (n, 3) and vertex indices (m, 3)."""
-    offsets = np.cumsum([0, *(len(p.positions) for p in primitives[:-1])])
-    vertices = np.concatenate([p.positions for p in primitives])
-    triangles = np.concatenate(
-        [p.triangles.astype(np.int32) + np.int32(o) for p, o in zip(primitives, offsets, strict=True)]
-    )
-    return vertices, triangles

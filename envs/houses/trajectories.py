@@ -17,13 +17,15 @@ from .furnish import Item
 from .furniture import FURNISHINGS
 from .house import House
 from .layout import WALL_M
-from .routes import Goal, Route, trace, wrap_degrees, yaw_of
+from .routes import Goal, Route, resample, trace, wrap_degrees, yaw_of
 
 Point = tuple[float, float, float]
 Start = tuple[Point, float]
 """Position and heading (yaw in degrees, a multiple of 30)."""
 
 SHORTEST_M, LONGEST_M = 4.0, 20.0
+MAX_DETOUR_M = 0.6
+"""A walk further from the planned path than this has left it."""
 GOAL_TOLERANCE_M = 0.5
 _STARTS_PER_ROOM = 1
 _MOST_DOORS = 3
@@ -143,9 +145,21 @@ def _make(house: House, pathfinder: PathFinder, start: Start, goal: tuple[Goal, 
     walk = follow(pathfinder, position, yaw, end)
     if walk is None or pathfinder.geodesic_distance(walk.locations[-1], end) > GOAL_TOLERANCE_M:
         return None
-    if math.dist(walk.locations[-1], end) > GOAL_TOLERANCE_M:
+    if math.dist(walk.locations[-1], end) > GOAL_TOLERANCE_M or not _keeps_to(corners, walk.locations):
         return None
     return Trajectory(position, yaw, end, path.geodesic_distance, reference, walk, route)
+
+
+def _keeps_to(corners: Sequence[Point], locations: Sequence[Point]) -> bool:
+    """Whether a walk follows the path that is described.
+
+    The walker asks for the shortest path anew at every step: between two ways of nearly equal length it may take
+    the other one.
+    """
+    path = resample([(x, z) for x, _, z in corners])
+    walked = np.array([(x, z) for x, _, z in locations])
+    gaps = np.hypot(*np.moveaxis(walked[:, None] - path[None], 2, 0)).min(axis=1)
+    return bool(gaps.max() <= MAX_DETOUR_M)
 
 
 def reference_path(

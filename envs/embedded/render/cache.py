@@ -104,7 +104,7 @@ def _read(target: Path, key: dict[str, Any]) -> dict[str, NDArray[Any]] | None:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Delete the longest unopened scenes until the folder fits its budget. Open ones stay mapped where they are."""
+    """Delete the longest unopened scenes until the folder fits its budget. Open ones stay mapped regardless."""
     files = []
     for path in folder.glob("*.scene"):
         with contextlib.suppress(FileNotFoundError):  # another process pruned it

@@ -29,6 +29,15 @@ def kernel(function: F) -> F:
     return _compiled(function)
 
 
+def inner_kernel(function: F) -> F:
+    """As `kernel`, for functions that only kernels call: the entry for Python callers is left out.
+
+    Reference counting is left out too, which would cost time in loops and in compilation: such a function works on
+    the arrays it is given and can neither create nor return one.
+    """
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
+
+
 def fast_kernel(function: F) -> F:
     """As `kernel`, where re-associated arithmetic is harmless (shading, coverage of whole arrays)."""
     return _compiled(function, fastmath=True)
@@ -46,10 +55,11 @@ def kernel_cache(package: Path) -> Path:
 def _compiled(function: F, **options: Any) -> F:
     folder = kernel_cache(Path(function.__code__.co_filename).parent)
     config: Any = numba.config
+    njit: Any = numba.njit  # its annotations lack some documented options
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder)  # read while the decorator runs; other packages keep their own setting
     try:
-        compiled = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        compiled = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     finally:
         config.CACHE_DIR = before
     return cast("F", compiled)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.filters import Spans, step_x, step_z
 from envs.embedded.navmesh.build.grid import Grid
 from envs.embedded.navmesh.build.kinds import Int
@@ -70,7 +70,7 @@ def build_surface(spans: Spans, grid: Grid) -> Surface:
     return surface
 
 
-@kernel
+@inner_kernel
 def _step(surface: Surface, roof: NDArray[Any], i: Int, column: Int, grid: Grid) -> Int:
     """Lowest floor of `column` that can be stepped onto from floor `i`, or -1."""
     first = surface.start[column]
@@ -82,7 +82,7 @@ def _step(surface: Surface, roof: NDArray[Any], i: Int, column: Int, grid: Grid)
     return -1
 
 
-@kernel
+@inner_kernel
 def _sweep(surface: Surface, distance: NDArray[Any]) -> None:
     """Spread distances over the surface in two passes: 2 per straight step, 3 per diagonal one."""
     neighbor = surface.neighbor

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.filters import step_x, step_z
 from envs.embedded.navmesh.build.kinds import Int, Real
@@ -47,7 +47,7 @@ def _border_flags(surface: Surface, region: NDArray[Any]) -> NDArray[np.uint8]:
     return flags
 
 
-@kernel
+@inner_kernel
 def _corner_height(surface: Surface, i: Int, direction: Int) -> Int:
     """Largest height of the floors that meet at the corner between `direction` and the next one."""
     turned = (direction + 1) & 3
@@ -67,7 +67,7 @@ def _corner_height(surface: Surface, i: Int, direction: Int) -> Int:
     return height
 
 
-@kernel
+@inner_kernel
 def _trace(
     surface: Surface, region: NDArray[Any], flags: NDArray[Any], i: Int, x: Int, z: Int, points: NDArray[Any]
 ) -> Int:
@@ -102,7 +102,7 @@ def _trace(
     return count
 
 
-@kernel
+@inner_kernel
 def segment_distance(x: Int, z: Int, ax: Int, az: Int, bx: Int, bz: Int) -> Real:
     """Squared distance of a grid point from the segment ab, in cells, single precision."""
     px = np.float32(bx - ax)
@@ -119,7 +119,7 @@ def segment_distance(x: Int, z: Int, ax: Int, az: Int, bx: Int, bz: Int) -> Real
     return dx * dx + dz * dz
 
 
-@kernel
+@inner_kernel
 def _insert(kept: NDArray[Any], count: Int, position: Int, points: NDArray[Any], i: Int) -> None:
     """Make room in `kept` and put raw point `i` there, its index as the label."""
     for j in range(count, position, -1):
@@ -130,7 +130,7 @@ def _insert(kept: NDArray[Any], count: Int, position: Int, points: NDArray[Any],
     kept[position, 3] = i
 
 
-@kernel
+@inner_kernel
 def _seed_points(points: NDArray[Any], count: Int, kept: NDArray[Any]) -> Int:
     """Points that stay: where what lies beyond changes, or else the two extreme corners; how many."""
     n = np.int64(0)
@@ -156,7 +156,7 @@ def _seed_points(points: NDArray[Any], count: Int, kept: NDArray[Any]) -> Int:
     return n + 2
 
 
-@kernel
+@inner_kernel
 def _farthest(points: NDArray[Any], count: Int, kept: NDArray[Any], i: Int, j: Int) -> tuple[Int, Real]:
     """Raw point of a wall farthest from the simplified edge i -> j, and its squared distance; -1 for none."""
     ax, az, first = kept[i, 0], kept[i, 2], kept[i, 3]
@@ -180,7 +180,7 @@ def _farthest(points: NDArray[Any], count: Int, kept: NDArray[Any], i: Int, j: I
     return best, largest
 
 
-@kernel
+@inner_kernel
 def _split_long(points: NDArray[Any], count: Int, kept: NDArray[Any], i: Int, j: Int, max_edge: Int) -> Int:
     """Raw point that halves the wall edge i -> j where that is longer than `max_edge` cells, or -1."""
     first, end = kept[i, 3], kept[j, 3]
@@ -197,7 +197,7 @@ def _split_long(points: NDArray[Any], count: Int, kept: NDArray[Any], i: Int, j:
     return (first + (n if forward else n + 1) // 2) % count
 
 
-@kernel
+@inner_kernel
 def _simplify(points: NDArray[Any], count: Int, max_error: Real, max_edge: Int, kept: NDArray[Any]) -> Int:
     """Simplified outline of `count` raw points into `kept`; its number of points."""
     n = _seed_points(points, count, kept)
@@ -220,7 +220,7 @@ def _simplify(points: NDArray[Any], count: Int, max_error: Real, max_edge: Int, 
     return _drop_degenerate(kept, n)
 
 
-@kernel
+@inner_kernel
 def _drop_degenerate(kept: NDArray[Any], n: Int) -> Int:
     """Remove points that coincide with the next one in the plane; the number left."""
     i = 0
@@ -235,7 +235,7 @@ def _drop_degenerate(kept: NDArray[Any], n: Int) -> Int:
     return n
 
 
-@kernel
+@inner_kernel
 def _count_outlines(flags: NDArray[Any]) -> Int:
     """An upper limit of the number of outlines: each has an edge in direction 0."""
     count = 0
@@ -267,10 +267,14 @@ def trace_contours(surface: Surface, region: NDArray[Any], width: Int, max_error
                 continue
             if used + n > len(points):
                 larger = np.empty((2 * (used + n), 3), np.int64)
-                larger[:used] = points[:used]
+                for k in range(used):
+                    for c in range(3):
+                        larger[k, c] = points[k, c]
                 points = larger
-            points[used : used + n] = kept[:n, :3]
-            used += n
+            for k in range(n):
+                for c in range(3):
+                    points[used, c] = kept[k, c]
+                used += 1
             owner[total] = region[i]
             total += 1
             start[total] = used

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel
 from envs.embedded.navmesh.build.kinds import Flag, Int, Real
 
 _OPEN = -1
@@ -25,7 +25,7 @@ _INSIDE = np.float32(1.0) - np.float32(0.001)
 _TWO = np.float32(2.0)
 
 
-@kernel
+@inner_kernel
 def planar_distance(points: NDArray[Any], a: Int, b: Int) -> Real:
     """Distance of two points in the ground plane."""
     dx = points[b, 0] - points[a, 0]
@@ -33,7 +33,7 @@ def planar_distance(points: NDArray[Any], a: Int, b: Int) -> Real:
     return np.sqrt(dx * dx + dz * dz)
 
 
-@kernel
+@inner_kernel
 def _cross(points: NDArray[Any], a: Int, b: Int, c: Int) -> Real:
     """Twice the signed area of a triangle, positive where c lies left of a -> b in Recast's sense."""
     ux = points[b, 0] - points[a, 0]
@@ -43,7 +43,7 @@ def _cross(points: NDArray[Any], a: Int, b: Int, c: Int) -> Real:
     return ux * vz - uz * vx
 
 
-@kernel
+@inner_kernel
 def triangulate_hull(points: NDArray[Any], hull: NDArray[Any], corners: Int, triangles: NDArray[Any]) -> Int:
     """Strip of triangles across an outline; points below `corners` are polygon corners. Number of triangles."""
     n = len(hull)
@@ -83,7 +83,7 @@ def triangulate_hull(points: NDArray[Any], hull: NDArray[Any], corners: Int, tri
     return count
 
 
-@kernel
+@inner_kernel
 def _circle(points: NDArray[Any], a: Int, b: Int, c: Int) -> tuple[Real, Real, Real]:
     """Centre (x, z) and radius of the circle through three points; radius 0 at a where they are in line."""
     bx = points[b, 0] - points[a, 0]
@@ -100,7 +100,7 @@ def _circle(points: NDArray[Any], a: Int, b: Int, c: Int) -> tuple[Real, Real, R
     return x + points[a, 0], z + points[a, 2], np.sqrt(x * x + z * z)
 
 
-@kernel
+@inner_kernel
 def _edge_index(edges: NDArray[Any], count: Int, s: Int, t: Int) -> Int:
     """Edge between two points, either way round, or -1."""
     for e in range(count):
@@ -109,7 +109,7 @@ def _edge_index(edges: NDArray[Any], count: Int, s: Int, t: Int) -> Int:
     return -1
 
 
-@kernel
+@inner_kernel
 def _set_left(edges: NDArray[Any], e: Int, s: Int, t: Int, face: Int) -> None:
     """Note `face` on the side of an edge that is left of s -> t, where that is open."""
     if edges[e, 0] == s and edges[e, 1] == t and edges[e, 2] == _OPEN:
@@ -118,7 +118,7 @@ def _set_left(edges: NDArray[Any], e: Int, s: Int, t: Int, face: Int) -> None:
         edges[e, 3] = face
 
 
-@kernel
+@inner_kernel
 def _overlaps(points: NDArray[Any], edges: NDArray[Any], count: Int, s: Int, t: Int) -> Flag:
     """Whether the segment s-t crosses an edge it shares no point with."""
     for e in range(count):
@@ -134,7 +134,7 @@ def _overlaps(points: NDArray[Any], edges: NDArray[Any], count: Int, s: Int, t: 
     return False
 
 
-@kernel
+@inner_kernel
 def _best_point(points: NDArray[Any], n: Int, edges: NDArray[Any], count: Int, s: Int, t: Int) -> Int:
     """Point left of s -> t whose circle through s and t holds no other; n for none."""
     best = n
@@ -157,7 +157,7 @@ def _best_point(points: NDArray[Any], n: Int, edges: NDArray[Any], count: Int, s
     return best
 
 
-@kernel
+@inner_kernel
 def _complete(
     points: NDArray[Any], n: Int, edges: NDArray[Any], count: Int, faces: Int, e: Int
 ) -> tuple[Int, Int]:
@@ -187,10 +187,12 @@ def _complete(
     return count, faces + 1
 
 
-@kernel
+@inner_kernel
 def _collect(edges: NDArray[Any], count: Int, faces: Int, triangles: NDArray[Any]) -> Int:
     """Triangles from the edges' faces, those left incomplete dropped; their number."""
-    triangles[:faces] = -1
+    for f in range(faces):
+        for c in range(3):
+            triangles[f, c] = -1
     for e in range(count):
         for side in (3, 2):
             face = edges[e, side]
@@ -208,13 +210,14 @@ def _collect(edges: NDArray[Any], count: Int, faces: Int, triangles: NDArray[Any
     while f < faces:
         if triangles[f, 0] == -1 or triangles[f, 1] == -1 or triangles[f, 2] == -1:
             faces -= 1
-            triangles[f] = triangles[faces]
+            for c in range(3):
+                triangles[f, c] = triangles[faces, c]
         else:
             f += 1
     return faces
 
 
-@kernel
+@inner_kernel
 def delaunay(
     points: NDArray[Any], n: Int, hull: NDArray[Any], edges: NDArray[Any], triangles: NDArray[Any]
 ) -> Int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.delaunay import delaunay, triangulate_hull
 from envs.embedded.navmesh.build.grid import Grid
@@ -52,7 +52,7 @@ class Work(NamedTuple):
     edges: NDArray[np.int64]
 
 
-@kernel
+@inner_kernel
 def _segment_distance_3d(points: NDArray[Any], p: Int, a: Int, b: Int) -> Real:
     """Squared distance of a point from the segment a-b."""
     ux = points[b, 0] - points[a, 0]
@@ -72,7 +72,7 @@ def _segment_distance_3d(points: NDArray[Any], p: Int, a: Int, b: Int) -> Real:
     return dx * dx + dy * dy + dz * dz
 
 
-@kernel
+@inner_kernel
 def _segment_distance(x: Real, z: Real, corners: NDArray[Any], a: Int, b: Int) -> Real:
     """Squared distance in the ground plane of (x, z) from the segment a-b."""
     ux = corners[b, 0] - corners[a, 0]
@@ -89,7 +89,7 @@ def _segment_distance(x: Real, z: Real, corners: NDArray[Any], a: Int, b: Int) -
     return dx * dx + dz * dz
 
 
-@kernel
+@inner_kernel
 def _inset(corners: NDArray[Any], n: Int, x: Real, z: Real) -> Real:
     """Squared distance of (x, z) from a polygon's outline, negative inside."""
     nearest = _BIG
@@ -104,7 +104,7 @@ def _inset(corners: NDArray[Any], n: Int, x: Real, z: Real) -> Real:
     return -nearest if inside else nearest
 
 
-@kernel
+@inner_kernel
 def _min_extent(corners: NDArray[Any], n: Int) -> Real:
     """Smallest width of a polygon, metres."""
     smallest = _BIG
@@ -118,7 +118,7 @@ def _min_extent(corners: NDArray[Any], n: Int) -> Real:
     return np.sqrt(smallest)
 
 
-@kernel
+@inner_kernel
 def _mesh_error(work: Work, triangles: Int, x: Real, y: Real, z: Real) -> Real:
     """Vertical distance of a point from the triangles above or below it, -1 where there is none."""
     nearest = _BIG
@@ -142,7 +142,7 @@ def _mesh_error(work: Work, triangles: Int, x: Real, y: Real, z: Real) -> Real:
     return -_ONE if nearest == _BIG else nearest
 
 
-@kernel
+@inner_kernel
 def _sample_edge(
     work: Work, j: Int, i: Int, patch: Patch, grid: Grid, sampling: Sampling, edge: NDArray[Any]
 ) -> Int:
@@ -166,7 +166,7 @@ def _sample_edge(
     return n
 
 
-@kernel
+@inner_kernel
 def _simplify_edge(edge: NDArray[Any], last: Int, max_error: Real, kept: NDArray[Any]) -> Int:
     """Samples of an edge that are needed to follow its heights; their number, both ends included."""
     kept[0] = 0
@@ -197,24 +197,22 @@ def _outline(work: Work, corners: Int, patch: Patch, grid: Grid, sampling: Sampl
     """Outline of the polygon with the samples its edges need; its number of points."""
     edge = np.empty((_MAX_EDGE + 1, 3), np.float32)
     kept = np.empty(_MAX_EDGE + 1, np.int64)
-    n_hull = 0
-    j = corners - 1
+    n_hull, j = 0, corners - 1
     for i in range(corners):
         work.hull[n_hull] = j
         n_hull += 1
         if sampling.distance > _ZERO:
             a, b = j, i
-            if abs(work.points[a, 0] - work.points[b, 0]) < _SAME_X:
-                swapped = work.points[a, 2] > work.points[b, 2]
-            else:
-                swapped = work.points[a, 0] > work.points[b, 0]
+            axis = 2 if abs(work.points[a, 0] - work.points[b, 0]) < _SAME_X else 0
+            swapped = work.points[a, axis] > work.points[b, axis]
             if swapped:
                 a, b = b, a
             last = _sample_edge(work, a, b, patch, grid, sampling, edge)
             n = _simplify_edge(edge, last, sampling.max_error, kept)
             for m in range(1, n - 1):
                 sample = kept[n - 1 - m] if swapped else kept[m]
-                work.points[work.used[0]] = edge[sample]
+                for c in range(3):
+                    work.points[work.used[0], c] = edge[sample, c]
                 work.hull[n_hull] = work.used[0]
                 n_hull += 1
                 work.used[0] += 1
@@ -250,13 +248,13 @@ def _grid_samples(work: Work, corners: Int, patch: Patch, grid: Grid, sampling: 
     return samples[:count]
 
 
-@kernel
+@inner_kernel
 def _jitter(i: Int, factor: Int) -> Real:
     """A fixed pseudo-random number in [-1, 1]; `factor` is the low half of Recast's multiplier."""
     return np.float32((i * factor) & 0xFFFF) / _JITTER_STEPS * _TWO - _ONE
 
 
-@kernel
+@inner_kernel
 def _worst_sample(
     work: Work, triangles: Int, samples: NDArray[Any], grid: Grid, distance: Real
 ) -> tuple[Int, Real]:
@@ -302,7 +300,7 @@ def _detail(work: Work, corners: Int, patch: Patch, grid: Grid, sampling: Sampli
     return min(triangles, MAX_TRIANGLES)
 
 
-@kernel
+@inner_kernel
 def _edge_flag(points: NDArray[Any], a: Int, b: Int, corners: NDArray[Any], n: Int) -> Int:
     """1 where the segment a-b lies on the polygon's outline, else 0."""
     j = n - 1
@@ -316,7 +314,7 @@ def _edge_flag(points: NDArray[Any], a: Int, b: Int, corners: NDArray[Any], n: I
     return 0
 
 
-@kernel
+@inner_kernel
 def _place_corners(mesh: Polygons, p: Int, n: Int, grid: Grid, work: Work) -> None:
     """Corners of polygon p in metres from the grid's origin."""
     for j in range(n):
@@ -327,7 +325,7 @@ def _place_corners(mesh: Polygons, p: Int, n: Int, grid: Grid, work: Work) -> No
     work.used[0] = n
 
 
-@kernel
+@inner_kernel
 def _to_world(work: Work, grid: Grid) -> None:
     """Move the points to the world frame, one cell height up."""
     for i in range(work.used[0]):
@@ -342,7 +340,9 @@ def _grown(array: NDArray[Any], used: Int, extra: Int) -> NDArray[Any]:
     if used + extra <= len(array):
         return array
     larger = np.empty((2 * (used + extra), array.shape[1]), array.dtype)
-    larger[:used] = array[:used]
+    for i in range(used):
+        for c in range(array.shape[1]):
+            larger[i, c] = array[i, c]
     return larger
 
 
@@ -369,8 +369,7 @@ def build_detail(
     meshes = np.empty((total, 4), np.uint32)
     verts = np.empty((8 * total, 3), np.float32)
     tris = np.empty((8 * total, 4), np.uint8)
-    n_verts = np.int64(0)
-    n_tris = np.int64(0)
+    n_verts, n_tris = np.int64(0), np.int64(0)
     for p in range(total):
         x, z, width, depth, n = patch_bounds(mesh, p, grid)
         patch = Patch(heights, queue, x, z, width, depth)
@@ -385,16 +384,17 @@ def build_detail(
         meshes[p, 1] = count
         meshes[p, 2] = n_tris
         meshes[p, 3] = found
-        verts[n_verts : n_verts + count] = work.points[:count]
-        n_verts += count
+        for i in range(count):
+            for c in range(3):
+                verts[n_verts, c] = work.points[i, c]
+            n_verts += 1
         for f in range(found):
             a, b, c = work.triangles[f, 0], work.triangles[f, 1], work.triangles[f, 2]
             flags = _edge_flag(work.points, a, b, work.points, n)
             flags |= _edge_flag(work.points, b, c, work.points, n) << 2
             flags |= _edge_flag(work.points, c, a, work.points, n) << 4
-            tris[n_tris, 0] = a
-            tris[n_tris, 1] = b
-            tris[n_tris, 2] = c
+            for k in range(3):
+                tris[n_tris, k] = work.triangles[f, k]
             tris[n_tris, 3] = flags
             n_tris += 1
     return meshes, verts[:n_verts].copy(), tris[:n_tris].copy()

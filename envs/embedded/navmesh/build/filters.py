@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.grid import Grid
 from envs.embedded.navmesh.build.kinds import Flag, Int
 from envs.embedded.navmesh.build.rasterize import AREA, HIGH, LOW, NEXT
@@ -19,13 +19,13 @@ SKY = 0xFFFF
 """Ceiling of a topmost span, in cell heights."""
 
 
-@kernel
+@inner_kernel
 def step_x(direction: Int) -> Int:
     """Cells that a step in one of the four directions (-x, +z, +x, -z) leads along x."""
     return (direction - 1) * (1 - (direction & 1))
 
 
-@kernel
+@inner_kernel
 def step_z(direction: Int) -> Int:
     """Cells that a step in one of the four directions (-x, +z, +x, -z) leads along z."""
     return (2 - direction) * (direction & 1)
@@ -86,7 +86,7 @@ def filter_low_obstacles(spans: Spans, climb: Int) -> None:
             was_walkable = walkable
 
 
-@kernel
+@inner_kernel
 def _is_ledge(spans: Spans, i: Int, x: Int, z: Int, grid: Grid) -> Flag:
     """Whether a neighbouring column drops too far, or the accessible neighbours differ too much in height."""
     climb = grid.walkable_climb

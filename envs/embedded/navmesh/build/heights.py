@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.filters import step_x, step_z
 from envs.embedded.navmesh.build.grid import Grid
@@ -43,7 +43,7 @@ class Patch(NamedTuple):
     depth: int
 
 
-@kernel
+@inner_kernel
 def patch_bounds(mesh: Polygons, p: Int, grid: Grid) -> tuple[Int, Int, Int, Int, Int]:
     """First cell and size (x, z, width, depth) of the cells around polygon p, and its number of corners."""
     x0: Int = grid.width
@@ -64,7 +64,7 @@ def patch_bounds(mesh: Polygons, p: Int, grid: Grid) -> tuple[Int, Int, Int, Int
     return x0, z0, min(grid.width, x1 + 1) - x0, min(grid.depth, z1 + 1) - z0, n
 
 
-@kernel
+@inner_kernel
 def _copy_region(
     surface: Surface, region: NDArray[Any], wanted: Int, patch: Patch, stride: Int
 ) -> tuple[Int, Flag]:
@@ -91,7 +91,7 @@ def _copy_region(
     return size, found
 
 
-@kernel
+@inner_kernel
 def _nearest_floor(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Patch, stride: Int) -> Int:
     """Floor nearest in height to a corner of polygon p; its cell goes to queue row 0. -1 where there is none."""
     best = -1
@@ -116,7 +116,7 @@ def _nearest_floor(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: P
     return best
 
 
-@kernel
+@inner_kernel
 def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Patch, stride: Int) -> Int:
     """Walk from a corner towards the polygon's centre; queue the floor reached as the only seed. Seeds queued."""
     if _nearest_floor(surface, mesh, p, size, patch, stride) == -1:
@@ -129,7 +129,8 @@ def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Pat
     center_x //= size
     center_z //= size
     cells = patch.width * patch.depth
-    patch.heights[:cells] = 0
+    for k in range(cells):
+        patch.heights[k] = 0
     x, z, i = patch.queue[0, 0], patch.queue[0, 1], patch.queue[0, 2]
     depth = 1
     while depth > 0:
@@ -154,7 +155,8 @@ def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Pat
             patch.queue[depth, 1] = pz + patch.z
             patch.queue[depth, 2] = a
             depth += 1
-    patch.heights[:cells] = UNSET
+    for k in range(cells):
+        patch.heights[k] = UNSET
     patch.heights[x - patch.x + (z - patch.z) * patch.width] = surface.height[i]
     patch.queue[0, 0] = x
     patch.queue[0, 1] = z
@@ -162,12 +164,13 @@ def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Pat
     return 1
 
 
-@kernel
+@inner_kernel
 def fill_patch(
     surface: Surface, region: NDArray[Any], mesh: Polygons, p: Int, size: Int, patch: Patch, stride: Int
 ) -> None:
     """Heights under polygon p with `size` corners: of its own region first, then spread to the neighbours."""
-    patch.heights[: patch.width * patch.depth] = UNSET
+    for k in range(patch.width * patch.depth):
+        patch.heights[k] = UNSET
     end, found = _copy_region(surface, region, mesh.region[p], patch, stride)
     if not found:
         end = _seed_center(surface, mesh, p, size, patch, stride)
@@ -192,7 +195,7 @@ def fill_patch(
             end += 1
 
 
-@kernel
+@inner_kernel
 def patch_height(
     patch: Patch,
     x: Real,

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.contours import Contours
 from envs.embedded.navmesh.build.kinds import Flag, Int
 from envs.embedded.navmesh.build.planar import in_cone, touches
 
 
-@kernel
+@inner_kernel
 def _is_hole(points: NDArray[Any]) -> Flag:
     """Whether an outline is wound backwards."""
     area = 0
@@ -28,7 +28,7 @@ def _is_hole(points: NDArray[Any]) -> Flag:
     return area < -2
 
 
-@kernel
+@inner_kernel
 def _leftmost(points: NDArray[Any]) -> Int:
     """Vertex with the smallest x, then z."""
     best = 0
@@ -39,7 +39,7 @@ def _leftmost(points: NDArray[Any]) -> Int:
     return best
 
 
-@kernel
+@inner_kernel
 def _blocked(points: NDArray[Any], skip: Int, a: NDArray[Any], b: NDArray[Any]) -> Flag:
     """Whether the segment a-b meets an edge of an outline, edges at `skip` and those sharing an end left out."""
     ax, az, bx, bz = a[0], a[2], b[0], b[2]
@@ -57,7 +57,7 @@ def _blocked(points: NDArray[Any], skip: Int, a: NDArray[Any], b: NDArray[Any]) 
     return False
 
 
-@kernel
+@inner_kernel
 def _diagonals(outline: NDArray[Any], corner: NDArray[Any], found: NDArray[Any]) -> Int:
     """Outline vertices that see `corner`, nearest first, as rows (vertex, squared distance) of `found`."""
     n = len(outline)
@@ -82,7 +82,7 @@ def _diagonals(outline: NDArray[Any], corner: NDArray[Any], found: NDArray[Any])
     return count
 
 
-@kernel
+@inner_kernel
 def _link(
     outline: NDArray[Any], contours: Contours, holes: NDArray[Any], h: Int, best: Int, found: NDArray[Any]
 ) -> tuple[Int, Int]:
@@ -149,11 +149,21 @@ def _join_region(
         n = len(merged)
         joined = np.empty((n + len(hole) + 2, 3), np.int64)
         for k in range(n + 1):
-            joined[k] = merged[(at + k) % n]
+            for c in range(3):
+                joined[k, c] = merged[(at + k) % n, c]
         for k in range(len(hole) + 1):
-            joined[n + 1 + k] = hole[(corner + k) % len(hole)]
+            for c in range(3):
+                joined[n + 1 + k, c] = hole[(corner + k) % len(hole), c]
         merged = joined
     return merged
+
+
+@inner_kernel
+def _copy_points(source: NDArray[Any], target: NDArray[Any], at: Int) -> None:
+    """Copy rows (x, height, z) into the rows of `target` from `at` on."""
+    for k in range(len(source)):
+        for c in range(3):
+            target[at + k, c] = source[k, c]
 
 
 @kernel
@@ -165,32 +175,42 @@ def join_holes(contours: Contours, regions: Int) -> Contours:
     total = len(contours.region)
     outline = np.full(regions + 1, -1, np.int64)
     hole = np.zeros(total, np.bool_)
+    n_holes = 0
     for c in range(total):
         hole[c] = _is_hole(contours.points[contours.start[c] : contours.start[c + 1]])
+        n_holes += hole[c]
         if not hole[c]:
             outline[contours.region[c]] = c
-    if not hole.any():
+    if n_holes == 0:
         return contours
     spliced = np.zeros(total, np.bool_)
-    first = contours.start[:-1].copy()
-    count = contours.start[1:] - contours.start[:-1]
-    points = np.empty((2 * len(contours.points) + 2 * total, 3), np.int64)
-    points[: len(contours.points)] = contours.points
+    first = np.empty(total, np.int64)
+    count = np.empty(total, np.int64)
+    for c in range(total):
+        first[c] = contours.start[c]
+        count[c] = contours.start[c + 1] - contours.start[c]
     used = len(contours.points)
+    points = np.empty((2 * used + 2 * total, 3), np.int64)
+    _copy_points(contours.points, points, np.int64(0))
+    own = np.empty(n_holes, np.int64)
     for region in range(1, regions + 1):
         if outline[region] == -1:
             continue
-        own = np.flatnonzero(hole & (contours.region == region))
-        if len(own) > 0:
-            joined = _join_region(contours, outline[region], own, spliced)
-            points[used : used + len(joined)] = joined
+        n_own = 0
+        for c in range(total):
+            if hole[c] and contours.region[c] == region:
+                own[n_own] = c
+                n_own += 1
+        if n_own > 0:
+            joined = _join_region(contours, outline[region], own[:n_own], spliced)
+            _copy_points(joined, points, used)
             first[outline[region]] = used
             count[outline[region]] = len(joined)
             used += len(joined)
-    count[spliced] = 0
     start = np.zeros(total + 1, np.int32)
-    packed = np.empty((np.sum(count), 3), np.int64)
     for c in range(total):
-        start[c + 1] = start[c] + count[c]
-        packed[start[c] : start[c + 1]] = points[first[c] : first[c] + count[c]]
+        start[c + 1] = start[c] + (0 if spliced[c] else count[c])
+    packed = np.empty((start[total], 3), np.int64)
+    for c in range(total):
+        _copy_points(points[first[c] : first[c] + start[c + 1] - start[c]], packed, np.int64(start[c]))
     return Contours(packed, start, contours.region)

@@ -6,17 +6,17 @@ Points are integer (x, z) pairs passed as two arguments.
 
 from __future__ import annotations
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel
 from envs.embedded.navmesh.build.kinds import Flag, Int
 
 
-@kernel
+@inner_kernel
 def turn(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int) -> Int:
     """Twice the signed area of a triangle: negative where c is left of a -> b, 0 where it is on the line."""
     return (bx - ax) * (cz - az) - (cx - ax) * (bz - az)
 
 
-@kernel
+@inner_kernel
 def crosses(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int, dx: Int, dz: Int) -> Flag:
     """Whether the segments ab and cd share a point interior to both."""
     abc = turn(ax, az, bx, bz, cx, cz)
@@ -28,7 +28,7 @@ def crosses(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int, dx: Int, dz: I
     return (abc < 0) != (abd < 0) and (cda < 0) != (cdb < 0)
 
 
-@kernel
+@inner_kernel
 def between(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int) -> Flag:
     """Whether c lies on the closed segment ab."""
     if turn(ax, az, bx, bz, cx, cz) != 0:
@@ -38,7 +38,7 @@ def between(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int) -> Flag:
     return (az <= cz <= bz) or (az >= cz >= bz)
 
 
-@kernel
+@inner_kernel
 def touches(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int, dx: Int, dz: Int) -> Flag:
     """Whether the closed segments ab and cd share a point."""
     return (
@@ -50,7 +50,7 @@ def touches(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int, dx: Int, dz: I
     )
 
 
-@kernel
+@inner_kernel
 def in_cone(px: Int, pz: Int, x: Int, z: Int, nx: Int, nz: Int, qx: Int, qz: Int) -> Flag:
     """Whether the segment from corner (x, z) to q starts inside the polygon.
 
@@ -61,7 +61,7 @@ def in_cone(px: Int, pz: Int, x: Int, z: Int, nx: Int, nz: Int, qx: Int, qz: Int
     return not (turn(x, z, qx, qz, nx, nz) <= 0 and turn(qx, qz, x, z, px, pz) <= 0)
 
 
-@kernel
+@inner_kernel
 def in_cone_loose(px: Int, pz: Int, x: Int, z: Int, nx: Int, nz: Int, qx: Int, qz: Int) -> Flag:
     """As `in_cone`, with directions along the polygon's edges at a convex corner counted as inside."""
     if turn(px, pz, x, z, nx, nz) <= 0:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.contours import Contours
 from envs.embedded.navmesh.build.kinds import Flag, Int
 from envs.embedded.navmesh.build.planar import crosses, in_cone, in_cone_loose, touches
@@ -31,7 +31,7 @@ class Polygons(NamedTuple):
     region: NDArray[np.int32]
 
 
-@kernel
+@inner_kernel
 def _sees(ring: NDArray[Any], n: Int, i: Int, j: Int, loose: Int) -> Flag:
     """Whether i-j is an inner diagonal of the polygon `ring`: rows (x, z, index, ear)."""
     x, z, qx, qz = ring[i, 0], ring[i, 1], ring[j, 0], ring[j, 1]
@@ -59,7 +59,7 @@ def _sees(ring: NDArray[Any], n: Int, i: Int, j: Int, loose: Int) -> Flag:
     return True
 
 
-@kernel
+@inner_kernel
 def _next_ear(ring: NDArray[Any], n: Int) -> Int:
     """Vertex before the ear with the shortest diagonal, by relaxed rules if there is none; -1 for none."""
     for loose in range(2):
@@ -84,7 +84,7 @@ def _next_ear(ring: NDArray[Any], n: Int) -> Int:
     return -1
 
 
-@kernel
+@inner_kernel
 def triangulate(ring: NDArray[Any], triangles: NDArray[Any]) -> Int:
     """Ear clipping of a polygon (rows (x, z, index, 0), used up) into `triangles`; how many were found."""
     n = len(ring)
@@ -115,7 +115,7 @@ def triangulate(ring: NDArray[Any], triangles: NDArray[Any]) -> Int:
     return count + 1
 
 
-@kernel
+@inner_kernel
 def _convex_at(verts: NDArray[Any], a: Int, b: Int, c: Int) -> Flag:
     """Whether vertex c is strictly left of a -> b."""
     ax, az = np.int64(verts[a, 0]), np.int64(verts[a, 2])
@@ -123,7 +123,7 @@ def _convex_at(verts: NDArray[Any], a: Int, b: Int, c: Int) -> Flag:
     return bx * (np.int64(verts[c, 2]) - az) - (np.int64(verts[c, 0]) - ax) * bz < 0
 
 
-@kernel
+@inner_kernel
 def _shared_edge(a: NDArray[Any], na: Int, b: NDArray[Any], nb: Int) -> tuple[Int, Int]:
     """Edges (of a, of b) that two polygons share, the last of a and the first of b; (-1, -1) if none."""
     ea, eb = -1, -1
@@ -139,7 +139,7 @@ def _shared_edge(a: NDArray[Any], na: Int, b: NDArray[Any], nb: Int) -> tuple[In
     return ea, eb
 
 
-@kernel
+@inner_kernel
 def _merge_value(polys: NDArray[Any], sizes: NDArray[Any], p: Int, q: Int, verts: NDArray[Any], nvp: Int) -> Int:
     """Squared length of the edge that merging two polygons would remove; -1 where they can't be merged."""
     na, nb = sizes[p], sizes[q]
@@ -173,7 +173,8 @@ def _merge_pair(polys: NDArray[Any], sizes: NDArray[Any], p: Int, q: Int, last: 
         polys[p, n] = b[(eb + 1 + i) % nb]
         n += 1
     sizes[p] = n
-    polys[q] = polys[last]
+    for c in range(polys.shape[1]):
+        polys[q, c] = polys[last, c]
     sizes[q] = sizes[last]
 
 
@@ -219,7 +220,7 @@ def _merge_convex(polys: NDArray[Any], sizes: NDArray[Any], count: Int, verts: N
                     partner[j] = changed
 
 
-@kernel
+@inner_kernel
 def _vertex_index(
     x: Int, height: Int, z: Int, verts: NDArray[Any], first: NDArray[Any], following: NDArray[Any], count: Int
 ) -> Int:
@@ -275,8 +276,8 @@ def build_polygons(contours: Contours, nvp: Int) -> Polygons:
                 own[t, k] = index[triangles[t, k]]
         left = _merge_convex(own, sizes, found, verts, nvp) if nvp > 3 else found
         for j in range(left):
-            polys[n_polys, :nvp] = NO_INDEX
-            polys[n_polys, : sizes[j]] = own[j, : sizes[j]]
+            for k in range(sizes[j]):
+                polys[n_polys, k] = own[j, k]
             region[n_polys] = contours.region[c]
             n_polys += 1
     return Polygons(verts[:n_verts].copy(), polys[:n_polys].copy(), region[:n_polys].copy())

@@ -7,12 +7,12 @@ of spans ordered by height; overlapping spans merge as they are added.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.grid import MAX_SPAN_HEIGHT, Grid
 from envs.embedded.navmesh.build.kinds import Int, Real
 from envs.embedded.navmesh.polymesh import WALKABLE_AREA
@@ -24,11 +24,36 @@ MAX_SPANS = 1 << 26
 _USED, _FREE = 0, 1
 _NONE = np.uint32(0)
 _STEP = np.uint32(1)
-_SLOT = 7 * 3
+_SLOT = 10 * 3
 _ROW = 2 * _SLOT
+_CUT = 3 * _SLOT
+_STRIDE = 3
+_MARGIN = 3
 _BIG = np.float32(3.4028234663852886e38)
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
+
+
+class Cells(NamedTuple):
+    """Parts of one polygon within the cells of a row: their y range and number of corners.
+
+    edge: x of the line beyond each cell. of_corner: scratch, the cell of each corner of the polygon.
+    """
+
+    edge: NDArray[np.float32]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    corners: NDArray[np.int32]
+    of_corner: NDArray[np.int64]
+    buffer: NDArray[np.float32]
+
+
+class Heights(NamedTuple):
+    """Spans while they are added: first of each column, span table, and its next unused and first freed row."""
+
+    head: NDArray[np.uint32]
+    spans: NDArray[np.uint32]
+    pool: NDArray[np.uint32]
 
 
 @kernel
@@ -51,109 +76,150 @@ def mark_walkable(corners: NDArray[Any], threshold: Real) -> NDArray[np.uint8]:
     return areas
 
 
-@kernel
+@inner_kernel
 def _cut_row(buffer: NDArray[Any], source: Int, far: Int, count: Int, edge: Real) -> tuple[Int, Int]:
     """Cut a polygon (x, y, z) at z = `edge`; sizes of the parts before and beyond it.
 
-    The part before the edge goes to slot `_ROW` as (x, y): its z is not needed any more.
+    The part before the edge goes to slot `_ROW` without its z, which is not needed any more.
     """
     near = _ROW
-    n_near = 0
-    n_far = 0
-    b = source + 3 * (count - 1)
+    beyond = far
+    b = source + _STRIDE * (count - 1)
     side_b = edge - buffer[b + 2] if count > 0 else _ZERO
-    for a in range(source, source + 3 * count, 3):
+    for a in range(source, source + _STRIDE * count, _STRIDE):
         side_a = edge - buffer[a + 2]
         crossing = (side_a >= _ZERO) != (side_b >= _ZERO)
         if crossing:
             s = side_b / (side_b - side_a)
             x = buffer[b] + (buffer[a] - buffer[b]) * s
             y = buffer[b + 1] + (buffer[a + 1] - buffer[b + 1]) * s
-            buffer[near + 2 * n_near] = x
-            buffer[near + 2 * n_near + 1] = y
-            n_near += 1
-            buffer[far + 3 * n_far] = x
-            buffer[far + 3 * n_far + 1] = y
-            buffer[far + 3 * n_far + 2] = buffer[b + 2] + (buffer[a + 2] - buffer[b + 2]) * s
-            n_far += 1
+            buffer[near] = x
+            buffer[near + 1] = y
+            near += _STRIDE
+            buffer[beyond] = x
+            buffer[beyond + 1] = y
+            buffer[beyond + 2] = buffer[b + 2] + (buffer[a + 2] - buffer[b + 2]) * s
+            beyond += _STRIDE
         if side_a > _ZERO or (side_a == _ZERO and not crossing):
-            buffer[near + 2 * n_near] = buffer[a]
-            buffer[near + 2 * n_near + 1] = buffer[a + 1]
-            n_near += 1
+            buffer[near] = buffer[a]
+            buffer[near + 1] = buffer[a + 1]
+            near += _STRIDE
         if side_a < _ZERO or (side_a == _ZERO and not crossing):
-            buffer[far + 3 * n_far] = buffer[a]
-            buffer[far + 3 * n_far + 1] = buffer[a + 1]
-            buffer[far + 3 * n_far + 2] = buffer[a + 2]
-            n_far += 1
+            buffer[beyond] = buffer[a]
+            buffer[beyond + 1] = buffer[a + 1]
+            buffer[beyond + 2] = buffer[a + 2]
+            beyond += _STRIDE
         b = a
         side_b = side_a
-    return n_near, n_far
+    return (near - _ROW) // _STRIDE, (beyond - far) // _STRIDE
 
 
-@kernel
-def _cut_cell(buffer: NDArray[Any], source: Int, count: Int, far: Int, edge: Real) -> tuple[Int, Int, Real, Real]:
-    """Cut a polygon (x, y) at x = `edge`: sizes of both parts and the y range of the part before the edge.
+@inner_kernel
+def _note(low: NDArray[Any], high: NDArray[Any], corners: NDArray[Any], cell: Int, y: Real) -> None:
+    """Count a corner of the part of a polygon within a cell."""
+    low[cell] = min(low[cell], y)
+    high[cell] = max(high[cell], y)
+    corners[cell] += 1
 
-    Only the part beyond the edge is stored.
+
+@inner_kernel
+def _cross_columns(source: Int, count: Int, cells: Cells) -> None:
+    """Note the corners of all parts of a polygon cut at the lines between cells, none of its own being on one.
+
+    Cutting the part beyond one line at the next shortens each edge that crosses both, independent of the others.
     """
-    n_near = 0
-    n_far = 0
-    low = _BIG
-    high = -_BIG
-    x_b = buffer[source + 2 * count - 2]
-    y_b = buffer[source + 2 * count - 1]
-    side_b = edge - x_b
-    for a in range(source, source + 2 * count, 2):
-        x_a = buffer[a]
-        y_a = buffer[a + 1]
-        side_a = edge - x_a
-        on_line = side_a == _ZERO
-        if (side_a >= _ZERO) != (side_b >= _ZERO):
+    buffer = cells.buffer
+    b = source + _STRIDE * (count - 1)
+    x_b, y_b = buffer[b], buffer[b + 1]
+    cell_b = cells.of_corner[count - 1]
+    for k in range(count):
+        x_a, y_a = buffer[source + _STRIDE * k], buffer[source + _STRIDE * k + 1]
+        cell_a = cells.of_corner[k]
+        x, y = x_a, y_a
+        rising = cell_b < cell_a
+        for cell in range(min(cell_a, cell_b), max(cell_a, cell_b)):
+            side_b = cells.edge[cell] - x_b
+            s = side_b / (side_b - (cells.edge[cell] - x))
+            x_cut = x_b + (x - x_b) * s
+            y_cut = y_b + (y - y_b) * s
+            _note(cells.low, cells.high, cells.corners, cell, y_cut)
+            _note(cells.low, cells.high, cells.corners, cell + 1, y_cut)
+            if rising:
+                x_b, y_b = x_cut, y_cut
+            else:
+                x, y = x_cut, y_cut
+        _note(cells.low, cells.high, cells.corners, cell_a, y_a)
+        x_b, y_b, cell_b = x_a, y_a, cell_a
+
+
+@inner_kernel
+def _cut_cell(buffer: NDArray[Any], source: Int, count: Int, far: Int, cell: Int, cells: Cells) -> Int:
+    """Cut a polygon (x, y) at the line beyond a cell, noting the corners of the part before it.
+
+    The part beyond the line is stored; its size.
+    """
+    edge = cells.edge[cell]
+    beyond = far
+    b = source + _STRIDE * (count - 1)
+    side_b = edge - buffer[b] if count > 0 else _ZERO
+    for a in range(source, source + _STRIDE * count, _STRIDE):
+        side_a = edge - buffer[a]
+        crossing = (side_a >= _ZERO) != (side_b >= _ZERO)
+        if crossing:
             s = side_b / (side_b - side_a)
-            y = y_b + (y_a - y_b) * s
-            low = min(low, y)
-            high = max(high, y)
-            n_near += 1
-            buffer[far + 2 * n_far] = x_b + (x_a - x_b) * s
-            buffer[far + 2 * n_far + 1] = y
-            n_far += 1
-            on_line = False
-        is_near = on_line or side_a > _ZERO
-        low = min(low, y_a if is_near else _BIG)
-        high = max(high, y_a if is_near else -_BIG)
-        n_near += is_near
-        buffer[far + 2 * n_far] = x_a
-        buffer[far + 2 * n_far + 1] = y_a
-        n_far += on_line or side_a < _ZERO
-        x_b = x_a
-        y_b = y_a
+            y = buffer[b + 1] + (buffer[a + 1] - buffer[b + 1]) * s
+            _note(cells.low, cells.high, cells.corners, cell, y)
+            buffer[beyond] = buffer[b] + (buffer[a] - buffer[b]) * s
+            buffer[beyond + 1] = y
+            beyond += _STRIDE
+        if side_a > _ZERO or (side_a == _ZERO and not crossing):
+            _note(cells.low, cells.high, cells.corners, cell, buffer[a + 1])
+        if side_a < _ZERO or (side_a == _ZERO and not crossing):
+            buffer[beyond] = buffer[a]
+            buffer[beyond + 1] = buffer[a + 1]
+            beyond += _STRIDE
+        b = a
         side_b = side_a
-    return n_near, n_far, low, high
+    return (beyond - far) // _STRIDE
 
 
-@kernel
-def _y_range(buffer: NDArray[Any], source: Int, count: Int) -> tuple[Int, Real, Real]:
-    """Size and y range of a polygon (x, y) that needs no cutting."""
-    low = _BIG
-    high = -_BIG
-    for a in range(source + 1, source + 2 * count, 2):
-        low = min(low, buffer[a])
-        high = max(high, buffer[a])
-    return count, low, high
+@inner_kernel
+def _cut_columns(source: Int, count: Int, cells: Cells, grid: Grid) -> tuple[Int, Int]:
+    """Note the corners of the parts of a polygon (x, y) within each cell of a row; first and last cell."""
+    buffer = cells.buffer
+    inverse = _ONE / grid.cell_size
+    first: Int = np.int64(grid.width)
+    last: Int = np.int64(0)
+    between_lines = True
+    for k in range(count):
+        x = buffer[source + _STRIDE * k]
+        cell = int((x - grid.x_min) * inverse)
+        between_lines = between_lines and cells.edge[cell] > x and (cell == 0 or cells.edge[cell - 1] < x)
+        cells.of_corner[k] = cell
+        first = min(first, cell)
+        last = max(last, cell)
+    if between_lines and last < grid.width:
+        _cross_columns(source, count, cells)
+        return first, last
+    last = min(last, grid.width - 1)
+    right = -_BIG
+    for k in range(source, source + _STRIDE * count, _STRIDE):
+        right = max(right, buffer[k])
+    far, spare = np.int64(_CUT), np.int64(_CUT + _SLOT)
+    for cell in range(first, last + 1):
+        if cell == last and right <= cells.edge[cell]:
+            for k in range(source, source + _STRIDE * count, _STRIDE):
+                _note(cells.low, cells.high, cells.corners, cell, buffer[k + 1])
+        else:
+            count = _cut_cell(buffer, source, count, far, cell, cells)
+            source, far, spare = far, spare, far
+    return first, last
 
 
-@kernel
-def _add_span(
-    head: NDArray[Any],
-    spans: NDArray[Any],
-    pool: NDArray[Any],
-    column: Int,
-    low: Int,
-    high: Int,
-    area: Int,
-    climb: Int,
-) -> None:
-    """Insert a span into a column, merging with what it touches. The pool must hold one more span."""
+@inner_kernel
+def _add_span(heights: Heights, column: Int, low: Int, high: Int, area: Int, climb: Int) -> None:
+    """Insert a span into a column, merging with what it touches. The table must have room for one more."""
+    head, spans, pool = heights.head, heights.spans, heights.pool
     previous: Int = _NONE
     current: Int = head[column]
     while current != _NONE and spans[current, HIGH] < low:
@@ -192,46 +258,77 @@ def _add_span(
         spans[previous, NEXT] = new
 
 
+@inner_kernel
+def _add_row(heights: Heights, cells: Cells, first: Int, last: Int, column: Int, area: Int, grid: Grid) -> None:
+    """Add the spans of the cells first..last of a row and make those cells ready for the next polygon.
+
+    column: of the first cell of the row.
+    """
+    inverse = _ONE / grid.cell_height
+    for cell in range(first, last + 1):
+        low = cells.low[cell] - grid.y_min
+        high = cells.high[cell] - grid.y_min
+        corners = cells.corners[cell]
+        cells.low[cell] = _BIG
+        cells.high[cell] = -_BIG
+        cells.corners[cell] = 0
+        if corners < 3 or high < _ZERO or low > grid.y_extent:
+            continue
+        bottom = np.uint32(min(int(max(low, _ZERO) * inverse), MAX_SPAN_HEIGHT))
+        top = np.uint32(min(int(np.ceil(min(high, grid.y_extent) * inverse)), MAX_SPAN_HEIGHT))
+        if top <= bottom:
+            top = np.uint32(min(bottom + 1, MAX_SPAN_HEIGHT))
+        _add_span(heights, column + cell, bottom, top, area, grid.walkable_climb)
+
+
 @kernel
-def _clip_row(buffer: NDArray[Any], count: Int, row: Int, grid: Grid, fragments: NDArray[Any]) -> Int:
-    """Cut the part of a triangle within one row of cells into `fragments` (column, low, high); their number."""
-    source, far = np.int64(_ROW), np.int64(_ROW + _SLOT)
+def _make_cells(grid: Grid) -> Cells:
+    """Cells without corners, two more than a row has: a mesh may reach half a cell beyond its grid."""
+    size = grid.width + 2
+    edge = np.empty(size, np.float32)
+    for cell in range(size):
+        edge[cell] = grid.x_min + np.float32(cell) * grid.cell_size + grid.cell_size
+    low = np.full(size, _BIG, np.float32)
+    high = np.full(size, -_BIG, np.float32)
+    return Cells(
+        edge, low, high, np.zeros(size, np.int32), np.empty(_SLOT, np.int64), np.empty(5 * _SLOT, np.float32)
+    )
+
+
+@inner_kernel
+def _add_triangles(
+    corners: NDArray[Any], areas: NDArray[Any], begin: Int, grid: Grid, heights: Heights, cells: Cells
+) -> Int:
+    """Add the spans of the triangles from `begin` on; the first triangle that there may be no room for."""
     inverse = _ONE / grid.cell_size
-    inverse_height = _ONE / grid.cell_height
-    left = buffer[source]
-    right = left
-    for k in range(source, source + 2 * count, 2):
-        left = min(left, buffer[k])
-        right = max(right, buffer[k])
-    first = int((left - grid.x_min) * inverse)
-    last = int((right - grid.x_min) * inverse)
-    if last < 0 or first >= grid.width:
-        return 0
-    first = max(first, -1)
-    last = min(last, grid.width - 1)
-    found = 0
-    for x_cell in range(first, last + 1):
-        if count == 0:
-            break
-        edge = grid.x_min + np.float32(x_cell) * grid.cell_size + grid.cell_size
-        if x_cell == last and right <= edge:
-            n_near, low, high = _y_range(buffer, source, count)
-        else:
-            n_near, count, low, high = _cut_cell(buffer, source, count, far, edge)
-        source, far = far, source
-        if n_near < 3 or x_cell < 0:
-            continue
-        low -= grid.y_min
-        high -= grid.y_min
-        if high < _ZERO or low > grid.y_extent:
-            continue
-        bottom = min(int(np.floor(max(low, _ZERO) * inverse_height)), MAX_SPAN_HEIGHT)
-        top = int(np.ceil(min(high, grid.y_extent) * inverse_height))
-        fragments[found, 0] = x_cell + row * grid.width
-        fragments[found, 1] = bottom
-        fragments[found, 2] = min(max(top, bottom + 1), MAX_SPAN_HEIGHT)
-        found += 1
-    return found
+    buffer = cells.buffer
+    for t in range(begin, len(corners)):
+        source, far = np.int64(0), np.int64(_SLOT)
+        for k in range(3):
+            for j in range(3):
+                buffer[3 * k + j] = corners[t, k, j]
+        x_low = min(min(buffer[0], buffer[3]), buffer[6])
+        x_high = max(max(buffer[0], buffer[3]), buffer[6])
+        z_low = min(min(buffer[2], buffer[5]), buffer[8])
+        z_high = max(max(buffer[2], buffer[5]), buffer[8])
+        first = min(int((z_low - grid.z_min) * inverse), grid.depth - 1)
+        last = min(int((z_high - grid.z_min) * inverse), grid.depth - 1)
+        most = (last + 1 - first) * (int((x_high - x_low) * inverse) + _MARGIN)
+        if np.int64(heights.pool[_USED]) + most > len(heights.spans):
+            return t
+        count = np.int64(3)
+        for row in range(first, last + 1):
+            edge = grid.z_min + np.float32(row) * grid.cell_size + grid.cell_size
+            near, n_row = np.int64(_ROW), np.int64(0)
+            if row == last and z_high <= edge:
+                near, n_row = source, count
+            else:
+                n_row, count = _cut_row(buffer, source, far, count, edge)
+                source, far = far, source
+            if n_row >= 3:
+                x_first, x_last = _cut_columns(near, n_row, cells, grid)
+                _add_row(heights, cells, x_first, x_last, row * grid.width, areas[t], grid)
+    return len(corners)
 
 
 @kernel
@@ -244,34 +341,17 @@ def rasterize(
     """
     head = np.zeros(grid.width * grid.depth, np.uint32)
     spans = np.empty((max(1024, grid.width * grid.depth), 4), np.uint32)
-    pool = np.array([1, 0], np.uint32)
-    fragments = np.empty((grid.width + 1, 3), np.uint32)
-    buffer = np.empty(4 * _SLOT, np.float32)
-    inverse = _ONE / grid.cell_size
-    for t in range(len(corners)):
-        source, far = np.int64(0), np.int64(_SLOT)
-        for k in range(3):
-            for j in range(3):
-                buffer[3 * k + j] = corners[t, k, j]
-        z_low = min(min(buffer[2], buffer[5]), buffer[8])
-        z_high = max(max(buffer[2], buffer[5]), buffer[8])
-        first = min(int((z_low - grid.z_min) * inverse), grid.depth - 1)
-        last = min(int((z_high - grid.z_min) * inverse), grid.depth - 1)
-        count = np.int64(3)
-        for z_cell in range(first, last + 1):
-            edge = grid.z_min + np.float32(z_cell) * grid.cell_size + grid.cell_size
-            n_row, count = _cut_row(buffer, source, far, count, edge)
-            source, far = far, source
-            if n_row < 3:
-                continue
-            found = _clip_row(buffer, n_row, z_cell, grid, fragments)
-            if pool[_USED] + found > len(spans):
-                if len(spans) >= MAX_SPANS:
-                    return head, spans, 0
-                larger = np.empty((2 * len(spans) + found, 4), np.uint32)
-                larger[: pool[_USED]] = spans[: pool[_USED]]
-                spans = larger
-            for k in range(found):
-                column, low, high = fragments[k, 0], fragments[k, 1], fragments[k, 2]
-                _add_span(head, spans, pool, column, low, high, areas[t], grid.walkable_climb)
+    pool = np.zeros(2, np.uint32)
+    pool[_USED] = 1
+    cells = _make_cells(grid)
+    t = _add_triangles(corners, areas, np.int64(0), grid, Heights(head, spans, pool), cells)
+    while t < len(corners):
+        if len(spans) >= MAX_SPANS:
+            return head, spans, 0
+        larger = np.empty((2 * len(spans), 4), np.uint32)
+        for i in range(pool[_USED]):
+            for c in range(4):
+                larger[i, c] = spans[i, c]
+        spans = larger
+        t = _add_triangles(corners, areas, t, grid, Heights(head, spans, pool), cells)
     return head, spans, 1

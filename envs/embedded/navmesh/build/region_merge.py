@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.kinds import Flag, Int
 
@@ -42,7 +42,7 @@ class Regions(NamedTuple):
     tail: NDArray[np.int64]
 
 
-@kernel
+@inner_kernel
 def drop_repeats(ring: NDArray[Any], count: Int) -> Int:
     """Remove neighbours in a ring that repeat the one before; the new length, at least 1."""
     j = 0
@@ -56,14 +56,14 @@ def drop_repeats(ring: NDArray[Any], count: Int) -> Int:
     return count
 
 
-@kernel
+@inner_kernel
 def _beyond(surface: Surface, region: NDArray[Any], i: Int, direction: Int) -> Int:
     """Region on the other side of an edge of floor `i`, 0 for none."""
     a = surface.neighbor[i, direction]
     return 0 if a == -1 else np.int64(region[a])
 
 
-@kernel
+@inner_kernel
 def _walk_ring(surface: Surface, region: NDArray[Any], i: Int, direction: Int, ring: NDArray[Any]) -> Int:
     """Regions met while walking round the region of floor `i`, from one of its border edges; their number."""
     start, start_direction = i, direction
@@ -144,7 +144,8 @@ def describe_regions(
             if _beyond(surface, region, i, direction) != r:
                 n = _walk_ring(surface, region, i, direction, ring)
                 pool = _reserve(pool, used, n)
-                pool[used : used + n] = ring[:n]
+                for k in range(n):
+                    pool[used + k] = ring[k]
                 first[r] = used
                 count[r] = n
                 used += n
@@ -161,7 +162,8 @@ def _reserve(pool: NDArray[Any], used: Int, extra: Int) -> NDArray[Any]:
     if used + extra <= len(pool):
         return pool
     larger = np.empty(2 * (used + extra), pool.dtype)
-    larger[:used] = pool[:used]
+    for i in range(used):
+        larger[i] = pool[i]
     return larger
 
 
@@ -195,7 +197,7 @@ def remove_small(regions: Regions, pool: NDArray[Any], min_floors: Int) -> None:
                 regions.number[group[k]] = 0
 
 
-@kernel
+@inner_kernel
 def _may_merge(regions: Regions, pool: NDArray[Any], a: Int, b: Int) -> Flag:
     """Whether `a` meets `b` along one stretch only and nowhere lies above or below it."""
     meetings = 0
@@ -212,7 +214,7 @@ def _may_merge(regions: Regions, pool: NDArray[Any], a: Int, b: Int) -> Flag:
     return True
 
 
-@kernel
+@inner_kernel
 def _find(pool: NDArray[Any], first: Int, count: Int, value: Int) -> Int:
     """Position of `value` in a list of the pool, or -1."""
     for k in range(count):
@@ -221,7 +223,7 @@ def _find(pool: NDArray[Any], first: Int, count: Int, value: Int) -> Int:
     return -1
 
 
-@kernel
+@inner_kernel
 def _merge(regions: Regions, pool: NDArray[Any], used: Int, target: Int, source: Int) -> Int:
     """Merge `source` into `target`: its list is written at the end of the pool. Pool entries used; -1 if apart."""
     first_a, n_a = regions.first[target], regions.size[target]
@@ -260,7 +262,7 @@ def _merge(regions: Regions, pool: NDArray[Any], used: Int, target: Int, source:
     return used + n
 
 
-@kernel
+@inner_kernel
 def _smallest_partner(regions: Regions, pool: NDArray[Any], r: Int) -> Int:
     """Smallest neighbour that region `r` can be merged into, or `r`."""
     best = r

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.kinds import Flag, Int
 
@@ -22,7 +22,7 @@ _EXPAND_STEPS = 8
 _FAR = 0xFFFF
 
 
-@kernel
+@inner_kernel
 def _sort_by_level(
     surface: Surface,
     distance: NDArray[Any],
@@ -32,7 +32,8 @@ def _sort_by_level(
     sizes: NDArray[Any],
 ) -> None:
     """Put the unassigned floors of the next eight levels on one stack each, higher ones on the first."""
-    sizes[:] = 0
+    for slot in range(_STACKS):
+        sizes[slot] = 0
     top = level >> 1
     for i in range(len(region)):
         if surface.area[i] == 0 or region[i] != 0:
@@ -93,7 +94,7 @@ def _expand(
     return size
 
 
-@kernel
+@inner_kernel
 def _touches_other(surface: Surface, region: NDArray[Any], i: Int, own: Int) -> Flag:
     """Whether one of the eight neighbours of floor `i` belongs to another region."""
     area = surface.area[i]
@@ -109,7 +110,7 @@ def _touches_other(surface: Surface, region: NDArray[Any], i: Int, own: Int) -> 
     return False
 
 
-@kernel
+@inner_kernel
 def _flood(
     surface: Surface,
     distance: NDArray[Any],

@@ -1,40 +1,70 @@
 """First-run compilation, made visible.
 
-numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for
-half a minute; a marker in the kernel cache remembers which packages have been compiled here.
+numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for a
+minute; a marker in the kernel cache remembers which packages have been compiled here. Packages are compiled side by
+side, in processes of their own.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import multiprocessing
 from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import ModuleType
+from typing import cast
 
-from envs.embedded import navmesh, render
 from envs.embedded.jit import kernel_cache
-from envs.embedded.navmesh import build
+
+_NAVMESH = ("envs.embedded.navmesh", "envs.embedded.navmesh.build")
+_RENDER = "envs.embedded.render"
 
 
 class WarmUp:
     """Compilation of the navmesh kernels and, if wanted, of the renderer's."""
 
     def __init__(self, renderer: bool) -> None:
-        self._packages = [navmesh, build, *([render] if renderer else [])]
+        packages = (*_NAVMESH, _RENDER) if renderer else _NAVMESH
+        self._pending = [package for package in packages if not _marker(package).exists()]
 
     @property
     def needed(self) -> bool:
-        return not all(_marker(package).exists() for package in self._packages)
+        return bool(self._pending)
 
     def steps(self) -> Iterator[str]:
-        """Compile, yielding a label before each step."""
-        for package in self._packages:
-            marker = _marker(package)
-            if not marker.exists():
-                yield from package.warm_up()
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                marker.touch()
+        """Compile, yielding a label as each step begins. Raises RuntimeError if a compiling process fails."""
+        context = multiprocessing.get_context("spawn")
+        running: dict[Connection, tuple[str, multiprocessing.process.BaseProcess]] = {}
+        for package in self._pending:
+            labels, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_compile, args=(package, sender), daemon=True)
+            process.start()
+            sender.close()
+            running[labels] = (package, process)
+        while running:
+            for labels in cast("list[Connection]", wait(list(running))):
+                try:
+                    yield labels.recv()
+                except EOFError:
+                    package, process = running.pop(labels)
+                    process.join()
+                    if process.exitcode != 0:
+                        raise RuntimeError(
+                            f"compiling {package} ended with exit code {process.exitcode}"
+                        ) from None
 
 
-def _marker(package: ModuleType) -> Path:
-    assert package.__file__ is not None
-    return kernel_cache(Path(package.__file__).parent) / "complete"
+def _compile(package: str, labels: Connection) -> None:
+    for label in importlib.import_module(package).warm_up():
+        labels.send(label)
+    marker = _marker(package)
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+
+
+def _marker(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return kernel_cache(Path(spec.origin).parent) / "complete"

@@ -1,8 +1,8 @@
 """First-run compilation, made visible.
 
-numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for a
-minute; a marker in the kernel cache remembers which packages have been compiled here. Packages are compiled side by
-side, in processes of their own.
+numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for
+a minute; a marker in the kernel cache remembers which packages have been compiled here. Packages are compiled side
+by side, in processes of their own.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ class WarmUp:
                 try:
                     yield labels.recv()
                 except EOFError:
-                    package, process = running.pop(labels)
-                    process.join()
-                    if process.exitcode != 0:
-                        raise RuntimeError(
-                            f"compiling {package} ended with exit code {process.exitcode}"
-                        ) from None
+                    package, ended = running.pop(labels)
+                    ended.join()
+                    if ended.exitcode != 0:
+                        reason = f"ended with exit code {ended.exitcode}"
+                        raise RuntimeError(f"compiling {package} {reason}") from None
 
 
 def _compile(package: str, labels: Connection) -> None:

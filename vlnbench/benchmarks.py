@@ -16,7 +16,6 @@ from typing import Literal
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera, Embodiment
 
-
 Reader = Literal["r2r", "rxr"]
 """Episode file format: R2R-CE (VLN-CE) or RxR-CE (RxR_VLNCE_v0)."""
 
@@ -75,8 +74,22 @@ CHALLENGE_BODY = Embodiment(
 )
 """The body of the RxR-Habitat challenge and VLN-CE's RxR baselines. Its navmesh is built from the scene."""
 
-R2R_SPLITS = {"train": 10819, "val_seen": 778, "val_unseen": 1839, "test": 3408}
-R2R_FOLDERS = ("R2R_VLNCE_v1-3_preprocessed", "R2R_VLNCE_v1-3", "r2r")
+R2R_SPLITS = {
+    "train": 10819,
+    "val_seen": 778,
+    "val_unseen": 1839,
+    "test": 3408,
+    "envdrop": 146304,
+    "joint_train_envdrop": 157123,
+}
+R2R_FOLDERS = (
+    "R2R_VLNCE_v1-3_preprocessed",
+    "R2R_VLNCE_v1-3",
+    "r2r",
+    "R2R_VLNCE_v1-2_preprocessed",
+    "R2R_VLNCE_v1-2",
+    "R2R_VLNCE_v1-2_preprocessed_BERTidx",
+)
 RXR_FOLDERS = ("RxR_VLNCE_v0", "rxr")
 ENGLISH = ("en-US", "en-IN")
 

@@ -38,6 +38,8 @@ class Eval:
     """Simulator; auto takes habitat-sim where it is installed."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
+    allow_partial: bool = False
+    """Run although the split does not hold the published number of episodes; the run's identity says so."""
 
     def run(self) -> None:
         from vlnbench.commands import EvalRequest, run_eval
@@ -46,11 +48,9 @@ class Eval:
 
 
 @dataclass(frozen=True)
-class Data:
-    """Generate a benchmark's data: scenes, navmeshes and episodes, the same bytes for the same options."""
+class Houses:
+    """Generate houses-r2r: scenes, navmeshes and episodes, the same bytes for the same options."""
 
-    name: Positional[Literal["houses"]]
-    """What to generate."""
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
     seed: int = 0
@@ -70,8 +70,36 @@ class Data:
         from vlnbench.commands import generate_houses
         from vlnbench.loading import import_string
 
-        options = {key: value for key, value in vars(self).items() if key not in ("name", "data_root")}
+        options = {key: value for key, value in vars(self).items() if key != "data_root"}
         print(generate_houses(self.data_root, import_string("envs.houses:HousesConfig")(**options)))
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check the data of benchmarks: files, numbers of episodes, fields, ground truth and scenes."""
+
+    benchmark: str | None = None
+    """Name from `vlnbench list`; default all of which there are files."""
+    split: str | None = None
+    """Split; default all of which there are files."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+
+    def run(self) -> None:
+        from vlnbench.data_check import check_data
+
+        failed = 0
+        for item in check_data(self.data_root, self.benchmark, self.split):
+            print(item, flush=True)
+            failed += not item.ok
+        if failed:
+            raise UsageError(f"{failed} checks of the data below {self.data_root} failed")
+
+
+Data = (
+    Annotated[Houses, subcommand("houses", prefix_name=False)]
+    | Annotated[Check, subcommand("check", prefix_name=False)]
+)
 
 
 @dataclass(frozen=True)
@@ -84,10 +112,68 @@ class List:
         print(list_names())
 
 
+@dataclass(frozen=True)
+class Rescore:
+    """Score the recorded trajectories of a run again, without a simulator."""
+
+    run_folder: Positional[Path]
+    """Run folder."""
+    data_root: Path = Path("data")
+    """Folder that holds the dataset of the run."""
+    write: bool = False
+    """Replace rows and summary; a copy of changed rows stays in episodes.jsonl.before-rescore."""
+
+    def run(self) -> None:
+        from vlnbench.rescore import format_rescored, rescore
+
+        print(format_rescored(rescore(self.run_folder, self.data_root, write=self.write), self.write))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run in the submission format of a leaderboard."""
+
+    run_folder: Positional[Path]
+    """Run folder."""
+    format: Literal["evalai-r2r", "rxr"]
+    """R2R-CE (EvalAI) or RxR-Habitat."""
+    out: Path
+    """File to write."""
+    data_root: Path = Path("data")
+    """Folder that holds the dataset of the run; only rxr looks at it."""
+    allow_partial: bool = False
+    """Export a run that does not cover its split."""
+    force: bool = False
+    """Overwrite the file."""
+
+    def run(self) -> None:
+        from vlnbench.export import export
+
+        options = {"allow_partial": self.allow_partial, "force": self.force}
+        count = export(self.run_folder, self.out, self.format, self.data_root, **options)
+        print(f"{count} episodes as {self.format}: {self.out}")
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check this machine: packages, simulator, GPUs, caches, disk and data."""
+
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+
+    def run(self) -> None:
+        from vlnbench.doctor import report
+
+        report(self.data_root)
+
+
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
-    | Annotated[Data, subcommand("data", prefix_name=False)]
+    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
     | Annotated[List, subcommand("list", prefix_name=False)]
+    | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
+    | Annotated[Export, subcommand("export", prefix_name=False)]
+    | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
-from vlnbench.episodes import load_split
+from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
 from vlnbench.interfaces import Agent, Env, Sensor
@@ -34,6 +34,7 @@ class EvalRequest:
     out: Path | None
     sim: str
     video: int
+    allow_partial: bool = False
 
 
 def run_eval(request: EvalRequest) -> Summary:
@@ -45,7 +46,7 @@ def run_eval(request: EvalRequest) -> Summary:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
     agent = load_agent(request.agent)
     ensure_data(benchmark, request.data_root)
-    episode_set = load_split(benchmark, request.split, request.data_root)
+    episode_set = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
     plan = make_plan(
         benchmark,
         episode_set,
@@ -55,10 +56,10 @@ def run_eval(request: EvalRequest) -> Summary:
         repeats=request.repeats,
     )
     check_conventions(agent, plan)
-    env = _make_env(benchmark, request, agent.sensors)
+    env = _make_env(benchmark, episode_set.scenes_dir, request.sim, agent.sensors)
     try:
         folder = request.out or default_folder(plan, agent, env)
-        say(f"{len(plan.episodes)} episodes of {episode_set.path}; run folder {folder}")
+        say(f"{len(plan.episodes)} episodes of {_described(episode_set)}; run folder {folder}")
         summary = _evaluate(plan, agent, env, folder)
     finally:
         agent.close()
@@ -66,7 +67,7 @@ def run_eval(request: EvalRequest) -> Summary:
     print(format_summary(summary))
     print(f"rows, trajectories and summary: {folder}")
     if request.video:
-        _write_videos(plan, request, folder)
+        _write_videos(plan, episode_set.scenes_dir, request, folder)
     return summary
 
 
@@ -123,10 +124,17 @@ def list_names() -> str:
     )
 
 
-def _make_env(benchmark: Benchmark, request: EvalRequest, sensors: frozenset[Sensor]) -> Env:
+def _described(episode_set: EpisodeSet) -> str:
+    """Which of the files that may lie below the data root were taken."""
+    notes = [episode_set.version, *(["not the published number"] if episode_set.partial else [])]
+    if episode_set.passed_over:
+        notes.append(f"not taken: {', '.join(map(str, episode_set.passed_over))}")
+    return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
+
+
+def _make_env(benchmark: Benchmark, scenes_dir: Path, sim: str, sensors: frozenset[Sensor]) -> Env:
     factory: Callable[..., Env] = import_string("envs.habitat_env:HabitatEnv")
-    scenes_dir = request.data_root / "scene_datasets"
-    env = factory(benchmark.body, scenes_dir, sensors, request.sim)
+    env = factory(benchmark.body, scenes_dir, sensors, sim)
     if env.simulator.startswith("embedded"):
         warm_up(renderer=bool(sensors & {"rgb", "depth"}))
     return env
@@ -143,11 +151,11 @@ def _evaluate(plan: Plan, agent: Agent, env: Env, folder: Path) -> Summary:
         return evaluate(plan, agent, env, folder, on_row)
 
 
-def _write_videos(plan: Plan, request: EvalRequest, folder: Path) -> None:
+def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Path) -> None:
     write_video = import_string("vlnbench.video:write_video")
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
-    env = _make_env(plan.benchmark, request, frozenset({"rgb"}))
+    env = _make_env(plan.benchmark, scenes_dir, request.sim, frozenset({"rgb"}))
     try:
         for key, episode in recorded:
             path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"

@@ -19,7 +19,7 @@ from vlnbench.benchmarks import Benchmark
 from vlnbench.episodes import EpisodeSet
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Env, Episode
-from vlnbench.metrics import score
+from vlnbench.metrics import METRICS_VERSION, score
 from vlnbench.records import FORMAT, Row, RowKey, RunFolder, read_rows
 from vlnbench.rollout import Rollout, run_episode
 from vlnbench.summary import Summary, summarize
@@ -39,6 +39,8 @@ class Plan:
     agent_name: str
     seed: int = 0
     repeats: int = 1
+    dataset_version: str = "unknown"
+    partial: bool = False
 
     def units(self) -> Iterator[tuple[RowKey, Episode, int]]:
         """(row key, episode, repeat), grouped by scene so that scenes are loaded once."""
@@ -46,17 +48,24 @@ class Plan:
             for repeat in range(self.repeats):
                 yield (self.benchmark.name, self.split, episode.episode_id, repeat), episode, repeat
 
+    @property
+    def episodes_sha256(self) -> str:
+        """Hash of the ids of the planned episodes, in their order."""
+        ids = json.dumps([episode.episode_id for episode in self.episodes])
+        return hashlib.sha256(ids.encode()).hexdigest()
+
     def identity(self, agent: Agent, env: Env) -> dict[str, Any]:
         """Everything that decides the rows of this run; execution settings and paths stay out."""
-        ids = json.dumps([episode.episode_id for episode in self.episodes])
         return {
             "identity_version": IDENTITY_VERSION,
             "benchmark": self.benchmark.name,
             "fingerprint": self.benchmark.fingerprint,
             "split": self.split,
             "dataset_sha256": self.dataset_sha256,
+            "dataset_version": self.dataset_version,
+            "partial": self.partial,
             "episodes": f"{len(self.episodes)} of {self.split_size}",
-            "episodes_sha256": hashlib.sha256(ids.encode()).hexdigest(),
+            "episodes_sha256": self.episodes_sha256,
             "agent": self.agent_name,
             **{f"agent_{key}": value for key, value in agent.identity.items()},
             "simulator": env.simulator,
@@ -87,7 +96,18 @@ def make_plan(
     drawn = sorted(episode_set.episodes, key=lambda episode: _digest("subset", episode.episode_id))[:count]
     chosen = {episode.episode_id for episode in drawn}
     episodes = tuple(episode for episode in episode_set.episodes if episode.episode_id in chosen)
-    return Plan(benchmark, episode_set.split, episode_set.sha256, size, episodes, agent_name, seed, repeats)
+    return Plan(
+        benchmark,
+        episode_set.split,
+        episode_set.sha256,
+        size,
+        episodes,
+        agent_name,
+        seed,
+        repeats,
+        dataset_version=episode_set.version,
+        partial=episode_set.partial,
+    )
 
 
 def check_conventions(agent: Agent, plan: Plan) -> None:
@@ -174,6 +194,7 @@ def _run_unit(plan: Plan, agent: Agent, env: Env, episode: Episode, repeat: int)
 def _manifest(plan: Plan, agent: Agent, env: Env) -> dict[str, Any]:
     return {
         "format": FORMAT,
+        "metrics_version": METRICS_VERSION,
         "identity": plan.identity(agent, env),
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
         "protocol": asdict(plan.benchmark),

@@ -53,6 +53,7 @@ class Episode:
 
     `scene_id` is relative to the scenes directory. `goals` holds goal positions in metres (world frame); it is
     empty for splits without public goals. `geodesic_distance` is the dataset's own value, never used by metrics.
+    `instruction_id` is RxR's, by which its leaderboard names instructions.
     """
 
     episode_id: str
@@ -68,6 +69,7 @@ class Episode:
     reference_path: tuple[Vec3, ...] = ()
     geodesic_distance: float | None = None
     ground_truth: GroundTruth | None = None
+    instruction_id: str | None = None
 
     def for_agent(self) -> Episode:
         """The same episode without what an agent must not see: goals, paths, distances."""

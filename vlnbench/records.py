@@ -26,6 +26,9 @@ FORMAT = 1
 RowKey = tuple[str, str, str, int]
 """(benchmark, split, episode id, repeat)."""
 
+Score = float | int | bool | str | None
+"""Value of one field of `metrics.Scores`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -45,7 +48,7 @@ class Row:
     seed: int
     status: str
     reason: str | None = None
-    scores: dict[str, float | int | bool | None] = field(default_factory=dict)
+    scores: dict[str, Score] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -71,9 +74,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
-                directory = os.open(self.path, os.O_RDONLY)
-                opened.callback(os.close, directory)
-                _lock(directory, self.path)
+                opened.enter_context(locked(self.path))
                 if (self.path / MANIFEST).exists():
                     check_same_run(self.path, self._manifest)
                 else:
@@ -154,6 +155,12 @@ def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
     if differing:
         changes = ", ".join(f"{key} {theirs.get(key)!r} -> {ours.get(key)!r}" for key in differing[:3])
         raise UsageError(f"{path}: holds another run ({changes}); choose another --out")
+    ours, theirs = manifest.get("metrics_version"), read_manifest(path).get("metrics_version")
+    if ours != theirs:
+        raise UsageError(
+            f"{path}: scored with metrics version {theirs}, this is {ours}; "
+            f"run `vlnbench rescore {path} --write` first"
+        )
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -173,12 +180,16 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a JSON file in one step: a reader sees the old file or the new one, never half of one."""
+    """Replace a JSON file as `write_bytes` does."""
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step: a reader sees the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2, allow_nan=False)
-            file.write("\n")
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -212,8 +223,13 @@ def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
     )
 
 
+def encode_line(entry: Mapping[str, Any]) -> bytes:
+    """One line of a JSON Lines file."""
+    return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
 def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
-    file.write(json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n")
+    file.write(encode_line(entry))
     file.flush()
     os.fsync(file.fileno())
 
@@ -229,10 +245,17 @@ def _open_for_append(path: Path) -> IO[bytes]:
     return file
 
 
-def _lock(directory: int, path: Path) -> None:
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a run folder. Raises UsageError if another process holds it, OSError without a folder."""
+    directory = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(
-            f"{path}: another process is writing this run; wait for it or choose another --out"
-        ) from error
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"{path}: another process is writing this run; wait for it or choose another --out"
+            ) from error
+        yield
+    finally:
+        os.close(directory)

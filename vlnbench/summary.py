@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from tabulate import tabulate
 
-from vlnbench.metrics import UNREACHABLE_POLICY
-from vlnbench.records import Row, RowKey
+from vlnbench.errors import UsageError
+from vlnbench.metrics import FAILURES, METRICS_VERSION, UNREACHABLE_POLICY
+from vlnbench.records import Row, RowKey, Score
 from vlnbench.stats import Estimate, Kind, estimate
 
 
@@ -29,12 +30,13 @@ METRICS = (
     Metric("NE", "distance_to_goal", "metres"),
     Metric("nDTW", "ndtw", "fraction"),
     Metric("SDTW", "sdtw", "fraction"),
+    Metric("CLS", "cls", "fraction"),
     Metric("path length", "path_length", "metres"),
     Metric("steps", "steps", "count"),
     Metric("collisions", "collisions", "count"),
 )
 
-FAILED = {"success": 0.0, "spl": 0.0, "oracle_success": 0.0, "ndtw": 0.0, "sdtw": 0.0}
+FAILED = {"success": 0.0, "spl": 0.0, "oracle_success": 0.0, "ndtw": 0.0, "sdtw": 0.0, "cls": 0.0}
 """What an episode that ended in an error scores. Its distances and counts do not exist and are left out."""
 
 
@@ -43,6 +45,7 @@ class Summary:
     """Aggregate of a run. `metrics` maps the label of a metric to its estimate, None where no episode has it.
 
     n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
+    failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order.
     """
 
     identity: Mapping[str, Any]
@@ -51,6 +54,8 @@ class Summary:
     n_errors: int
     n_unreachable: int
     policy: str
+    failures: dict[str, int]
+    metrics_version: int
     metrics: dict[str, Estimate | None]
     seconds: dict[str, float]
 
@@ -60,10 +65,15 @@ class Summary:
 
 
 def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[str, Any]) -> Summary:
-    """Aggregate the rows of the planned episodes; other rows are ignored, repeated ones counted once."""
+    """Aggregate the rows of the planned episodes; other rows are ignored, repeated ones counted once.
+
+    Raises UsageError for rows that an older version scored and that lack a metric.
+    """
     by_key = {row.key: row for row in rows}
     used = [by_key[key] for key in planned if key in by_key]
     ok = [row for row in used if row.status == "ok"]
+    _check_scores(ok)
+    kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in used]
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
         identity=dict(identity),
@@ -72,6 +82,8 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         n_errors=len(used) - len(ok),
         n_unreachable=sum(row.scores["geodesic_start"] is None for row in ok),
         policy=UNREACHABLE_POLICY,
+        failures={kind: kinds.count(kind) for kind in FAILURES},
+        metrics_version=METRICS_VERSION,
         metrics={metric.label: _aggregate(metric, used) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
     )
@@ -112,7 +124,20 @@ def _footnotes(summary: Summary) -> list[str]:
         f"SE and intervals clustered by scene ({scenes} scenes)" if scenes > 1 else "one scene: no SE or interval"
     )
     notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
+    ended = ", ".join(f"{kind} {count}" for kind, count in summary.failures.items() if count)
+    notes.append(f"how episodes ended: {ended or '-'}; metrics version {summary.metrics_version}")
     return ["", *notes]
+
+
+def _check_scores(ok: Sequence[Row]) -> None:
+    needed = ["geodesic_start", "failure", *(metric.field for metric in METRICS)]
+    for row in ok:
+        missing = [name for name in needed if name not in row.scores]
+        if missing:
+            raise UsageError(
+                f"row of episode {row.episode_id}: field 'scores' lacks {', '.join(missing)}: another version of "
+                "vlnbench scored this run; run `vlnbench rescore RUN --write`"
+            )
 
 
 def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
@@ -126,7 +151,7 @@ def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
     return estimate(values, scenes, kinds.get(metric.kind, "free"))
 
 
-def _value(metric: Metric, row: Row) -> float | int | bool | None:
+def _value(metric: Metric, row: Row) -> Score:
     if row.status != "ok":
         return FAILED.get(metric.field)
     return row.scores[metric.field]

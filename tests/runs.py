@@ -1,0 +1,71 @@
+"""Recorded runs on a free plane, with their datasets on disk, for what works on run folders."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.fakes import PlaneEnv, make_episode
+from vlnbench.benchmarks import get_benchmark
+from vlnbench.episodes import load_split
+from vlnbench.evaluate import Plan, evaluate, make_plan
+from vlnbench.interfaces import Agent, Episode
+
+FILES = {
+    "houses-r2r": "houses_r2r/val_unseen/val_unseen",
+    "rxr-ce": "RxR_VLNCE_v0/val_unseen/val_unseen_guide",
+}
+
+
+def nine_episodes() -> list[Episode]:
+    return [make_episode(i, scene="abc"[i % 3], distance=4.0 + i / 2) for i in range(9)]
+
+
+def write_dataset(root: Path, benchmark: str = "houses-r2r", episodes: Sequence[Episode] | None = None) -> Path:
+    """Write episodes and ground truth in the benchmark's format below a data root; returns the root."""
+    episodes = nine_episodes() if episodes is None else episodes
+    truths = {
+        episode.episode_id: {"locations": episode.ground_truth.locations, "actions": episode.ground_truth.actions}
+        for episode in episodes
+        if episode.ground_truth is not None
+    }
+    contents = {".json.gz": {"episodes": list(map(_entry, episodes))}, "_gt.json.gz": truths}
+    for suffix, content in contents.items():
+        path = root / "datasets" / f"{FILES[benchmark]}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(json.dumps(content).encode(), mtime=0))
+    return root
+
+
+def _entry(episode: Episode) -> dict[str, Any]:
+    instruction = {"instruction_text": episode.instruction, "language": "en-US"}
+    if episode.instruction_id is not None:
+        instruction["instruction_id"] = episode.instruction_id
+    return {
+        "episode_id": episode.episode_id,
+        "trajectory_id": episode.trajectory_id,
+        "scene_id": episode.scene_id,
+        "start_position": episode.start_position,
+        "start_rotation": episode.start_rotation,
+        "info": {"geodesic_distance": episode.geodesic_distance, "role": "guide"},
+        "goals": [{"position": goal, "radius": 3.0} for goal in episode.goals],
+        "instruction": instruction,
+        "reference_path": episode.reference_path,
+    }
+
+
+def with_instruction_ids(numbers: Sequence[int]) -> list[Episode]:
+    return [replace(episode, instruction_id=str(n)) for episode, n in zip(nine_episodes(), numbers, strict=False)]
+
+
+def record(root: Path, agent: Agent, folder: Path, benchmark: str = "houses-r2r", **options: Any) -> Plan:
+    """Evaluate an agent on the dataset below `root`; `options` are those of `make_plan`."""
+    protocol = get_benchmark(benchmark)
+    settings = {"count": None, "seed": 0, "repeats": 1, **options}
+    plan = make_plan(protocol, load_split(protocol, "val_unseen", root, allow_partial=True), "agent", **settings)
+    evaluate(plan, agent, PlaneEnv(), folder)
+    return plan

@@ -193,11 +193,16 @@ def test_impossible_counts_name_the_split_size(count: int) -> None:
         plan(count=count)
 
 
-def test_splits_without_goals_cannot_be_scored() -> None:
+def test_a_split_without_public_goals_is_run_and_not_scored(tmp_path: Path) -> None:
     bare = make_set("test.json.gz")
     bare = replace(bare, episodes=tuple(replace(episode, goals=()) for episode in bare.episodes))
-    with pytest.raises(UsageError, match="no public goals"):
-        make_plan(BENCHMARK, bare, "stop", count=None, seed=0, repeats=1)
+    secret = make_plan(BENCHMARK, bare, "breaks", count=None, seed=0, repeats=1)
+    summary = evaluate(secret, BreaksOnFive(), PlaneEnv(), tmp_path)
+    assert (summary.n_done, summary.n_unscored, summary.n_errors) == (9, 8, 1)
+    assert set(summary.metrics.values()) == {None}
+    assert "n_unscored 8: no public goals" in format_summary(summary)
+    assert len(read_trajectories(tmp_path)) == 8
+    assert {row.status for row in read_rows(tmp_path)} == {"unscored", "error"}
 
 
 def test_rows_do_not_depend_on_which_other_episodes_run(tmp_path: Path) -> None:

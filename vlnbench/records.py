@@ -34,8 +34,8 @@ Score = float | int | bool | str | None
 class Row:
     """One line of `episodes.jsonl`: how one episode ended.
 
-    status: "ok", or "error" with the reason; an error counts as a failed episode. scores: the fields of
-    `metrics.Scores`, empty for errors. seconds: wall-clock time by part.
+    status: "ok"; "error" with the reason, which counts as a failed episode; "unscored" without public goals.
+    scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
     """
 
     benchmark: str

@@ -44,6 +44,7 @@ FAILED = {"success": 0.0, "spl": 0.0, "oracle_success": 0.0, "ndtw": 0.0, "sdtw"
 class Summary:
     """Aggregate of a run. `metrics` maps the label of a metric to its estimate, None where no episode has it.
 
+    n_unscored counts episodes of a split whose goals are not public: they have trajectories and no metrics.
     n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
     failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order.
     """
@@ -52,6 +53,7 @@ class Summary:
     n_planned: int
     n_done: int
     n_errors: int
+    n_unscored: int
     n_unreachable: int
     policy: str
     failures: dict[str, int]
@@ -73,18 +75,21 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
     used = [by_key[key] for key in planned if key in by_key]
     ok = [row for row in used if row.status == "ok"]
     _check_scores(ok)
-    kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in used]
+    unscored = [row for row in used if row.status == "unscored"]
+    scored = [] if unscored else used  # where goals are secret, an error row knows nothing of success either
+    kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in scored]
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
         identity=dict(identity),
         n_planned=len(planned),
         n_done=len(used),
-        n_errors=len(used) - len(ok),
+        n_errors=len(used) - len(ok) - len(unscored),
+        n_unscored=len(unscored),
         n_unreachable=sum(row.scores["geodesic_start"] is None for row in ok),
         policy=UNREACHABLE_POLICY,
         failures={kind: kinds.count(kind) for kind in FAILURES},
         metrics_version=METRICS_VERSION,
-        metrics={metric.label: _aggregate(metric, used) for metric in METRICS},
+        metrics={metric.label: _aggregate(metric, scored) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
     )
 
@@ -126,6 +131,8 @@ def _footnotes(summary: Summary) -> list[str]:
     notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
     ended = ", ".join(f"{kind} {count}" for kind, count in summary.failures.items() if count)
     notes.append(f"how episodes ended: {ended or '-'}; metrics version {summary.metrics_version}")
+    if summary.n_unscored:
+        notes.append(f"n_unscored {summary.n_unscored}: no public goals; `vlnbench export` writes a submission")
     return ["", *notes]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from importlib import metadata
+import os
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from envs.habitat_lab import has_habitat_sim, import_habitat
 from vlnbench.errors import UsageError
@@ -18,6 +20,14 @@ SimulatorName = Literal["auto", "embedded", "habitat-sim"]
 
 ORACLE_GOAL_RADIUS_M = 0.5
 """The oracle stops this close to a goal; VLN-CE's follower made the ground truth with the same radius."""
+
+MAX_START_OFFSET_M = 1.0
+"""A start position farther than this from the navmesh is refused (recorded ones lie within centimetres)."""
+
+_QUIET = {"MAGNUM_LOG": "quiet", "HABITAT_SIM_LOG": "quiet", "GLOG_minloglevel": "2"}
+"""habitat-sim reports every scene at length; errors are left. Whoever sets these variables is obeyed."""
+
+_DEFAULT_EGL_DEVICE = -1
 
 
 class Follower(Protocol):
@@ -30,12 +40,13 @@ class Backend(Protocol):
     """What differs between the simulators.
 
     `name` carries the version; `simulator_type` is habitat-lab's name of it, `look_types` those of its actions
-    that tilt the cameras up and down.
+    that tilt the cameras up and down. `gpu_device_id` is what habitat-lab's setting of that name should be.
     """
 
     name: str
     simulator_type: str
     look_types: tuple[str, str]
+    gpu_device_id: int
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         """Raise UsageError for the first scene or start position that cannot be used."""
@@ -44,32 +55,62 @@ class Backend(Protocol):
     def follower(self, sim: Any, body: Embodiment) -> Follower: ...
 
 
-def choose_backend(name: SimulatorName) -> Backend:
-    """habitat-sim where it is installed, the embedded simulator elsewhere, unless one is asked for by name."""
+def choose_backend(name: SimulatorName, gpu: int | None = None) -> Backend:
+    """habitat-sim where it is installed, the embedded simulator elsewhere, unless one is asked for by name.
+
+    gpu: see `HabitatSimBackend`; the embedded simulator draws on the CPU.
+    """
     if name == "auto":
         name = "habitat-sim" if has_habitat_sim() else "embedded"
     if name == "habitat-sim":
-        return HabitatSimBackend()
+        return HabitatSimBackend(gpu)
     import_habitat()
     backend: Backend = importlib.import_module("envs.embedded.backend").EmbeddedBackend()
     return backend
 
 
 class HabitatSimBackend:
-    """The real habitat-sim, through habitat-lab's own wrapper."""
+    """The real habitat-sim, through habitat-lab's wrapper.
 
-    simulator_type = "Sim-v0"
+    gpu: CUDA device to draw on, taken as it is; None: device 0 where a CUDA device is visible, otherwise -1, the
+    default EGL device (a software renderer where there is no GPU). A device that does not exist makes habitat-sim
+    end the process.
+    """
+
     look_types = ("LookUpAction", "LookDownAction")
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: int | None = None) -> None:
         if not has_habitat_sim():
             raise UsageError(
                 "--sim habitat-sim: habitat-sim is not installed; install it with conda or use --sim embedded"
             )
-        self.name = f"habitat-sim-{metadata.version('habitat-sim')}"
+        for variable, value in _QUIET.items():
+            os.environ.setdefault(variable, value)
+        import_habitat()
+        self._habitat_sim = importlib.import_module("habitat_sim")
+        self.simulator_type: str = importlib.import_module("envs.habitat_simulator").SIMULATOR_TYPE
+        # Builds from source come without package metadata, so the module itself is asked.
+        self.name = f"habitat-sim-{self._habitat_sim.__version__}"
+        self.gpu_device_id = gpu if gpu is not None else 0 if cuda_is_visible() else _DEFAULT_EGL_DEVICE
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
-        check_scene_files(scenes_dir, episodes)
+        """As the embedded simulator's check, before native code sees a file.
+
+        Start positions are compared with the shipped navmesh where it fits the body; habitat-sim builds another
+        one when the scene is loaded, which a check before the run does not wait for.
+        """
+        check_container = importlib.import_module("envs.embedded.assets").check_container
+        settings = importlib.import_module("envs.embedded.navmesh.settings").NavMeshSettings(
+            agent_height=body.agent_height_m, agent_radius=body.agent_radius_m
+        )
+        read_navmesh = importlib.import_module("envs.embedded.navmesh.tile_file").read_navmesh
+        for path, members in check_scene_files(scenes_dir, episodes).items():
+            check_container(path)
+            navmesh = path.with_suffix(".navmesh")
+            if navmesh.is_file() and read_navmesh(navmesh)[1].matches(settings):
+                pathfinder = self._habitat_sim.PathFinder()
+                pathfinder.load_nav_mesh(str(navmesh))
+                check_starts(path, members, pathfinder.snap_point)
 
     def follower(self, sim: Any, body: Embodiment) -> Follower:
         return _HabitatFollower(sim)
@@ -88,6 +129,18 @@ class _HabitatFollower:
         return Action(int(self._follower.get_next_action(np.array(nearest))))
 
 
+def cuda_is_visible(devices: Path = Path("/dev")) -> bool:
+    """Whether this process may use a CUDA device, told from device files (`nvidia0` and so on in `devices`).
+
+    torch would know too, but takes seconds and gigabytes to ask. `CUDA_VISIBLE_DEVICES` set to nothing or to -1
+    hides all devices. `/proc/driver/nvidia` is not consulted: containers without a GPU show their host's.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return False
+    return any(re.fullmatch(r"nvidia\d+", path.name) for path in devices.glob("nvidia*"))
+
+
 def check_scene_files(scenes_dir: Path, episodes: Sequence[Episode]) -> dict[Path, list[Episode]]:
     """Episodes by scene file. Raises UsageError naming the first file that is missing and who needs it."""
     by_scene: dict[Path, list[Episode]] = {}
@@ -100,3 +153,20 @@ def check_scene_files(scenes_dir: Path, episodes: Sequence[Episode]) -> dict[Pat
                 "check --data-root and its scene_datasets folder"
             )
     return by_scene
+
+
+def check_starts(
+    scene: Path, episodes: Sequence[Episode], snap: Callable[[NDArray[np.float32]], ArrayLike]
+) -> None:
+    """Raise UsageError for the first start position off the navmesh of its scene.
+
+    snap: the nearest point on the navmesh to a point (3,), NaN where none is within reach; metres, world frame.
+    """
+    for episode in episodes:
+        start = np.array(episode.start_position, dtype=np.float32)
+        offset = np.asarray(snap(start), dtype=np.float32) - start
+        if not float(np.hypot(offset[0], offset[2])) <= MAX_START_OFFSET_M:  # NaN: nothing within reach
+            raise UsageError(
+                f"episode {episode.episode_id}: field 'start_position' {episode.start_position} is off "
+                f"the navigable area of {scene}"
+            )

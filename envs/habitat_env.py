@@ -22,16 +22,22 @@ class HabitatEnv:
     """One habitat-lab environment.
 
     body: camera, steps and size of the agent. scenes_dir: folder that `Episode.scene_id` is relative to.
-    sensors: what to observe; a camera that no one asked for is not rendered.
+    sensors: what to observe; a camera that no one asked for is not rendered. gpu: CUDA device that habitat-sim
+    draws on; None: the first one if there is one.
 
     Raises UsageError for scenes that are missing or broken, and for habitat-sim where it is not installed.
     """
 
     def __init__(
-        self, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor], simulator: SimulatorName = "auto"
+        self,
+        body: Embodiment,
+        scenes_dir: Path,
+        sensors: frozenset[Sensor],
+        simulator: SimulatorName = "auto",
+        gpu: int | None = None,
     ) -> None:
+        self._backend: Backend = choose_backend(simulator, gpu)
         self._habitat = import_habitat()
-        self._backend: Backend = choose_backend(simulator)
         self.embodiment = body
         self.simulator = self._backend.name
         self._scenes_dir = scenes_dir
@@ -97,6 +103,7 @@ class HabitatEnv:
             simulator.forward_step_size = body.forward_m
             simulator.turn_angle = _whole_degrees("turn_deg", body.turn_deg)
             simulator.habitat_sim_v0.allow_sliding = body.allow_sliding
+            simulator.habitat_sim_v0.gpu_device_id = self._backend.gpu_device_id
             if body.tilt_deg is not None:
                 structured = importlib.import_module("habitat.config.default_structured_configs")
                 tilt = _whole_degrees("tilt_deg", body.tilt_deg)

@@ -36,6 +36,8 @@ class Eval:
     """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
+    gpu: int | None = None
+    """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False

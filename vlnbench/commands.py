@@ -13,7 +13,7 @@ from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
-from vlnbench.interfaces import Agent, Env, Sensor
+from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_trajectories
@@ -33,6 +33,7 @@ class EvalRequest:
     data_root: Path
     out: Path | None
     sim: str
+    gpu: int | None
     video: int
     allow_partial: bool = False
 
@@ -56,7 +57,7 @@ def run_eval(request: EvalRequest) -> Summary:
         repeats=request.repeats,
     )
     check_conventions(agent, plan)
-    env = _make_env(benchmark, episode_set.scenes_dir, request.sim, agent.sensors)
+    env = _make_env(request, benchmark.body, episode_set.scenes_dir, agent.sensors)
     try:
         folder = request.out or default_folder(plan, agent, env)
         say(f"{len(plan.episodes)} episodes of {_described(episode_set)}; run folder {folder}")
@@ -132,9 +133,9 @@ def _described(episode_set: EpisodeSet) -> str:
     return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
 
 
-def _make_env(benchmark: Benchmark, scenes_dir: Path, sim: str, sensors: frozenset[Sensor]) -> Env:
+def _make_env(request: EvalRequest, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor]) -> Env:
     factory: Callable[..., Env] = import_string("envs.habitat_env:HabitatEnv")
-    env = factory(benchmark.body, scenes_dir, sensors, sim)
+    env = factory(body, scenes_dir, sensors, request.sim, request.gpu)
     if env.simulator.startswith("embedded"):
         warm_up(renderer=bool(sensors & {"rgb", "depth"}))
     return env
@@ -155,7 +156,7 @@ def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Pa
     write_video = import_string("vlnbench.video:write_video")
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
-    env = _make_env(plan.benchmark, scenes_dir, request.sim, frozenset({"rgb"}))
+    env = _make_env(request, plan.benchmark.body, scenes_dir, frozenset({"rgb"}))
     try:
         for key, episode in recorded:
             path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from envs.embedded.cache import cache_dir
+from envs.embedded.jit import kernel_cache
+from envs.embedded.navmesh import build
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
@@ -62,7 +64,9 @@ class SceneAssets:
 
     def _built(self, settings: NavMeshSettings) -> PathFinder:
         stat = self.path.stat()
-        key = repr((str(self.path.resolve()), stat.st_size, stat.st_mtime_ns, sorted(asdict(settings).items())))
+        builder = kernel_cache(Path(build.__file__).parent).name  # another one after any change to the builder
+        identity = (str(self.path.resolve()), stat.st_size, stat.st_mtime_ns, sorted(asdict(settings).items()))
+        key = repr((builder, identity))
         cached = cache_dir() / "navmeshes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.navmesh"
         if cached.is_file():
             try:

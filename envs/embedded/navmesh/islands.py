@@ -6,13 +6,17 @@ Follows the rules of habitat-sim's PathFinder (MIT licence).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.navmesh.tile import BORDER, DISABLED, WALK, NavMeshTile
+from envs.embedded.jit import inner_kernel, kernel
+from envs.embedded.navmesh.tile import BORDER, DISABLED, WALK, Corners, NavMeshTile
 
 _TINY_AREA = np.float32(1e-5)
+_ZERO = np.float32(0.0)
+_HALF = np.float32(0.5)
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,10 @@ def prepare(tile: NavMeshTile) -> tuple[NavMeshTile, Islands]:
     Islands are found with the flags as they were given, so a tiny polygon that was disabled before (as in a saved
     navmesh) may form an island of its own.
     """
-    of_poly, radius = _components(tile)
-    poly_area = _poly_areas(tile)
+    given, detail = tile.polys, tile.detail_meshes
+    corners = Corners(given["vert_count"], given["verts"], tile.verts)
+    of_poly, radius = _components(corners, given["neis"], (given["flags"] & WALK) != 0)
+    poly_area = _areas(tile.triangle_points()[0], detail["tri_base"], detail["tri_count"])
     polys = tile.polys.copy()
     polys["flags"] = np.where(poly_area < _TINY_AREA, DISABLED, polys["flags"])
     area = np.zeros(len(radius), dtype=np.float32)
@@ -40,48 +46,68 @@ def prepare(tile: NavMeshTile) -> tuple[NavMeshTile, Islands]:
     return replace(tile, polys=polys), Islands(of_poly, radius, area)
 
 
-def _components(tile: NavMeshTile) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+@kernel
+def _components(
+    corners: Corners, neighbours: NDArray[np.uint16], walkable: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Island of every polygon and the radius of every island, in the order of habitat-sim."""
-    counts = tile.polys["vert_count"].tolist()
-    neighbours = tile.polys["neis"].tolist()
-    vertices = tile.polys["verts"].tolist()
-    walkable = ((tile.polys["flags"] & WALK) != 0).tolist()
-    island = [-1] * len(counts)
-    radii: list[np.float32] = []
-    for seed in range(len(counts)):
+    size = len(corners.sizes)
+    island = np.full(size, -1, np.int32)
+    radius = np.zeros(size, np.float32)
+    stack = np.empty(size, np.int64)
+    members = np.empty(size, np.int64)
+    islands = 0
+    for seed in range(size):
         if island[seed] >= 0:
             continue
-        island[seed] = len(radii)
-        used: list[int] = []
-        stack = [seed]
-        while stack:
-            poly = stack.pop()
-            used += vertices[poly][: counts[poly]]
-            for code in neighbours[poly][: counts[poly]]:
-                other = code - 1
-                if 0 < code < BORDER and island[other] < 0 and walkable[other]:
-                    island[other] = len(radii)
-                    stack.append(other)
-        points = tile.verts[used]
-        # A running sum, not numpy's pairwise one: the centroid then rounds as in habitat-sim.
-        center = np.cumsum(points, axis=0, dtype=np.float32)[-1] / np.float32(len(points))
-        away = points - center
-        squares = away * away
-        radii.append(np.sqrt(squares[:, 0] + squares[:, 1] + squares[:, 2]).max())
-    return np.array(island, dtype=np.int32), np.array(radii, dtype=np.float32)
+        island[seed] = islands
+        stack[0] = seed
+        waiting, found = 1, 0
+        while waiting > 0:
+            waiting -= 1
+            poly = stack[waiting]
+            members[found] = poly
+            found += 1
+            for edge in range(corners.sizes[poly]):
+                code = np.int64(neighbours[poly, edge])
+                if 0 < code < BORDER and island[code - 1] < 0 and walkable[code - 1]:
+                    island[code - 1] = islands
+                    stack[waiting] = code - 1
+                    waiting += 1
+        radius[islands] = _radius(corners, members, found)
+        islands += 1
+    return island, radius[:islands].copy()
 
 
-def _poly_areas(tile: NavMeshTile) -> NDArray[np.float32]:
-    """Surface area of every polygon from its height triangles."""
-    points, _ = tile.triangle_points()
-    a, b = points[:, 1] - points[:, 0], points[:, 2] - points[:, 1]
-    cross = a[:, [1, 2, 0]] * b[:, [2, 0, 1]] - a[:, [2, 0, 1]] * b[:, [1, 2, 0]]
-    squares = cross * cross
-    area = np.float32(0.5) * np.sqrt(squares[:, 0] + squares[:, 1] + squares[:, 2])
-    begin = tile.detail_meshes["tri_base"].astype(np.int64)
-    end = begin + tile.detail_meshes["tri_count"]
-    total = np.zeros(len(begin), dtype=np.float32)
-    for poly, (first, last) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
-        if last > first:
-            total[poly] = np.cumsum(area[first:last], dtype=np.float32)[-1]
+@inner_kernel
+def _radius(corners: Corners, members: NDArray[np.int64], size: int) -> Any:
+    """Largest distance of the corners of the first `size` members from their mean, summed in their order."""
+    x = y = z = furthest = _ZERO
+    count = 0
+    for member in members[:size]:
+        for j in range(corners.sizes[member]):
+            vertex = corners.verts[corners.indices[member, j]]
+            x, y, z = x + vertex[0], y + vertex[1], z + vertex[2]
+            count += 1
+    number = np.float32(count)
+    x, y, z = x / number, y / number, z / number
+    for member in members[:size]:
+        for j in range(corners.sizes[member]):
+            vertex = corners.verts[corners.indices[member, j]]
+            dx, dy, dz = vertex[0] - x, vertex[1] - y, vertex[2] - z
+            furthest = max(furthest, dx * dx + dy * dy + dz * dz)
+    return np.sqrt(furthest)
+
+
+@kernel
+def _areas(points: NDArray[np.float32], begin: NDArray[np.uint32], size: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Surface area of every polygon, the running sum of its height triangles (t, 3, 3)."""
+    total = np.zeros(len(begin), np.float32)
+    for poly in range(len(begin)):
+        for t in range(np.int64(begin[poly]), np.int64(begin[poly]) + size[poly]):
+            ax, bx = points[t, 1, 0] - points[t, 0, 0], points[t, 2, 0] - points[t, 1, 0]
+            ay, by = points[t, 1, 1] - points[t, 0, 1], points[t, 2, 1] - points[t, 1, 1]
+            az, bz = points[t, 1, 2] - points[t, 0, 2], points[t, 2, 2] - points[t, 1, 2]
+            x, y, z = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+            total[poly] += _HALF * np.sqrt(x * x + y * y + z * z)
     return total

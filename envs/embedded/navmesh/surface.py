@@ -18,6 +18,7 @@ from envs.embedded.jit import kernel
 from envs.embedded.navmesh.tile import WALK, NavMeshTile
 
 Table = NDArray[np.int64]
+_ZERO = np.float32(0.0)
 F32 = Any
 """A float32 scalar inside a kernel. All arithmetic stays in float32, in the order in which Detour does it."""
 
@@ -270,6 +271,7 @@ def _segments(
     return np.ascontiguousarray(rows, dtype=np.float32), before[begin], before[end]
 
 
+@kernel
 def _boxes(
     corner_points: NDArray[np.float32],
     lines: NDArray[np.float32],
@@ -277,13 +279,22 @@ def _boxes(
     end: NDArray[np.int32],
 ) -> NDArray[np.float32]:
     """Plan boxes of the polygons and their height edges, grown so that rounding never puts a point outside."""
-    count = end - begin
-    owner = np.repeat(np.arange(len(count)), count)
-    rows = lines[np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())]
-    ends = np.stack([rows[:, 0:3:2], rows[:, 3:6:2]], axis=1)
-    plan = corner_points[:, :, [0, 2]]
-    low, high = plan.min(axis=1), plan.max(axis=1)
-    np.minimum.at(low, owner, ends.min(axis=1))
-    np.maximum.at(high, owner, ends.max(axis=1))
-    slack = 1e-3 + 1e-5 * np.abs(plan).max()
-    return np.stack([low[:, 0] - slack, high[:, 0] + slack, low[:, 1] - slack, high[:, 1] + slack], axis=1)
+    box = np.empty((len(begin), 4), np.float32)
+    largest = _ZERO
+    for poly in range(len(begin)):
+        for axis in range(2):
+            low = high = corner_points[poly, 0, 2 * axis]
+            for corner in range(1, MAX_CORNERS):
+                low = min(low, corner_points[poly, corner, 2 * axis])
+                high = max(high, corner_points[poly, corner, 2 * axis])
+            largest = max(largest, max(-low, high))
+            for line in range(begin[poly], end[poly]):
+                low = min(low, min(lines[line, 2 * axis], lines[line, 3 + 2 * axis]))
+                high = max(high, max(lines[line, 2 * axis], lines[line, 3 + 2 * axis]))
+            box[poly, 2 * axis], box[poly, 2 * axis + 1] = low, high
+    slack = np.float32(1e-3 + 1e-5 * largest)
+    for poly in range(len(begin)):
+        for axis in range(2):
+            box[poly, 2 * axis] -= slack
+            box[poly, 2 * axis + 1] += slack
+    return box

@@ -7,7 +7,7 @@ navmesh, without off-mesh connections; nothing else is supported here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,38 @@ NODE = np.dtype([("bmin", "<u2", 3), ("bmax", "<u2", 3), ("i", "<i4")])
 NO_LINK = 0xFFFFFFFF
 _SIDES = np.array([BORDER | 4, BORDER | 2, BORDER, BORDER | 6, *[0] * 12], dtype=np.uint16)
 """Detour's code for an edge on the border of a tile, by Recast's direction."""
+
+
+class Corners(NamedTuple):
+    """Corners of the polygons for kernels: how many, (p,), their indices, (p, 6), and all vertices, (n, 3)."""
+
+    sizes: NDArray[np.uint8]
+    indices: NDArray[np.uint16]
+    verts: NDArray[np.float32]
+
+
+@kernel
+def _triangle_points(
+    corners: Corners,
+    extra: tuple[NDArray[np.uint32], NDArray[np.float32]],
+    begin: NDArray[np.uint32],
+    size: NDArray[np.uint8],
+    ids: NDArray[np.uint8],
+) -> NDArray[np.float32]:
+    """Corners of the height triangles, (t, 3, 3). extra: first further vertex of each polygon, and all of them."""
+    first, verts = extra
+    points = np.zeros((len(ids), 3, 3), np.float32)
+    for poly in range(len(begin)):
+        count = np.int64(corners.sizes[poly])
+        for t in range(np.int64(begin[poly]), np.int64(begin[poly]) + size[poly]):
+            for j in range(3):
+                k = np.int64(ids[t, j])
+                for c in range(3):
+                    if k < count:
+                        points[t, j, c] = corners.verts[corners.indices[poly, k], c]
+                    else:
+                        points[t, j, c] = verts[np.int64(first[poly]) + k - count, c]
+    return points
 
 
 @dataclass(frozen=True)
@@ -78,19 +110,15 @@ class NavMeshTile:
         return self.body[2]
 
     def triangle_points(self) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        """Corners of the height triangles, (t, 3, 3), and their indices within the polygon, (t, 3)."""
+        """Corners of the height triangles, (t, 3, 3), and their indices within the polygon, (t, 3).
+
+        A triangle that no polygon owns is all zero.
+        """
         ids = self.detail_tris[:, :3]
-        owner = np.zeros(len(ids), dtype=np.int64)
-        for poly, (begin, count) in enumerate(
-            zip(self.detail_meshes["tri_base"].tolist(), self.detail_meshes["tri_count"].tolist(), strict=True)
-        ):
-            owner[begin : begin + count] = poly
-        corner_count = self.polys["vert_count"].astype(np.int64)[owner][:, None]
-        own = ids < corner_count
-        shared = self.polys["verts"][owner[:, None], np.where(own, ids, 0)]
-        extra = self.detail_meshes["vert_base"].astype(np.int64)[owner][:, None] + ids - corner_count
-        both = np.concatenate([self.verts, self.detail_verts])
-        return both[np.where(own, shared, len(self.verts) + np.where(own, 0, extra))], ids
+        polys, detail = self.polys, self.detail_meshes
+        corners = Corners(polys["vert_count"], polys["verts"], self.verts)
+        extra = (detail["vert_base"], self.detail_verts)
+        return _triangle_points(corners, extra, detail["tri_base"], detail["tri_count"], ids), ids
 
     def linked(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """What a file holds: the polygons with their first link, and the links between neighbours."""
@@ -114,6 +142,11 @@ class NavMeshTile:
 def poly_bits(max_polys: int) -> int:
     """Bits of a polygon reference that number the polygon."""
     return max(max_polys - 1, 0).bit_length()
+
+
+def numbers_from(begin: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The `size[k]` whole numbers from `begin[k]` on, one k after another."""
+    return np.arange(int(size.sum())) + np.repeat(begin - np.cumsum(size) + size, size)
 
 
 def make_tile(mesh: PolyMesh, detail: DetailMesh, settings: NavMeshSettings) -> NavMeshTile:
@@ -171,18 +204,17 @@ def _pack_detail(detail: DetailMesh, counts: NDArray[np.uint8]) -> tuple[NDArray
     rows["tri_base"] = detail.meshes[:, 2]
     rows["tri_count"] = detail.meshes[:, 3]
     first = detail.meshes[:, 0].astype(np.int64) + counts
-    kept = [detail.verts[begin : begin + size] for begin, size in zip(first.tolist(), extra.tolist(), strict=True)]
-    return rows, np.concatenate([np.zeros((0, 3)), *kept]).astype(np.float32)
+    return rows, detail.verts[numbers_from(first, extra)].astype(np.float32)
 
 
 def _node_bounds(
     detail: DetailMesh, bmin: NDArray[np.float32], quant: np.float32
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Boxes of the polygons' height meshes on the grid of the bounding-volume tree."""
-    begin = detail.meshes[:, 0].astype(np.int64)
-    own = [detail.verts[a : a + n] for a, n in zip(begin.tolist(), detail.meshes[:, 1].tolist(), strict=True)]
-    low = np.array([points.min(axis=0) for points in own], dtype=np.float32)
-    high = np.array([points.max(axis=0) for points in own], dtype=np.float32)
+    begin, size = detail.meshes[:, 0].astype(np.int64), detail.meshes[:, 1].astype(np.int64)
+    own = detail.verts[numbers_from(begin, size)].astype(np.float32)
+    starts = np.cumsum(size) - size
+    low, high = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
     return (
         np.clip(((low - bmin) * quant).astype(np.int64), 0, 0xFFFF),
         np.clip(((high - bmin) * quant).astype(np.int64), 0, 0xFFFF),

@@ -196,7 +196,11 @@ def assert_consistent(mesh: PolyMesh) -> None:
 @given(rooms())
 def test_random_rooms(shape: tuple[float, float, list[tuple[float, float, float, float]]]) -> None:
     width, depth, items = shape
-    mesh, detail = build_polymesh(*furnished(width, depth, items), BODY)
+    try:
+        mesh, detail = build_polymesh(*furnished(width, depth, items), BODY)
+    except UsageError:
+        assert items, "an empty room has a walkable floor"  # a full one may leave no region of the least size
+        return
     assert_consistent(mesh)
     pathfinder = PathFinder.from_polymesh(mesh, detail, BODY)
     assert 0 < pathfinder.navigable_area < width * depth

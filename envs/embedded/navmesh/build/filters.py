@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.grid import Grid
-from envs.embedded.navmesh.build.kinds import Flag, Int
-from envs.embedded.navmesh.build.rasterize import AREA, HIGH, LOW, NEXT
+from envs.embedded.navmesh.build.kinds import Int
+from envs.embedded.navmesh.build.rasterize import AREA, HIGH, LOW, NEXT, at
 
 SKY = 0xFFFF
 """Ceiling of a topmost span, in cell heights."""
@@ -87,46 +87,44 @@ def filter_low_obstacles(spans: Spans, climb: Int) -> None:
 
 
 @inner_kernel
-def _is_ledge(spans: Spans, i: Int, x: Int, z: Int, grid: Grid) -> Flag:
-    """Whether a neighbouring column drops too far, or the accessible neighbours differ too much in height."""
-    climb = grid.walkable_climb
-    floor = spans.top[i]
-    ceiling = spans.ceiling[i]
-    lowest = floor
-    highest = floor
-    for direction in range(4):
-        nx = x + step_x(direction)
-        nz = z + step_z(direction)
-        if nx < 0 or nz < 0 or nx >= grid.width or nz >= grid.depth:
-            if -climb - floor < -climb:
-                return True
-            continue
-        column = nx + nz * grid.width
-        first = spans.start[column]
-        end = spans.start[column + 1]
-        gap_top = spans.bottom[first] if first < end else SKY
-        if min(ceiling, gap_top) - floor > grid.walkable_height and -climb - floor < -climb:
-            return True
-        for k in range(first, end):
-            neighbor = spans.top[k]
-            if min(ceiling, spans.ceiling[k]) - max(floor, neighbor) > grid.walkable_height:
-                if neighbor - floor < -climb:
-                    return True
-                if neighbor - floor <= climb:
-                    lowest = min(lowest, neighbor)
-                    highest = max(highest, neighbor)
-    return highest - lowest > climb
+def _clear_row(spans: Spans, z: Int, grid: Grid) -> None:
+    """Clear spans of a row where a neighbouring column drops too far or those in reach differ too much in height.
+
+    One function for a whole row: passing the arrays on for each span would take longer than the test.
+    """
+    start, bottom, top, ceilings, area = spans
+    for x in range(grid.width):
+        column = x + z * grid.width
+        # Beyond the grid everything drops.
+        rim = x == 0 or z == 0 or x == grid.width - 1 or z == grid.depth - 1
+        for i in range(start[at(column)], start[at(column + 1)]):
+            if area[at(i)] == 0:
+                continue
+            floor, ceiling = top[at(i)], ceilings[at(i)]
+            lowest = highest = floor
+            drops = rim
+            for direction in range(4):
+                if drops:
+                    break
+                other = column + step_x(direction) + step_z(direction) * grid.width
+                first, end = start[at(other)], start[at(other + 1)]
+                gap_top = bottom[at(first)] if first < end else SKY
+                drops = min(ceiling, gap_top) - floor > grid.walkable_height
+                for k in range(first, end):
+                    neighbor = top[at(k)]
+                    if min(ceiling, ceilings[at(k)]) - max(floor, neighbor) > grid.walkable_height:
+                        lowest = min(lowest, neighbor)
+                        if neighbor - floor <= grid.walkable_climb:
+                            highest = max(highest, neighbor)
+            if drops or highest - lowest > grid.walkable_climb:
+                area[at(i)] = 0
 
 
 @kernel
 def filter_ledges(spans: Spans, grid: Grid) -> None:
     """Clear walkable spans beside a drop or on a steep flight."""
     for z in range(grid.depth):
-        for x in range(grid.width):
-            column = x + z * grid.width
-            for i in range(spans.start[column], spans.start[column + 1]):
-                if spans.area[i] != 0 and _is_ledge(spans, i, x, z, grid):
-                    spans.area[i] = 0
+        _clear_row(spans, z, grid)
 
 
 @kernel

@@ -21,6 +21,8 @@ LOW, HIGH, AREA, NEXT = 0, 1, 2, 3
 """Columns of the span table: bottom and top in cell heights, area code, next span of the column (0 none)."""
 
 MAX_SPANS = 1 << 26
+at: Any = np.uint64
+"""Makes an index, never negative, unsigned: numba then leaves out its test for counting from the end."""
 _USED, _FREE = 0, 1
 _NONE = np.uint32(0)
 _STEP = np.uint32(1)
@@ -85,29 +87,29 @@ def _cut_row(buffer: NDArray[Any], source: Int, far: Int, count: Int, edge: Real
     near = _ROW
     beyond = far
     b = source + _STRIDE * (count - 1)
-    side_b = edge - buffer[b + 2] if count > 0 else _ZERO
+    side_b = edge - buffer[at(b + 2)] if count > 0 else _ZERO
     for a in range(source, source + _STRIDE * count, _STRIDE):
-        side_a = edge - buffer[a + 2]
+        side_a = edge - buffer[at(a + 2)]
         crossing = (side_a >= _ZERO) != (side_b >= _ZERO)
         if crossing:
             s = side_b / (side_b - side_a)
-            x = buffer[b] + (buffer[a] - buffer[b]) * s
-            y = buffer[b + 1] + (buffer[a + 1] - buffer[b + 1]) * s
-            buffer[near] = x
-            buffer[near + 1] = y
+            x = buffer[at(b)] + (buffer[at(a)] - buffer[at(b)]) * s
+            y = buffer[at(b + 1)] + (buffer[at(a + 1)] - buffer[at(b + 1)]) * s
+            buffer[at(near)] = x
+            buffer[at(near + 1)] = y
             near += _STRIDE
-            buffer[beyond] = x
-            buffer[beyond + 1] = y
-            buffer[beyond + 2] = buffer[b + 2] + (buffer[a + 2] - buffer[b + 2]) * s
+            buffer[at(beyond)] = x
+            buffer[at(beyond + 1)] = y
+            buffer[at(beyond + 2)] = buffer[at(b + 2)] + (buffer[at(a + 2)] - buffer[at(b + 2)]) * s
             beyond += _STRIDE
         if side_a > _ZERO or (side_a == _ZERO and not crossing):
-            buffer[near] = buffer[a]
-            buffer[near + 1] = buffer[a + 1]
+            buffer[at(near)] = buffer[at(a)]
+            buffer[at(near + 1)] = buffer[at(a + 1)]
             near += _STRIDE
         if side_a < _ZERO or (side_a == _ZERO and not crossing):
-            buffer[beyond] = buffer[a]
-            buffer[beyond + 1] = buffer[a + 1]
-            buffer[beyond + 2] = buffer[a + 2]
+            buffer[at(beyond)] = buffer[at(a)]
+            buffer[at(beyond + 1)] = buffer[at(a + 1)]
+            buffer[at(beyond + 2)] = buffer[at(a + 2)]
             beyond += _STRIDE
         b = a
         side_b = side_a
@@ -117,9 +119,9 @@ def _cut_row(buffer: NDArray[Any], source: Int, far: Int, count: Int, edge: Real
 @inner_kernel
 def _note(low: NDArray[Any], high: NDArray[Any], corners: NDArray[Any], cell: Int, y: Real) -> None:
     """Count a corner of the part of a polygon within a cell."""
-    low[cell] = min(low[cell], y)
-    high[cell] = max(high[cell], y)
-    corners[cell] += 1
+    low[at(cell)] = min(low[at(cell)], y)
+    high[at(cell)] = max(high[at(cell)], y)
+    corners[at(cell)] += 1
 
 
 @inner_kernel
@@ -130,16 +132,16 @@ def _cross_columns(source: Int, count: Int, cells: Cells) -> None:
     """
     buffer = cells.buffer
     b = source + _STRIDE * (count - 1)
-    x_b, y_b = buffer[b], buffer[b + 1]
-    cell_b = cells.of_corner[count - 1]
+    x_b, y_b = buffer[at(b)], buffer[at(b + 1)]
+    cell_b = cells.of_corner[at(count - 1)]
     for k in range(count):
-        x_a, y_a = buffer[source + _STRIDE * k], buffer[source + _STRIDE * k + 1]
-        cell_a = cells.of_corner[k]
+        x_a, y_a = buffer[at(source + _STRIDE * k)], buffer[at(source + _STRIDE * k + 1)]
+        cell_a = cells.of_corner[at(k)]
         x, y = x_a, y_a
         rising = cell_b < cell_a
         for cell in range(min(cell_a, cell_b), max(cell_a, cell_b)):
-            side_b = cells.edge[cell] - x_b
-            s = side_b / (side_b - (cells.edge[cell] - x))
+            side_b = cells.edge[at(cell)] - x_b
+            s = side_b / (side_b - (cells.edge[at(cell)] - x))
             x_cut = x_b + (x - x_b) * s
             y_cut = y_b + (y - y_b) * s
             _note(cells.low, cells.high, cells.corners, cell, y_cut)
@@ -158,25 +160,25 @@ def _cut_cell(buffer: NDArray[Any], source: Int, count: Int, far: Int, cell: Int
 
     The part beyond the line is stored; its size.
     """
-    edge = cells.edge[cell]
+    edge = cells.edge[at(cell)]
     beyond = far
     b = source + _STRIDE * (count - 1)
-    side_b = edge - buffer[b] if count > 0 else _ZERO
+    side_b = edge - buffer[at(b)] if count > 0 else _ZERO
     for a in range(source, source + _STRIDE * count, _STRIDE):
-        side_a = edge - buffer[a]
+        side_a = edge - buffer[at(a)]
         crossing = (side_a >= _ZERO) != (side_b >= _ZERO)
         if crossing:
             s = side_b / (side_b - side_a)
-            y = buffer[b + 1] + (buffer[a + 1] - buffer[b + 1]) * s
+            y = buffer[at(b + 1)] + (buffer[at(a + 1)] - buffer[at(b + 1)]) * s
             _note(cells.low, cells.high, cells.corners, cell, y)
-            buffer[beyond] = buffer[b] + (buffer[a] - buffer[b]) * s
-            buffer[beyond + 1] = y
+            buffer[at(beyond)] = buffer[at(b)] + (buffer[at(a)] - buffer[at(b)]) * s
+            buffer[at(beyond + 1)] = y
             beyond += _STRIDE
         if side_a > _ZERO or (side_a == _ZERO and not crossing):
-            _note(cells.low, cells.high, cells.corners, cell, buffer[a + 1])
+            _note(cells.low, cells.high, cells.corners, cell, buffer[at(a + 1)])
         if side_a < _ZERO or (side_a == _ZERO and not crossing):
-            buffer[beyond] = buffer[a]
-            buffer[beyond + 1] = buffer[a + 1]
+            buffer[at(beyond)] = buffer[at(a)]
+            buffer[at(beyond + 1)] = buffer[at(a + 1)]
             beyond += _STRIDE
         b = a
         side_b = side_a
@@ -192,10 +194,10 @@ def _cut_columns(source: Int, count: Int, cells: Cells, grid: Grid) -> tuple[Int
     last: Int = np.int64(0)
     between_lines = True
     for k in range(count):
-        x = buffer[source + _STRIDE * k]
+        x = buffer[at(source + _STRIDE * k)]
         cell = int((x - grid.x_min) * inverse)
-        between_lines = between_lines and cells.edge[cell] > x and (cell == 0 or cells.edge[cell - 1] < x)
-        cells.of_corner[k] = cell
+        between_lines = between_lines and cells.edge[at(cell)] > x and (cell == 0 or cells.edge[at(cell - 1)] < x)
+        cells.of_corner[at(k)] = cell
         first = min(first, cell)
         last = max(last, cell)
     if between_lines and last < grid.width:
@@ -204,12 +206,12 @@ def _cut_columns(source: Int, count: Int, cells: Cells, grid: Grid) -> tuple[Int
     last = min(last, grid.width - 1)
     right = -_BIG
     for k in range(source, source + _STRIDE * count, _STRIDE):
-        right = max(right, buffer[k])
+        right = max(right, buffer[at(k)])
     far, spare = np.int64(_CUT), np.int64(_CUT + _SLOT)
     for cell in range(first, last + 1):
-        if cell == last and right <= cells.edge[cell]:
+        if cell == last and right <= cells.edge[at(cell)]:
             for k in range(source, source + _STRIDE * count, _STRIDE):
-                _note(cells.low, cells.high, cells.corners, cell, buffer[k + 1])
+                _note(cells.low, cells.high, cells.corners, cell, buffer[at(k + 1)])
         else:
             count = _cut_cell(buffer, source, count, far, cell, cells)
             source, far, spare = far, spare, far
@@ -221,7 +223,7 @@ def _add_span(heights: Heights, column: Int, low: Int, high: Int, area: Int, cli
     """Insert a span into a column, merging with what it touches. The table must have room for one more."""
     head, spans, pool = heights.head, heights.spans, heights.pool
     previous: Int = _NONE
-    current: Int = head[column]
+    current: Int = head[at(column)]
     while current != _NONE and spans[current, HIGH] < low:
         previous = current
         current = spans[current, NEXT]
@@ -253,7 +255,7 @@ def _add_span(heights: Heights, column: Int, low: Int, high: Int, area: Int, cli
     spans[new, AREA] = area
     spans[new, NEXT] = current
     if previous == _NONE:
-        head[column] = new
+        head[at(column)] = new
     else:
         spans[previous, NEXT] = new
 
@@ -266,12 +268,12 @@ def _add_row(heights: Heights, cells: Cells, first: Int, last: Int, column: Int,
     """
     inverse = _ONE / grid.cell_height
     for cell in range(first, last + 1):
-        low = cells.low[cell] - grid.y_min
-        high = cells.high[cell] - grid.y_min
-        corners = cells.corners[cell]
-        cells.low[cell] = _BIG
-        cells.high[cell] = -_BIG
-        cells.corners[cell] = 0
+        low = cells.low[at(cell)] - grid.y_min
+        high = cells.high[at(cell)] - grid.y_min
+        corners = cells.corners[at(cell)]
+        cells.low[at(cell)] = _BIG
+        cells.high[at(cell)] = -_BIG
+        cells.corners[at(cell)] = 0
         if corners < 3 or high < _ZERO or low > grid.y_extent:
             continue
         bottom = np.uint32(min(int(max(low, _ZERO) * inverse), MAX_SPAN_HEIGHT))

@@ -17,7 +17,8 @@ from tests.fakes import PlaneEnv, make_set
 from vlnbench.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, episode_seed, evaluate, make_plan
-from vlnbench.interfaces import Action, Conventions, Episode, Observation
+from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
+from vlnbench.loading import load_agent
 from vlnbench.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, RunFolder, read_rows, read_trajectories
 from vlnbench.summary import format_summary
 
@@ -267,3 +268,19 @@ def test_an_episode_ends_at_the_step_budget(tmp_path: Path) -> None:
     evaluate(plan("dancer", count=1), Dancer(), PlaneEnv(), tmp_path)
     row = read_rows(tmp_path)[0]
     assert (row.scores["steps"], row.scores["stopped"], row.scores["success"]) == (500, False, 0.0)
+
+
+def test_an_edited_agent_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "edited_agent.py"
+
+    def edited(comment: str) -> Agent:
+        module.write_text(
+            f"from agents.scripted import StopAgent\n\nclass Mine(StopAgent):  # {comment}\n    pass\n"
+        )
+        sys.modules.pop("edited_agent", None)
+        return load_agent("edited_agent:Mine")
+
+    evaluate(plan("edited_agent:Mine"), edited("first"), PlaneEnv(), tmp_path / "run")
+    with pytest.raises(UsageError, match=r"holds another run \(agent_code"):
+        evaluate(plan("edited_agent:Mine"), edited("second"), PlaneEnv(), tmp_path / "run")

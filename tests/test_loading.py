@@ -46,3 +46,12 @@ def test_another_distributions_package_is_recognised(tmp_path: Path, package: st
     assert result.returncode == 2
     assert f"the package '{package}' that Python finds is not vlnbench's ({tmp_path / package}" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_agent_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_agent.py").write_text(
+        "from agents.scripted import StopAgent\n\nclass Mine(StopAgent):\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    assert type(load_agent("my_agent:Mine")).__name__ == "Mine"

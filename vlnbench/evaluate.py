@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
 import subprocess
@@ -67,6 +68,7 @@ class Plan:
             "episodes": f"{len(self.episodes)} of {self.split_size}",
             "episodes_sha256": self.episodes_sha256,
             "agent": self.agent_name,
+            "agent_code": _code_digest(agent),
             **{f"agent_{key}": value for key, value in agent.identity.items()},
             "simulator": env.simulator,
             "seed": self.seed,
@@ -200,6 +202,14 @@ def _manifest(plan: Plan, agent: Agent, env: Env) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
     }
+
+
+def _code_digest(agent: Agent) -> str | None:
+    """Hash of the file that defines the agent, so that an edited agent does not resume its former self's run."""
+    try:
+        return hashlib.sha256(Path(inspect.getfile(type(agent))).read_bytes()).hexdigest()[:12]
+    except (TypeError, OSError):  # defined in an interactive session
+        return None
 
 
 def _git_revision() -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,10 @@ def load_agent(name: str) -> Agent:
     table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
     if ":" not in name and name not in table:
         raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(
+            str(Path.cwd())
+        )  # an agent may lie in the folder one works in; last, so it shadows nothing
     factory = import_string(table[name][0] if name in table else name)
     if not inspect.isclass(factory):
         raise UsageError(f"agent {name!r}: expected a class")

@@ -31,8 +31,8 @@ class Estimate:
     high: float | None
 
 
-Kind = Literal["rate", "fraction", "free"]
-"""What the values are: 0 or 1, anything in [0, 1], or unbounded. The interval of the first two stays in [0, 1]."""
+Kind = Literal["rate", "fraction", "positive", "free"]
+"""What the values are: 0 or 1, anything in [0, 1], not negative, or anything. Intervals stay in that range."""
 
 
 def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate | None:
@@ -56,6 +56,8 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind =
         low, high = _wilson(mean, _effective_n(mean, se, len(x)), t)
     elif kind == "fraction":
         low, high = max(0.0, low), min(1.0, high)
+    elif kind == "positive":
+        low = max(0.0, low)
     return Estimate(mean, len(x), groups, se, low, high)
 
 

@@ -154,8 +154,8 @@ def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
     pairs = [(_value(metric, row), row.scene_id) for row in rows]
     present = [(float(value), scene) for value, scene in pairs if value is not None]
     values, scenes = [value for value, _ in present], [scene for _, scene in present]
-    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction"}
-    return estimate(values, scenes, kinds.get(metric.kind, "free"))
+    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction", "metres": "positive", "count": "positive"}
+    return estimate(values, scenes, kinds[metric.kind])
 
 
 def _value(metric: Metric, row: Row) -> Score:

@@ -51,6 +51,7 @@ def sr(folder: Path) -> float:
     return float(summary["metrics"]["SR"]["mean"])
 
 
+@pytest.mark.slow
 def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
     first = vlnbench("eval", "--split", "val_unseen", cwd=workplace)
     assert first.returncode == 0, first.stderr
@@ -64,6 +65,7 @@ def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
     assert (folder / "episodes.jsonl").read_bytes() == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "low", "high"), [("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)]
 )
@@ -76,6 +78,7 @@ def test_sanity_of_the_scripted_agents(workplace: Path, agent: str, low: float, 
         assert summary["metrics"]["nDTW"]["mean"] >= 0.95
 
 
+@pytest.mark.slow
 def test_video_shows_frames_beside_the_map(workplace: Path) -> None:
     import imageio.v2 as imageio
 
@@ -169,6 +172,7 @@ def test_bad_data_are_one_line_and_leave_nothing(workplace: Path, tmp_path: Path
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.slow
 def test_real_episodes_run_on_corridor_scenes(shared: Path, tmp_path: Path) -> None:
     arguments = ["--benchmark", "r2r-ce", "--split", "val_seen", "--data-root", str(shared / "data")]
     result = vlnbench("eval", *arguments, "--agent", "gt-replay", "--episodes", "40", "--out", "run", cwd=tmp_path)

@@ -40,6 +40,7 @@ def stock_config(shared: Path, **simulator: Any) -> Any:
         "habitat.simulator.agents.main_agent.sim_sensors.depth_sensor.width=64",
         "habitat.simulator.agents.main_agent.sim_sensors.depth_sensor.height=64",
         "+habitat/task/measurements=[collisions,top_down_map]",
+        "habitat.task.measurements.top_down_map.map_resolution=128",
         *(f"habitat.simulator.{key}={value}" for key, value in simulator.items()),
     ]
     return habitat.get_config("benchmark/nav/vln_r2r.yaml", overrides)

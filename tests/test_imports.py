@@ -21,6 +21,7 @@ FLOORS = {
     "evaluate": 3,
     "metrics": 3,
     "rescore": 3,
+    "ranking": 3,
     "recorded": 3,
     "export": 3,
     "doctor": 3,

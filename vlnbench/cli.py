@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from tyro.conf import Positional, subcommand
+from tyro.conf import Positional, arg, subcommand
 
 from vlnbench.errors import UsageError
 
@@ -132,6 +132,21 @@ class Rescore:
 
 
 @dataclass(frozen=True)
+class Rank:
+    """Show finished runs of one protocol, data version, split and simulator in one table, best SR first."""
+
+    run_folders: Positional[Annotated[list[Path], arg(name="runs")]]
+    """Run folders."""
+
+    def run(self) -> None:
+        from vlnbench.ranking import format_ranking, rank
+
+        if not self.run_folders:
+            raise UsageError("rank: expected at least one run folder")
+        print(format_ranking(rank(self.run_folders)))
+
+
+@dataclass(frozen=True)
 class Export:
     """Write a run in the submission format of a leaderboard."""
 
@@ -174,6 +189,7 @@ Command = (
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
+    | Annotated[Rank, subcommand("rank", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

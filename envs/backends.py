@@ -110,7 +110,7 @@ class HabitatSimBackend:
             if navmesh.is_file() and read_navmesh(navmesh)[1].matches(settings):
                 pathfinder = self._habitat_sim.PathFinder()
                 pathfinder.load_nav_mesh(str(navmesh))
-                check_starts(path, members, pathfinder.snap_point)
+                check_positions(path, members, pathfinder.snap_point)
 
     def follower(self, sim: Any, body: Embodiment) -> Follower:
         return _HabitatFollower(sim)
@@ -155,11 +155,12 @@ def check_scene_files(scenes_dir: Path, episodes: Sequence[Episode]) -> dict[Pat
     return by_scene
 
 
-def check_starts(
+def check_positions(
     scene: Path, episodes: Sequence[Episode], snap: Callable[[NDArray[np.float32]], ArrayLike]
 ) -> None:
-    """Raise UsageError for the first start position off the navmesh of its scene.
+    """Raise UsageError for the first start position or goal off the navmesh of its scene.
 
+    A goal needs only to be within reach of the navmesh: whether a path leads there is a matter of the metrics.
     snap: the nearest point on the navmesh to a point (3,), NaN where none is within reach; metres, world frame.
     """
     for episode in episodes:
@@ -170,3 +171,8 @@ def check_starts(
                 f"episode {episode.episode_id}: field 'start_position' {episode.start_position} is off "
                 f"the navigable area of {scene}"
             )
+        for goal in episode.goals:
+            if not np.isfinite(np.asarray(snap(np.array(goal, dtype=np.float32)), dtype=np.float32)).all():
+                raise UsageError(
+                    f"episode {episode.episode_id}: field 'goals' {goal} is off the navigable area of {scene}"
+                )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.backends import ORACLE_GOAL_RADIUS_M, check_scene_files, check_starts
+from envs.backends import ORACLE_GOAL_RADIUS_M, check_positions, check_scene_files
 from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.settings import NavMeshSettings
@@ -26,7 +26,7 @@ class EmbeddedBackend:
         settings = NavMeshSettings(agent_height=body.agent_height_m, agent_radius=body.agent_radius_m)
         for path, members in check_scene_files(scenes_dir, episodes).items():
             check_container(path)
-            check_starts(path, members, SceneAssets(path).pathfinder(settings).snap_point)
+            check_positions(path, members, SceneAssets(path).pathfinder(settings).snap_point)
 
     def follower(self, sim: Any, body: Embodiment) -> GreedyFollower:
         return GreedyFollower(sim.pathfinder, body, ORACLE_GOAL_RADIUS_M)

@@ -194,6 +194,15 @@ def test_starts_off_the_navmesh_are_named_before_the_run(
         env.check([val_seen.episodes[2], lost])
 
 
+def test_goals_off_the_navmesh_are_named_before_the_run(
+    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+) -> None:
+    env = HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset(), simulator)
+    lost = replace(val_seen.episodes[3], goals=((900.0, 0.0, 0.0),))
+    with pytest.raises(UsageError, match=rf"episode {lost.episode_id}: field 'goals'"):
+        env.check([val_seen.episodes[2], lost])
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"glTF", b"<html>", b"glTF\x01\0\0\0\x0c\0\0\0", b"glTF\x02\0\0\0\xff\0\0\0"]
 )

@@ -38,11 +38,6 @@ def inner_kernel(function: F) -> F:
     return _compiled(function, no_cpython_wrapper=True, _nrt=False)
 
 
-def fast_kernel(function: F) -> F:
-    """As `kernel`, where re-associated arithmetic is harmless (shading, coverage of whole arrays)."""
-    return _compiled(function, fastmath=True)
-
-
 @cache
 def kernel_cache(package: Path) -> Path:
     """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba."""

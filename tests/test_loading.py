@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import ModelOptions
 from vlnbench.loading import import_string, load_agent
 
 
@@ -55,3 +56,24 @@ def test_an_agent_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert type(load_agent("my_agent:Mine")).__name__ == "Mine"
+
+
+def test_model_options_reach_an_agent_that_takes_them_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """
+from agents.scripted import StopAgent
+
+class Modelled(StopAgent):
+    def __init__(self, options):
+        super().__init__()
+        self.options = options
+"""
+    (tmp_path / "modelled_agent.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = ModelOptions(checkpoint=tmp_path, dtype="bfloat16")
+    agent = load_agent("modelled_agent:Modelled", options)
+    assert getattr(agent, "options") is options  # noqa: B009
+    with pytest.raises(UsageError, match="agent 'stop' loads no model: leave out --checkpoint, --dtype"):
+        load_agent("stop", options)
+    load_agent("stop", ModelOptions(max_batch=2))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from tyro.conf import Positional, arg, subcommand
+from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Eval:
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
+    model: OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
+    """Trained model."""
 
     def run(self) -> None:
         from vlnbench.commands import EvalRequest, run_eval

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
-from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
+from vlnbench.interfaces import Agent, Embodiment, Env, ModelOptions, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_trajectories
@@ -36,6 +36,7 @@ class EvalRequest:
     gpu: int | None
     video: int
     allow_partial: bool = False
+    model: ModelOptions = field(default_factory=ModelOptions)
 
 
 def run_eval(request: EvalRequest) -> Summary:
@@ -45,7 +46,7 @@ def run_eval(request: EvalRequest) -> Summary:
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    agent = load_agent(request.agent)
+    agent = load_agent(request.agent, request.model)
     ensure_data(benchmark, request.data_root)
     episode_set = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
     plan = make_plan(
@@ -58,6 +59,8 @@ def run_eval(request: EvalRequest) -> Summary:
     )
     check_conventions(agent, plan)
     env = _make_env(request, benchmark.body, episode_set.scenes_dir, agent.sensors)
+    for line in getattr(agent, "description", "").splitlines():
+        say(line)
     try:
         folder = request.out or default_folder(plan, agent, env)
         say(f"{len(plan.episodes)} episodes of {_described(episode_set)}; run folder {folder}")

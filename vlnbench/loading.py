@@ -5,21 +5,23 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from vlnbench.benchmarks import unknown
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Agent
+from vlnbench.interfaces import Agent, ModelOptions
 
 _OWN_PACKAGES = ("agents", "envs")
 
 
-def load_agent(name: str) -> Agent:
+def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
     """Make the agent called `name`: a name from the agent table or an import string `package.module:Class`.
 
-    Raises UsageError for unknown names, import failures and classes that are no agent.
+    Raises UsageError for unknown names, import failures, classes that are no agent, and options that the agent
+    does not take.
     """
     table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
     if ":" not in name and name not in table:
@@ -31,7 +33,7 @@ def load_agent(name: str) -> Agent:
     factory = import_string(table[name][0] if name in table else name)
     if not inspect.isclass(factory):
         raise UsageError(f"agent {name!r}: expected a class")
-    agent = factory()
+    agent = _make_agent(name, factory, options or ModelOptions())
     if not isinstance(agent, Agent):
         members = ("sensors", "privileged", "expects", "identity", "reset", "act", "close")
         missing = ", ".join(member for member in members if not hasattr(agent, member))
@@ -39,6 +41,19 @@ def load_agent(name: str) -> Agent:
             f"agent {name!r}: not an agent, it lacks {missing}; derive it from agents.base.EpisodeAgent"
         )
     return agent
+
+
+def _make_agent(name: str, factory: type, options: ModelOptions) -> Any:
+    if "options" in inspect.signature(factory).parameters:
+        return factory(options=options)
+    given = [
+        "--" + field.name.replace("_", "-")
+        for field in fields(options)
+        if field.name != "max_batch" and getattr(options, field.name) != field.default
+    ]
+    if given:
+        raise UsageError(f"agent {name!r} loads no model: leave out {', '.join(given)}")
+    return factory()
 
 
 def import_string(text: str) -> Any:

@@ -15,7 +15,7 @@ from agents.streamvln.config import StreamVLNConfig
 SPARE = 64  # columns a buffer grows by, beyond what is asked for
 
 
-class CacheView(DynamicCache):  # type: ignore[no-untyped-call]
+class CacheView(DynamicCache):
     """Rows of a buffer as transformers' cache: new keys and values go to columns from `length` on.
 
     Writing in place spares the copy of the whole cache per layer and token that appending to tensors costs.
@@ -26,11 +26,12 @@ class CacheView(DynamicCache):  # type: ignore[no-untyped-call]
         self._buffer = buffer
         self._length = length
 
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        end = self._length + keys.shape[-2]
-        layer = self._buffer[layer_idx, :, :, :, :end]
-        layer[0, :, :, self._length :] = keys
-        layer[1, :, :, self._length :] = values
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        layer = self._buffer[layer_idx, ..., : self._length + key_states.shape[-2], :]
+        layer[0, ..., self._length :, :] = key_states
+        layer[1, ..., self._length :, :] = value_states
         return layer[0], layer[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -51,10 +52,9 @@ class TurnCache:
     """
 
     def __init__(self, config: StreamVLNConfig, pasts: Sequence[Tensor | None], like: Tensor) -> None:
-        """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim); `like`: type and device."""
-        self._ends = [
-            0 if past is None else past.shape[-2] for past in pasts
-        ]  # columns behind the last valid ones
+        """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim)."""
+        # The column behind a row's last valid one.
+        self._ends = [0 if past is None else past.shape[-2] for past in pasts]
         columns = max(self._ends) + SPARE
         shape = (config.num_hidden_layers, 2, len(pasts), config.num_key_value_heads, columns, config.head_dim)
         self._buffer = like.new_zeros(shape)  # zeros: what is masked still meets a weight of 0, and 0 * NaN is NaN

@@ -218,8 +218,8 @@ def read_vision(fields: Fields, folder: Path | None) -> VisionGeometry:
         vision = KNOWN_TOWERS[name]
     else:
         raise UsageError(
-            f"{fields.where}: mm_vision_tower: {json.dumps(name)} has no known sizes: give --vision-tower, a folder"
-            f" with that model's config.json (known: {', '.join(KNOWN_TOWERS)})"
+            f"{fields.where}: mm_vision_tower: {json.dumps(name)} is of unknown size: give --vision-tower, a"
+            f" folder with that model's config.json (known: {', '.join(KNOWN_TOWERS)})"
         )
     if (width := fields.integer("mm_hidden_size")) != vision.hidden_size:
         raise UsageError(

@@ -3,9 +3,9 @@
 A turn feeds what is new (an image and a few words) and generates a handful of tokens. Episodes advance together:
 their caches are laid side by side for a turn and taken apart again after it.
 
-The likely answer of a turn is that of the turn before, so its tokens are fed along and kept as far as greedy decoding
-agrees with them (assisted decoding, arXiv 2211.17192, with an exact match as the test). That changes how many passes
-a turn takes, not what it says.
+The likely answer of a turn is that of the turn before, so its tokens are fed along and kept as far as greedy
+decoding agrees with them (speculative decoding, arXiv 2211.17192, for the greedy case). That changes how many
+passes a turn takes, not what it says.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Window:
 
 @dataclass
 class Row:
-    """A turn in progress: `length` cache entries, then `ids` to feed, then `guess`, what is likely to come after them.
+    """A turn in progress: `length` cache entries, then `ids` to feed, then `guess`, what likely comes after them.
 
     `likely` is the whole answer that guesses are taken from, `output` the answer so far.
     """
@@ -79,9 +79,9 @@ class Row:
 class Decoder:
     """Answers turns for any number of slots, at most `max_batch` of them in one pass.
 
-    The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block. The
-    repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or after
-    `max_new_tokens`. `compile` has torch.compile build the language model's blocks.
+    The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block.
+    The repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or
+    after `max_new_tokens`. `compile` has torch.compile build the language model's blocks.
     """
 
     def __init__(
@@ -133,8 +133,8 @@ class Decoder:
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:
         """The answers to `turns`, in their order. A slot may occur once.
 
-        Raises UsageError for a window longer than the model's positions, before any turn is answered; ValueError for
-        a turn that does not continue its slot's window. A turn that fails half-way leaves its chunk's slots dropped.
+        Raises UsageError for a window longer than the model's positions, before any turn is answered; ValueError
+        for a turn that does not continue its slot's window. Slots of a chunk that fails half-way are dropped.
         """
         if len({turn.slot for turn in turns}) != len(turns):
             raise ValueError("a slot occurs twice in one call")
@@ -159,7 +159,7 @@ class Decoder:
         limit = self.model.config.max_position_embeddings
         if (total := length + len(expanded)) + self.max_new_tokens > limit:
             raise UsageError(
-                f"slot {turn.slot}: a window of {total:,} tokens with up to {self.max_new_tokens:,} to come exceeds"
+                f"slot {turn.slot}: a window of {total:,} tokens and up to {self.max_new_tokens:,} to come exceed"
                 f" max_position_embeddings {limit:,}: shorten the instruction or lower max_new_tokens"
             )
         row = Row(turn, past, length, expanded, [token for token in last if token not in self.settings.eos])
@@ -175,7 +175,7 @@ class Decoder:
         for row in rows:
             self.drop(row.turn.slot)
         images = torch.cat([row.turn.images for row in rows])
-        features = torch.cat([self.model.encode_images(part) for part in images.split(IMAGE_BATCH)])
+        features = torch.cat([self.model.encode_images(part) for part in torch.split(images, IMAGE_BATCH)])
         cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
         for row in rows:
             row.past = None  # copied into the batch
@@ -194,7 +194,7 @@ class Decoder:
     def _forward(self, rows: Sequence[Row], group: range, cache: TurnCache, features: Tensor) -> list[Tensor]:
         """Feed ids and guesses of a group of rows.
 
-        Returns for every row the hidden states (1 + guesses, hidden) that tell the tokens from its answer's next on.
+        Returns for every row the hidden states (1 + guesses, hidden) that its answer's next tokens follow from.
         """
         fed = [torch.cat([rows[i].ids, torch.tensor(rows[i].guess, dtype=torch.long)]) for i in group]
         padded = nn.utils.rnn.pad_sequence(fed, batch_first=True)

@@ -56,7 +56,7 @@ class Output:
 class StreamVLN(nn.Module):
     """Vision tower, projector and language model of one checkpoint.
 
-    `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager and
+    `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
     sdpa otherwise. Parameters are created in torch's default dtype on its default device.
 
     Raises UsageError where flash_attention_2 is asked for and not installed.

@@ -21,6 +21,8 @@ from vlnbench.interfaces import Action, Episode, Observation
 class Answers(Protocol):
     """The part of `agents.streamvln.decode.Decoder` that the loop needs."""
 
+    max_new_tokens: int
+
     def run(self, turns: Sequence[Turn]) -> list[list[int]]: ...
 
     def drop(self, slot: int) -> None: ...
@@ -49,6 +51,8 @@ class EpisodeLoop:
     fails; here a window that opens late gets the memory frames of its boundary. Wherever that code works, the two
     do the same.
 
+    `truncated_turns` counts answers that reached the decoder's `max_new_tokens`.
+
     A slot keeps the resized frames that can become memory, one in `windows.stride` steps: 55 MB for 500 steps at
     384 x 384 pixels.
     """
@@ -59,6 +63,7 @@ class EpisodeLoop:
         self._windows = windows
         self._image_size = image_size
         self._slots: dict[int, _Running] = {}
+        self.truncated_turns = 0
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode; `seed` decides the phrase of every turn."""
@@ -73,6 +78,7 @@ class EpisodeLoop:
                 running = self._slots[turn.slot]
                 running.answer = answer
                 running.queue.extend(self._prompts.actions(answer))
+                self.truncated_turns += len(answer) >= self._decoder.max_new_tokens
         actions = {slot: self._slots[slot].queue.popleft() for slot in observations}
         for slot, action in actions.items():
             if action is Action.STOP:

@@ -7,10 +7,9 @@ from importlib.util import find_spec
 
 import torch
 
+from agents.streamvln.config import DTYPES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import ModelOptions
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Placement:
 
 
 def place(options: ModelOptions, checkpoint_dtype: torch.dtype) -> Placement:
-    """Resolve the options; `checkpoint_dtype` is what `auto` means on CUDA. Raises UsageError for the impossible."""
+    """Resolve the options; `checkpoint_dtype` is what `auto` means on CUDA. Raises UsageError if it cannot be."""
     device = _device(options.device)
     dtype = _dtype(options.dtype, device, checkpoint_dtype)
     return Placement(device, dtype, _attn(options.attn, device, dtype))
@@ -49,10 +48,8 @@ def _device(name: str) -> torch.device:
 
 
 def _dtype(name: str, device: torch.device, checkpoint_dtype: torch.dtype) -> torch.dtype:
-    if name == "auto":
-        dtype = checkpoint_dtype if device.type == "cuda" else torch.float32
-    else:
-        dtype = _DTYPES[name]
+    automatic = checkpoint_dtype if device.type == "cuda" else torch.float32
+    dtype = DTYPES.get(name, automatic)
     if dtype is torch.float16 and device.type == "cpu":
         raise UsageError("--dtype float16: not on the CPU; expected float32 or bfloat16 there")
     if dtype is torch.bfloat16 and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):

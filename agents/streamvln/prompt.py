@@ -1,8 +1,8 @@
 """The text side of StreamVLN: prompts as token ids, and answers as actions.
 
-The strings are part of the trained weights' format (StreamVLN, arXiv 2507.05240; chat blocks as Qwen2) and must not
-be improved. The model writes the header of its answer itself: a prompt ends with an empty assistant block, and the
-next turn continues after the tokens of the answer with no newline between them.
+The strings are part of the trained weights' format (StreamVLN, arXiv 2507.05240; chat blocks of Qwen2) and must
+not be improved. The model writes the header of its answer itself: a prompt ends with an empty assistant block, and
+the next turn continues after the tokens of the answer with no newline between them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from agents.streamvln.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-
-IMAGE_ID = -200
-"""Stands for the features of one frame in a list of token ids."""
-MEMORY_ID = -300
-"""Stands for the features of all memory frames."""
-IGNORED_LABEL = -100
 
 SYSTEM = "You are a helpful assistant."
 PHRASES = (
@@ -60,13 +55,11 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The Qwen2 tokenizer whose files lie in `folder`. Raises UsageError if they are missing, broken or others'."""
-    from transformers import Qwen2TokenizerFast
+    """The Qwen2 tokenizer in `folder`. Raises UsageError if its files are missing, broken or another's."""
+    from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # there, but made at run time
 
-    names = ("tokenizer.json", "tokenizer_config.json")
-    if not (folder / names[0]).is_file():
-        names = ("vocab.json", "merges.txt", "tokenizer_config.json")
-    for name in names:
+    whole = (folder / "tokenizer.json").is_file()
+    for name in ("tokenizer_config.json", *(["tokenizer.json"] if whole else ["vocab.json", "merges.txt"])):
         path = folder / name
         if not path.is_file():
             raise UsageError(
@@ -102,12 +95,12 @@ class Prompts:
 
     def opening(self, instruction: str, phrase: str, *, memory: bool) -> list[int]:
         """Token ids of the first turn of a window: system block, task, memory if there is any, current frame."""
-        sentence: Content = (" These are your historical observations ", MEMORY_ID, ".") if memory else ()
+        sentence: Content = (" These are your historical observations ", MEMORY, ".") if memory else ()
         user = self.block("user", task_text(instruction), *sentence, " ", *view(phrase))
         return self.block("system", SYSTEM) + user + self.block("assistant")
 
     def following(self, answer: Sequence[int], phrase: str) -> list[int]:
-        """Token ids of a later turn: the answer to the turn before exactly as generated, then the current frame."""
+        """Token ids of a later turn: the answer before it exactly as generated, then the current frame."""
         return [*answer, *self.block("user", *view(phrase)), *self.block("assistant")]
 
     def actions(self, answer: Sequence[int]) -> list[Action]:
@@ -146,4 +139,4 @@ def task_text(instruction: str) -> str:
 
 def view(phrase: str) -> Content:
     """How a turn shows its frame."""
-    return (phrase, IMAGE_ID, ".")
+    return (phrase, IMAGE, ".")

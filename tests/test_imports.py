@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = {
     "interfaces": 1,
     "errors": 1,
+    "model_options": 1,
     "benchmarks": 3,
     "json_stream": 3,
     "datasets": 3,

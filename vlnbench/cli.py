@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import ModelOptions
+from vlnbench.model_options import ModelOptions
 
 
 @dataclass(frozen=True)

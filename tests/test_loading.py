@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import ModelOptions
 from vlnbench.loading import import_string, load_agent
+from vlnbench.model_options import ModelOptions
 
 
 @pytest.mark.parametrize(

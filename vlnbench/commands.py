@@ -13,8 +13,9 @@ from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
-from vlnbench.interfaces import Agent, Embodiment, Env, ModelOptions, Sensor
+from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
+from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_trajectories
 from vlnbench.summary import Summary, format_summary

@@ -12,7 +12,8 @@ from typing import Any
 
 from vlnbench.benchmarks import unknown
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Agent, ModelOptions
+from vlnbench.interfaces import Agent
+from vlnbench.model_options import ModelOptions
 
 _OWN_PACKAGES = ("agents", "envs")
 

@@ -81,8 +81,8 @@ class RunFolder:
                     if any(self.path.iterdir()):
                         raise UsageError(f"{self.path}: not empty and not a run folder; choose another --out")
                     write_json(self.path / MANIFEST, self._manifest)
-                self._rows = opened.enter_context(_open_for_append(self.path / ROWS))
-                self._trajectories = opened.enter_context(_open_for_append(self.path / TRAJECTORIES))
+                self._rows = opened.enter_context(open_for_append(self.path / ROWS))
+                self._trajectories = opened.enter_context(open_for_append(self.path / TRAJECTORIES))
                 self._files = opened.pop_all()
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be used as a run folder ({error.strerror})") from error
@@ -94,8 +94,8 @@ class RunFolder:
     def append(self, row: Row, trajectory: Trajectory | None) -> None:
         """Record a finished episode; on disk when this returns."""
         if trajectory is not None:
-            _append(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
-        _append(self._rows, asdict(row))
+            append_line(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
+        append_line(self._rows, asdict(row))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
@@ -228,13 +228,14 @@ def encode_line(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+def append_line(file: IO[bytes], entry: Mapping[str, Any]) -> None:
+    """Add a line to a JSON Lines file; when this returns, the line survives a kill."""
     file.write(encode_line(entry))
     file.flush()
     os.fsync(file.fileno())
 
 
-def _open_for_append(path: Path) -> IO[bytes]:
+def open_for_append(path: Path) -> IO[bytes]:
     """Open for appending after cutting off a torn last line."""
     file = path.open("a+b")
     file.seek(0)

@@ -21,8 +21,8 @@ class TrainOptions:
     Batch sizes count windows of `frames` steps. Learning rates hold for AdamW at the peak of the schedule.
     """
 
-    checkpoint: Path
-    """Folder of the checkpoint to start from."""
+    checkpoint: str
+    """Folder of the checkpoint to start from, or the name of a preset to make with random weights."""
     out: Path
     """Folder of this run. The trained checkpoint appears in it as model/."""
     trajectories: Path = Path("trajectory_data")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,19 +154,47 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
     return torch.optim.AdamW(arguments)
 
 
+@contextmanager
+def connected(process: Process) -> Iterator[None]:
+    """The processes of the run as one group. A group that the caller has made already is used and left as it is.
+
+    DeepSpeed remembers the first group for good, so a process can leave it only once.
+    """
+    if process.device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    # DeepSpeed calls functions that newer torch versions rename; nothing that its user could change.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    import deepspeed
+    from deepspeed.ops import __compatible_ops__
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    if process.device.type == "cpu":
+        # Otherwise the first run compiles a shared-memory helper, which fails on machines without a compiler.
+        __compatible_ops__["deepspeed_shm_comm"] = False
+    else:
+        torch.cuda.set_device(process.device)
+    if torch.distributed.is_initialized():
+        yield
+        return
+    deepspeed.init_distributed(dist_backend="nccl" if process.device.type == "cuda" else "gloo", verbose=False)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def barrier(process: Process) -> None:
+    """Wait until all processes of the run are here."""
+    if process.world_size > 1:
+        torch.distributed.barrier()
+
+
 def start_engine(
     model: torch.nn.Module, options: TrainOptions, groups: list[Group], process: Process, dtype: torch.dtype
 ) -> Any:
     """The DeepSpeed engine around a model whose parts are frozen or not already."""
-    if process.device.type == "cpu":
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
-    from deepspeed.ops import __compatible_ops__
 
-    if process.device.type == "cpu":
-        # Otherwise the first run compiles a shared-memory helper, which fails on machines without a compiler.
-        __compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed(dist_backend="nccl" if process.device.type == "cuda" else "gloo", verbose=False)
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=make_optimizer(options, groups, process.device),

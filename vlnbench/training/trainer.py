@@ -27,10 +27,17 @@ from vlnbench.training import data
 from vlnbench.training.log import Phases
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import format_groups, freeze, groups, merge_adapters
-from vlnbench.training.setup import Process, deepspeed_config, find_process, start_engine
+from vlnbench.training.setup import (
+    Process,
+    barrier,
+    connected,
+    deepspeed_config,
+    find_process,
+    start_engine,
+)
 
 FORMAT = 1
-MANIFEST, LOG, STATE, MODEL = "train.json", "train_log.jsonl", "state", "model"
+MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
 EXECUTION = ("out", "workers", "log_every", "save_every", "trajectories", "feature_cache", "feature_cache_gb")
 """Options that do not change the result: a run may go on with other values."""
 
@@ -56,42 +63,64 @@ def train(options: TrainOptions) -> Trained:
         if process.first:
             say(f"{options.out / MODEL}: this run is complete")
         return Trained(options.out / MODEL, 0, 0.0, None)
-    tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(options.checkpoint, options.tokenizer)
-    config = import_string("agents.streamvln.config:read_config")(options.checkpoint, options.vision_tower)
     place = import_string("agents.streamvln.placement:place")(
         ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
     )
-    deepspeed_config(options, place.dtype)  # a contradicting file is named before data are read
+    deepspeed_config(options, place.dtype)  # a contradicting file is named before anything is read
+    started_from = _identify(options)
     sets = data.read_sets(options)
     schedule = data.make_schedule(options, sets, process.world_size)
     with ExitStack() as stack:
         if process.first:
-            _open_folder(options, _manifest(options, sets, schedule, process, place))
+            _open_folder(options, _manifest(options, started_from, sets, schedule, process, place))
             stack.enter_context(locked(options.out))
             say(data.format_sets(sets, schedule))
-        run = _Run(options, process, schedule, place)
-        loader = data.make_loader(
-            sets,
-            tokenizer,
-            options,
-            data.RankBatches(sets, schedule, options, process.rank, run.start),
-            config.vision.image_size,
+        stack.enter_context(connected(process))
+        base = _base(options, sets, process)
+        run = stack.enter_context(_Run(options, base, process, schedule, place))
+        return run.go(run.batches(sets))
+
+
+def _identify(options: TrainOptions) -> str:
+    """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
+    folder = Path(options.checkpoint)
+    if folder.is_dir():
+        checkpoint = import_string("agents.streamvln.checkpoint:content_hash")
+        return str(checkpoint(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower))
+    presets = import_string("agents.streamvln.presets:PRESETS")
+    if options.checkpoint not in presets:
+        raise UsageError(
+            f"--checkpoint {options.checkpoint}: no such folder, and no preset of that name "
+            f"(presets: {', '.join(presets)})"
         )
-        try:
-            return run.go(iter(loader))
-        finally:
-            run.close()
+    return f"preset {options.checkpoint}"
+
+
+def _base(options: TrainOptions, sets: list[data.TrajectorySet], process: Process) -> Path:
+    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the sets' instructions."""
+    if Path(options.checkpoint).is_dir():
+        return Path(options.checkpoint)
+    folder = options.out / BASE
+    if process.first and not folder.exists():
+        texts = [text for each in sets for trajectory in each.trajectories for text in trajectory.instructions]
+        preset = import_string("agents.streamvln.presets:PRESETS")[options.checkpoint]
+        import_string("agents.streamvln.presets:create")(preset, folder, texts, options.seed)
+    barrier(process)
+    return folder
 
 
 class _Run:
     """One process's share of a run."""
 
-    def __init__(self, options: TrainOptions, process: Process, schedule: data.Schedule, place: Any) -> None:
+    def __init__(
+        self, options: TrainOptions, base: Path, process: Process, schedule: data.Schedule, place: Any
+    ) -> None:
         self._options = options
+        self._base = base
         self._process = process
         self._schedule = schedule
         model = import_string("agents.streamvln.checkpoint:load")(
-            options.checkpoint, vision_tower=options.vision_tower, dtype=place.dtype, attn=place.attn
+            base, vision_tower=options.vision_tower, dtype=place.dtype, attn=place.attn
         )
         freeze(model, options)
         model.train()
@@ -106,7 +135,21 @@ class _Run:
         self._engine = start_engine(model, options, trained, process, place.dtype)
         if options.compile:
             self._engine.compile()
-        self.start = self._load_state()
+        self._start = self._load_state()
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.destroy()  # without this, ZeRO 3 may abort the process after its work is done
+
+    def batches(self, sets: list[data.TrajectorySet]) -> Iterator[dict[str, Any]]:
+        """This process's batches from where the run stands."""
+        options = self._options
+        tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(self._base, options.tokenizer)
+        order = data.RankBatches(sets, self._schedule, options, self._process.rank, self._start)
+        size = self._engine.module.config.vision.image_size
+        return iter(data.make_loader(sets, tokenizer, options, order, size))
 
     def go(self, batches: Iterator[dict[str, Any]]) -> Trained:
         """Train to the end and write the checkpoint."""
@@ -119,7 +162,7 @@ class _Run:
                 progress = stack.enter_context(Progress("training"))
             losses: list[torch.Tensor] = []
             logged = time.monotonic()
-            for step in range(self.start + 1, schedule.steps + 1):
+            for step in range(self._start + 1, schedule.steps + 1):
                 losses.append(self._step(step, batches))
                 if step % options.save_every == 0 and step < schedule.steps:
                     self._save_state(step)
@@ -134,12 +177,6 @@ class _Run:
                 losses, logged = [], now
             self._save_model()
         return Trained(options.out / MODEL, schedule.steps, time.monotonic() - began, loss)
-
-    def close(self) -> None:
-        """Let go of the process group; without this, ZeRO 3 may abort the process after its work is done."""
-        self._engine.destroy()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
 
     def _step(self, step: int, batches: Iterator[dict[str, Any]]) -> torch.Tensor:
         """One optimiser step; returns this rank's mean loss."""
@@ -190,15 +227,15 @@ class _Run:
             part = folder / f".step-{step}"
             if self._process.first:
                 shutil.rmtree(part, ignore_errors=True)
-            self._barrier()
+            barrier(self._process)
             self._engine.save_checkpoint(str(part), tag="all", exclude_frozen_parameters=True)
-            self._barrier()
+            barrier(self._process)
             if self._process.first:
                 part.rename(folder / f"step-{step}")
                 for stale in folder.iterdir():
                     if stale.name != f"step-{step}":
                         shutil.rmtree(stale)
-            self._barrier()
+            barrier(self._process)
 
     def _load_state(self) -> int:
         """Take up the last state; returns how many steps are done."""
@@ -210,33 +247,27 @@ class _Run:
 
     def _save_model(self) -> None:
         with self._phases.timed("save"):
-            model = self._engine.module
-            if self._options.zero == 3:
-                model = _gathered(model, self._process.first)
+            merge_adapters(self._engine.module)
+            model = _in_host_memory(self._engine.module, self._process.first)
             if self._process.first:
-                merge_adapters(model)
                 import_string("agents.streamvln.checkpoint:save")(
                     model,
                     self._options.out / MODEL,
-                    source=self._options.checkpoint,
+                    source=self._base,
                     tokenizer=self._options.tokenizer,
                 )
                 shutil.rmtree(self._options.out / STATE, ignore_errors=True)
-            self._barrier()
-
-    def _barrier(self) -> None:
-        if self._process.world_size > 1:
-            torch.distributed.barrier()
+            barrier(self._process)
 
 
-def _gathered(model: Any, keep: bool) -> Any:
-    """The model with its parameters put together again in host memory, on the process that keeps it."""
-    from deepspeed.zero import GatheredParameters
+def _in_host_memory(model: Any, keep: bool) -> Any:
+    """The model with whole parameters of its own, on the process that keeps it: ZeRO flattens or scatters them."""
+    import deepspeed
 
     with torch.device("meta"):
         whole = type(model)(model.config)
     for name, parameter in model.named_parameters():
-        with GatheredParameters([parameter]):
+        with deepspeed.zero.GatheredParameters([parameter]):
             if keep:
                 parent, _, leaf = name.rpartition(".")
                 copy = torch.nn.Parameter(parameter.detach().cpu().clone())
@@ -257,15 +288,17 @@ def rate_factor(options: TrainOptions, step: int, steps: int) -> float:
 
 
 def _manifest(
-    options: TrainOptions, sets: list[data.TrajectorySet], schedule: data.Schedule, process: Process, place: Any
+    options: TrainOptions,
+    started_from: str,
+    sets: list[data.TrajectorySet],
+    schedule: data.Schedule,
+    process: Process,
+    place: Any,
 ) -> dict[str, Any]:
     chosen = json.loads(json.dumps(asdict(options), default=str))
-    hashed = import_string("agents.streamvln.checkpoint:content_hash")
     return {
         "format": FORMAT,
-        "checkpoint_sha256": hashed(
-            options.checkpoint, tokenizer=options.tokenizer, vision_tower=options.vision_tower
-        ),
+        "started_from": started_from,
         "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in sets},
         "data_sha256": data.digest(sets),
         "schedule": asdict(schedule),

@@ -47,8 +47,8 @@ def load(
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
-    the tower's sizes; `dtype` defaults to the checkpoint's. Tensors go to `device` one at a time, so that the model
-    is never held twice.
+    the tower's sizes; `dtype` defaults to the checkpoint's. Tensors go to `device` one at a time, so that the
+    model is never held twice.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 from pathlib import Path
@@ -83,6 +84,11 @@ def test_a_sample_has_the_recorded_loss(goldens: Path, dataset: WindowDataset, r
     with torch.inference_mode():
         loss = model(**collate([sample])).loss
     assert loss.item() == pytest.approx(batch["loss"], abs=1e-5)
+
+
+def test_a_dataset_travels_to_worker_processes(dataset: WindowDataset) -> None:
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy[3].input_ids == dataset[3].input_ids
 
 
 def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first: int = 0) -> Path:

@@ -133,7 +133,7 @@ def _read_files(
 ) -> Iterator[Path]:
     source = tokenizer_folder(folder, tokenizer)
     known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
-    if vision_tower is not None:
+    if vision_tower is not None and "vision_config" not in read_json(folder / CONFIG):
         known.append(vision_tower / CONFIG)
     yield from (path for path in known if path.is_file())
     yield from weights.weight_files(folder, trust_pickle)

@@ -3,10 +3,10 @@
     python -m tests.benchmarks.bench_streamvln --checkpoint DIR [--vision-tower DIR]
     python -m tests.benchmarks.bench_streamvln --full-size --device cuda --batch 1 2 4 8 16
 
-Episodes are 60 steps long, the mean of R2R train: 15 turns, the 9th of which opens the second window with its memory
-frames. They begin one after the other, so that openings and short turns meet as they do in a run. Answers are
-scripted: a header, four actions and an end token, 8 tokens, whatever the logits say; so weights need not be trained.
-"8 passes" is a turn whose guessed answer is wrong from its first token on, "1 pass" one whose guess is right.
+Episodes are 60 steps long, the mean of R2R train: 15 turns, the 9th of which opens the second window with its
+memory frames. They are shifted against one another, so that openings and short turns meet as they do in a run.
+Answers are scripted: a header, four actions and an end token, 8 tokens, whatever the logits say; so weights need
+no training. "8 passes" is a turn without a guessed answer, "1 pass" one whose guess is right to the end.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--checkpoint", type=Path, help="a checkpoint folder")
-    what.add_argument(
-        "--full-size", action="store_true", help="the published size, 8 B parameters, random weights"
-    )
+    what.add_argument("--full-size", action="store_true", help="the published size, random weights")
     what.add_argument("--small", action="store_true", help="what --full-size does, at toy size")
     parser.add_argument("--vision-tower", type=Path)
     parser.add_argument("--device", default="cpu")

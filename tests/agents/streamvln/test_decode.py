@@ -69,8 +69,7 @@ def replays(folder: Path, run: str) -> list[Replay]:
     ]
 
 
-@pytest.mark.parametrize("attn", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("run", "attn"), [*((run, "sdpa") for run in RUNS), ("small_window", "eager")])
 def test_recorded_turns_one_by_one(recorded_folder: Path, run: str, attn: str) -> None:
     folder = recorded_folder / "checkpoint"
     model = checkpoint.load(folder, vision_tower=recorded_folder / "vision_tower", attn=attn)
@@ -94,9 +93,7 @@ def test_recorded_turns_one_by_one(recorded_folder: Path, run: str, attn: str) -
             np.testing.assert_allclose(seen[position], fourth[turn["npz_row"]], atol=3e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("max_batch", "drawn"), [(5, False), (2, True), pytest.param(1, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("max_batch", "drawn"), [(5, False), (2, True)])
 def test_any_batch_and_order_give_the_recorded_ids(
     recorded_folder: Path, recorded_model: StreamVLN, max_batch: int, drawn: bool
 ) -> None:
@@ -180,9 +177,9 @@ def test_together_as_alone() -> None:
 @pytest.mark.slow
 def test_compiled_blocks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, with dynamic shapes; the code generator, which takes minutes, left out."""
-    known = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=6), range(3))
+    known = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=4), range(2), turns=2)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    assert play(Decoder(tiny_model(), SETTINGS, max_new_tokens=6, compile=True), range(3)) == known
+    assert play(Decoder(tiny_model(), SETTINGS, max_new_tokens=4, compile=True), range(2), turns=2) == known
 
 
 def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class StreamVLNAgent(EpisodeLoop):
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
         folder = _checked(options)
         config = read_config(folder, options.vision_tower)
-        windows = Windows(config.num_frames, config.num_history, config.num_future_steps)
+        windows = Windows.of(config, folder)
         placement = place(options, config.dtype)
         prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
         settings = checkpoint.generation_settings(folder)

@@ -51,17 +51,22 @@ class TestStreamVLN(AgentConformance):
         return StreamVLNAgent(self.options)
 
 
-@pytest.mark.parametrize(
-    "max_batch", [5, pytest.param(2, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow)]
-)
+def test_a_recorded_episode_in_two_slots(goldens: Path, agent: StreamVLNAgent) -> None:
+    (run,) = recorded(goldens, "stop_mid_turn")
+    for taken in replay(agent, {3: run, 1: run}).values():
+        assert taken == run.episode["executed_actions"]
+    assert agent.truncated_turns == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_batch", [1, 2, 5])
 def test_recorded_episodes_side_by_side_in_any_order(goldens: Path, options: ModelOptions, max_batch: int) -> None:
     episodes = [*recorded(goldens, "main"), *recorded(goldens, "stop_mid_turn")]
     runs = dict(zip((4, 0, 7, 1, 2), [*episodes, *episodes[1:]], strict=True))
     with closing(StreamVLNAgent(replace(options, max_batch=max_batch))) as agent:
         taken = replay(agent, runs, random.Random(max_batch))
-        for slot, run in runs.items():
-            assert taken[slot] == run.episode["executed_actions"], f"slot {slot}"
-        assert agent.truncated_turns == 0
+    for slot, run in runs.items():
+        assert taken[slot] == run.episode["executed_actions"], f"slot {slot}"
 
 
 @pytest.mark.parametrize("name", ["two_action_turns", "no_action_text", "desync_three_action_turns"])
@@ -168,7 +173,7 @@ def test_options_that_cannot_be_met_are_one_line(
 
 
 def test_a_memory_that_does_not_divide_the_window_is_refused(options: ModelOptions, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="num_history 5: expected a divisor of num_frames, 32"):
+    with pytest.raises(UsageError, match=r"config.json: num_history 5: expected a divisor of num_frames, 32"):
         StreamVLNAgent(with_config(options, tmp_path, num_history=5))
 
 

@@ -129,7 +129,7 @@ class Decoder:
         )
 
     def drop(self, slot: int) -> None:
-        """Forget a slot's window, if it has one."""
+        """Forget a slot's window and last answer. Due before a new episode, which must not guess from the old."""
         self._windows.pop(slot, None)
 
     def window_length(self, slot: int) -> int:

@@ -14,7 +14,7 @@ class Windows:
     """An episode in windows of `num_frames` steps, as StreamVLN is trained and run (arXiv 2507.05240).
 
     A window sees `num_history` frames of the whole past first, then one frame every `num_future_steps` steps (in
-    evaluation: whenever the actions of the last answer are used up). Raises ValueError where the windows cannot
+    evaluation: whenever the actions of the last answer are used up). Raises UsageError where the windows cannot
     be cut evenly, for then the published code mistakes memory frames for current ones.
     """
 
@@ -26,14 +26,14 @@ class Windows:
         for name in ("num_history", "num_future_steps"):
             value = getattr(self, name)
             if value < 1 or self.num_frames % value:
-                raise ValueError(f"{name} {value}: expected a divisor of num_frames, {self.num_frames}")
+                raise UsageError(f"{name} {value}: expected a divisor of num_frames, {self.num_frames}")
 
     @classmethod
     def of(cls, config: StreamVLNConfig, folder: Path) -> Windows:
-        """The windows of the checkpoint in `folder`. Raises UsageError where they cannot be cut evenly."""
+        """The windows of the checkpoint in `folder`; it is named where they cannot be cut evenly."""
         try:
             return cls(config.num_frames, config.num_history, config.num_future_steps)
-        except ValueError as error:
+        except UsageError as error:
             raise UsageError(f"{folder / CONFIG}: {error}") from None
 
     @property

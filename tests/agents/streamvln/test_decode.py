@@ -177,9 +177,10 @@ def test_together_as_alone() -> None:
 @pytest.mark.slow
 def test_compiled_blocks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, with dynamic shapes; the code generator, which takes minutes, left out."""
-    known = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=4), range(2), turns=2)
+    model = tiny_model(num_hidden_layers=1)
+    known = play(Decoder(model, SETTINGS, max_new_tokens=4), range(2), turns=2)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    assert play(Decoder(tiny_model(), SETTINGS, max_new_tokens=4, compile=True), range(2), turns=2) == known
+    assert play(Decoder(model, SETTINGS, max_new_tokens=4, compile=True), range(2), turns=2) == known
 
 
 def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
 from tests.agents.streamvln.test_prompt import Letters
 from tests.fakes import make_episode
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
 
 SIZE = 4
@@ -228,5 +229,5 @@ def test_any_lengths_of_answers_work_and_memory_is_always_full(
     ],
 )
 def test_windows_that_cannot_be_cut_evenly_are_refused(fields: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UsageError, match=message):
         Windows(**fields)

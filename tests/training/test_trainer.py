@@ -230,7 +230,7 @@ def test_bad_input_is_one_line_and_writes_nothing(workshop: Path, tmp_path: Path
         "--feature-cache: the vision tower is trained": {"feature_cache": tmp_path / "cache"},
         "not one step; lower --batch": {"steps": None, "batch": 100},
         "not empty and not a training run": {"out": other},
-        "--history 5": {"history": 5},
+        "num_history 5: expected a divisor of num_frames, 32": {"history": 5},
     }
     requests = [{**options(workshop, tmp_path / "out"), **changes} for changes in cases.values()]
     for expected, answer in zip(cases, run_all(requests), strict=True):

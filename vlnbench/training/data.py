@@ -171,17 +171,20 @@ class Windows(Dataset[Any]):
         return self._dataset.sample(index, random.Random(f"{self._seed}/sample/{epoch}/{index}"))
 
 
+def make_windows(options: TrainOptions) -> Any:
+    """How trajectories are cut. Raises UsageError where they cannot be cut evenly."""
+    cut = import_string("agents.streamvln.windows:Windows")
+    return cut(options.frames, options.history, options.future_steps)
+
+
 def make_loader(
     sets: Sequence[TrajectorySet], tokenizer: Any, options: TrainOptions, batches: RankBatches, image_size: int
 ) -> DataLoader[Any]:
     """Read, resize, jitter and tokenise the batches of one rank in `--workers` processes."""
     prompts = import_string("agents.streamvln.prompt:Prompts")(tokenizer)
-    windows = import_string("agents.streamvln.windows:Windows")(
-        options.frames, options.history, options.future_steps
-    )
     trajectories = [trajectory for each in sets for trajectory in each.trajectories]
     dataset = import_string("agents.streamvln.samples:WindowDataset")(
-        trajectories, prompts, windows, image_size, augmented=options.augment
+        trajectories, prompts, make_windows(options), image_size, augmented=options.augment
     )
     return DataLoader(
         Windows(dataset, options.seed),

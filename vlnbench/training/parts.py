@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tabulate import tabulate
 from torch import nn
 
@@ -101,7 +102,9 @@ def _add_adapters(model: nn.Module, options: TrainOptions) -> None:
         target_modules=targets,
     )
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    inject_adapter_in_model(settings, model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)  # the first factor begins random, on every process alike
+        inject_adapter_in_model(settings, model)
     for parameter in trained:  # peft freezes everything else
         parameter.requires_grad_(True)
 

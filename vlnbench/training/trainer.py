@@ -67,6 +67,7 @@ def train(options: TrainOptions) -> Trained:
         ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
     )
     deepspeed_config(options, place.dtype)  # a contradicting file is named before anything is read
+    data.make_windows(options)
     started_from = _identify(options)
     sets = data.read_sets(options)
     schedule = data.make_schedule(options, sets, process.world_size)

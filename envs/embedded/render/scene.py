@@ -17,7 +17,7 @@ from .glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
 from .texture import WRAP_U, build_pool
 
 CHUNK = 64
-FORMAT = 3
+FORMAT = 4
 """Version of the cached arrays: raise it whenever their meaning changes."""
 
 

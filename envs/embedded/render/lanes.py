@@ -129,6 +129,17 @@ def where_equal(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
 
 
 @intrinsic
+def where_greater(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
+    """`chosen` in the lanes where Floats `a` are greater than `b`, `other` elsewhere; one of the two is lanes."""
+    kind = chosen if isinstance(chosen, LanesType) else other
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+
+    return kind(FLOATS, FLOATS, kind, kind), emit
+
+
+@intrinsic
 def floor(typing: Any, value: Any) -> Any:
     """Floats rounded down."""
 
@@ -193,15 +204,28 @@ def _call(builder: Any, name: str, value: Any, result: Any) -> Any:
 
 
 @intrinsic
-def store(typing: Any, array: Any, row: Any, column: Any, value: Any) -> Any:
-    """Write Ints to `array[row, column : column + LANES]` (int32, contiguous), which must lie within it."""
+def load(typing: Any, array: Any, row: Any, column: Any) -> Any:
+    """`array[row, column : column + LANES]` (float32 or int32, contiguous), which must lie within it."""
+    kind = FLOATS if array.dtype == types.float32 else INTS
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         place = address(context, builder, sig, args, (args[1], args[2]))
-        builder.store(args[3], builder.bitcast(place, _VECTORS[INTS].as_pointer()), align=4)
+        return builder.load(builder.bitcast(place, _VECTORS[kind].as_pointer()), align=4)
+
+    return kind(array, types.intp, types.intp), emit
+
+
+@intrinsic
+def store(typing: Any, array: Any, row: Any, column: Any, value: Any) -> Any:
+    """Write to `array[row, column : column + LANES]` (float32 or int32, contiguous), which must lie within it."""
+    kind = FLOATS if array.dtype == types.float32 else INTS
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        place = address(context, builder, sig, args, (args[1], args[2]))
+        builder.store(args[3], builder.bitcast(place, _VECTORS[kind].as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, types.intp, INTS), emit
+    return types.void(array, types.intp, types.intp, kind), emit
 
 
 def address(context: Any, builder: Any, sig: Any, args: Any, place: tuple[Any, Any]) -> Any:

@@ -83,11 +83,9 @@ def shade(scene: SceneArrays, view: View, target: Target, rgb: NDArray[np.uint8]
     for row in range(height):
         column = 0
         while column < width:
-            start = row * width + column
-            triangle = owner[start]
+            triangle = owner[row, column]
             count = 1
-            limit = width - column
-            while count < limit and owner[start + count] == triangle:
+            while column + count < width and owner[row, column + count] == triangle:
                 count += 1
             run = (row, column, count)
             column += count

@@ -1,30 +1,37 @@
 """Eight numbers as one value in compiled kernels: `Floats` (float32) and `Ints` (int32).
 
-Arithmetic works lane by lane and takes plain numbers on either side. It becomes LLVM vector code, hence whatever the
-CPU has (AVX, SSE, NEON). The compiler vectorises long loops by itself, but runs of pixels are short: written this
-way, a run of nine pixels costs two steps and not nine.
+Arithmetic works lane by lane and takes plain numbers on either side. It becomes LLVM vector code, hence whatever
+the CPU has (AVX, SSE, NEON). The compiler vectorises long loops by itself, but runs of pixels are short: written
+this way, a run of nine pixels costs two steps and not nine.
+
+Values of these types live inside kernels only; functions that take them are `inner_kernel` or `inline_kernel`.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from llvmlite import ir
+import numba.core.cgutils
+import numba.core.typeconv
+import numba.core.typing.templates
+import numba.extending
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils
-from numba.core.typeconv import Conversion
-from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, lower_cast, models, register_model
 
 LANES = 8
+
+cgutils: Any = numba.core.cgutils  # only partly annotated, as all of these
+extending: Any = numba.extending
+templates: Any = numba.core.typing.templates
+typeconv: Any = numba.core.typeconv
 
 Floats = Any
 Ints = Any
 
 
-class LanesType(types.Type):  # type: ignore[misc]
+class LanesType(types.Type):
     """Type of a value of `LANES` elements in compiled code."""
 
     def __init__(self, element: Any) -> None:
@@ -36,15 +43,15 @@ class LanesType(types.Type):  # type: ignore[misc]
         return self.element
 
     def can_convert_from(self, typingctx: Any, other: Any) -> Any:
-        return Conversion.safe if isinstance(other, types.Number) else None
+        return typeconv.Conversion.safe if isinstance(other, types.Number) else None
 
 
 FLOATS, INTS = LanesType(types.float32), LanesType(types.int32)
 _VECTORS = {FLOATS: ir.VectorType(ir.FloatType(), LANES), INTS: ir.VectorType(ir.IntType(32), LANES)}
 
 
-@register_model(LanesType)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+@extending.register_model(LanesType)
+class _LanesModel(extending.models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, _VECTORS[kind])
 
@@ -53,25 +60,27 @@ def _constant(kind: Any, values: list[float]) -> Any:
     return ir.Constant(_VECTORS[kind], values)
 
 
-@lower_cast(types.Number, LanesType)
 def _splat(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
     element = context.cast(builder, value, source, target.element)
     vector = builder.insert_element(ir.Constant(_VECTORS[target], ir.Undefined), element, ir.IntType(32)(0))
     return builder.shuffle_vector(vector, vector, _constant(INTS, [0] * LANES))
 
 
+extending.lower_cast(types.Number, LanesType)(_splat)
+
+
 def _register(function: Any, floats: Callable[..., Any] | None, ints: Callable[..., Any] | None) -> None:
     """Make an operator work on lanes: `floats` and `ints` take a builder and two vectors."""
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(templates.AbstractTemplate):  # type: ignore[misc]
         def generic(self, args: Any, keywords: Any) -> Any:
             kinds = [kind for kind in args if isinstance(kind, LanesType)]
-            return signature(kinds[0], kinds[0], kinds[0]) if kinds and len(args) == 2 else None
+            return templates.signature(kinds[0], kinds[0], kinds[0]) if kinds and len(args) == 2 else None
 
-    infer_global(function)(Template)
+    templates.infer_global(function)(Template)
     for kind, emit in ((FLOATS, floats), (INTS, ints)):
         if emit is not None:
-            lower_builtin(function, kind, kind)(
+            extending.lower_builtin(function, kind, kind)(
                 lambda context, builder, sig, args, emit=emit: emit(builder, *args)
             )
 
@@ -86,7 +95,12 @@ _register(operator.lshift, None, ir.IRBuilder.shl)
 _register(operator.rshift, None, ir.IRBuilder.ashr)
 
 
-@intrinsic
+def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function of compiled code by its types and the LLVM code it stands for."""
+    return cast("Callable[..., Any]", extending.intrinsic(function))
+
+
+@instruction
 def counting(typing: Any, start: Any) -> Any:
     """Ints start, start + 1, ..."""
 
@@ -96,13 +110,13 @@ def counting(typing: Any, start: Any) -> Any:
     return INTS(INTS), emit
 
 
-@intrinsic
+@instruction
 def minimum(typing: Any, a: Any, b: Any) -> Any:
     """The smaller in every lane; `b` where `a` is NaN."""
     return _chosen(a, b, "<")
 
 
-@intrinsic
+@instruction
 def maximum(typing: Any, a: Any, b: Any) -> Any:
     """The larger in every lane; `b` where `a` is NaN."""
     return _chosen(a, b, ">")
@@ -118,7 +132,7 @@ def _chosen(a: Any, b: Any, comparison: str) -> Any:
     return kind(kind, kind), emit
 
 
-@intrinsic
+@instruction
 def where_equal(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     """`chosen` in the lanes where Ints `a` and `b` are equal, `other` elsewhere."""
 
@@ -128,7 +142,7 @@ def where_equal(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     return INTS(INTS, INTS, INTS, INTS), emit
 
 
-@intrinsic
+@instruction
 def where_greater(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     """`chosen` in the lanes where Floats `a` are greater than `b`, `other` elsewhere; one of the two is lanes."""
     kind = chosen if isinstance(chosen, LanesType) else other
@@ -139,7 +153,7 @@ def where_greater(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     return kind(FLOATS, FLOATS, kind, kind), emit
 
 
-@intrinsic
+@instruction
 def floor(typing: Any, value: Any) -> Any:
     """Floats rounded down."""
 
@@ -149,7 +163,7 @@ def floor(typing: Any, value: Any) -> Any:
     return FLOATS(FLOATS), emit
 
 
-@intrinsic
+@instruction
 def truncated(typing: Any, value: Any) -> Any:
     """Floats to Ints; the values must fit."""
 
@@ -159,7 +173,7 @@ def truncated(typing: Any, value: Any) -> Any:
     return INTS(FLOATS), emit
 
 
-@intrinsic
+@instruction
 def converted(typing: Any, value: Any) -> Any:
     """Ints to Floats."""
 
@@ -169,7 +183,7 @@ def converted(typing: Any, value: Any) -> Any:
     return FLOATS(INTS), emit
 
 
-@intrinsic
+@instruction
 def bit_pattern(typing: Any, value: Any) -> Any:
     """The bits of Floats as Ints."""
 
@@ -179,13 +193,13 @@ def bit_pattern(typing: Any, value: Any) -> Any:
     return INTS(FLOATS), emit
 
 
-@intrinsic
+@instruction
 def lowest(typing: Any, value: Any) -> Any:
     """Smallest of the Ints."""
     return types.int32(INTS), _reduction(f"llvm.vector.reduce.smin.v{LANES}i32")
 
 
-@intrinsic
+@instruction
 def highest(typing: Any, value: Any) -> Any:
     """Largest of the Ints."""
     return types.int32(INTS), _reduction(f"llvm.vector.reduce.smax.v{LANES}i32")
@@ -203,7 +217,7 @@ def _call(builder: Any, name: str, value: Any, result: Any) -> Any:
     return builder.call(function, [value])
 
 
-@intrinsic
+@instruction
 def load(typing: Any, array: Any, row: Any, column: Any) -> Any:
     """`array[row, column : column + LANES]` (float32 or int32, contiguous), which must lie within it."""
     kind = FLOATS if array.dtype == types.float32 else INTS
@@ -215,7 +229,7 @@ def load(typing: Any, array: Any, row: Any, column: Any) -> Any:
     return kind(array, types.intp, types.intp), emit
 
 
-@intrinsic
+@instruction
 def store(typing: Any, array: Any, row: Any, column: Any, value: Any) -> Any:
     """Write to `array[row, column : column + LANES]` (float32 or int32, contiguous), which must lie within it."""
     kind = FLOATS if array.dtype == types.float32 else INTS

@@ -43,9 +43,9 @@ class View(NamedTuple):
 class Target(NamedTuple):
     """Buffers of one image size, reused from frame to frame.
 
-    inverse_depth, triangle: (H, W + LANES) float32 1/m and int32, -1 where nothing is hit; columns from W on are not
-    part of the image. farthest: (H / 8, W / 8) float32, the smallest inverse depth of every tile. column_minima:
-    scratch for it, W rounded up to whole tiles. size: (H, W) int64.
+    inverse_depth, triangle: (H, W + LANES) float32 1/m and int32, -1 where nothing is hit; columns from W on are
+    not part of the image. farthest: (H / 8, W / 8) float32, the smallest inverse depth of every tile.
+    column_minima: scratch for it, W rounded up to whole tiles. size: (H, W) int64.
     """
 
     inverse_depth: NDArray[np.float32]

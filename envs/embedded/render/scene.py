@@ -138,7 +138,7 @@ def _arrays(source: GlbScene, placement: NDArray[np.float64], path: Path) -> dic
         raise UsageError(f"{path}: stage config: scale places vertices beyond {MAX_COORDINATE_M:.0f} m")
     triangles = source.triangles[:, ::-1] if np.linalg.det(placement) < 0 else source.triangles
     arrays = _render_arrays(source, vertices, triangles)
-    table, levels, texels = build_pool(source.materials, source.images)
+    table, levels, texels = build_pool(source.materials, source.images, path)
     arrays |= {"table": table, "levels": levels, "texels": texels}
     _shift_uvs(arrays)
     return arrays | {"vertices": vertices, "triangles": np.ascontiguousarray(triangles)}

@@ -1,16 +1,15 @@
 """Colour of every visible pixel: one perspective-correct, filtered texture look-up each.
 
-Mip levels are those of the reference's software rasteriser, Mesa's llvmpipe: one level of detail for each 2x2 block
-of pixels, from the longest single derivative of a texel coordinate, and a blend of two levels only in the upper part
-of every octave ("brilinear" filtering), so that most pixels are read from one level.
+Mip levels are those of the software rasteriser that the reference was recorded with, Mesa's llvmpipe: one level of
+detail for each 2x2 block of pixels, half of log2 of the larger squared derivative of the texel coordinates, the
+logarithm taken as linear between powers of two.
 
-A row is worked on in three passes, each over consecutive memory: texture coordinates and level of detail, for runs
-of pixels that see the same triangle; addresses of texels, for stretches of one level; colours.
+A row is worked on in two passes: for every run of pixels that see the same triangle, which texels they show; then,
+for the whole row, the colours. Steps of `LANES` pixels may go beyond the end of a run: what they write there is
+overwritten by the next run, or lies beyond the image.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,22 +49,20 @@ SLOTS = 1024
 """Triangles whose plane equations are remembered within a frame; a power of two."""
 SMALLEST_INVERSE = np.float32(5e-4)
 """Lower bound of the inverse depth in 1/m, beyond the far plane: keeps texture coordinates finite."""
-BRILINEAR_SCALE = 3.5 / math.sqrt(8.0)
-"""Factor on texels per pixel before it is split into a level (exponent) and a blend (mantissa)."""
 TINT_ONE = 4096
 """A vertex colour of 1 in the fixed point that colours are multiplied in."""
 
 Run = tuple[int, int, int]
 """Row, first column and number of pixels."""
 
-
 Slopes = tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32, np.float32]
-
+"""Inverse depth at a 2x2 block and its change to the right and downwards; square of the change of the texel
+coordinates along a row; the three coefficients of the square of their change along a column."""
 
 Line = NDArray[np.int32]
-"""What is known of the pixels of one row, (TINTS + 3, at least W + 8): rows UPPER to WEIGHTS are the look-ups of `filter_group`, rows
-COARSE to COARSE + 2 those on the next smaller level, BLENDS the share of that level, of 256. COLORS
-is the result, packed, and COLORS + 1 scratch. TINTS to TINTS + 2 are interpolated vertex colours."""
+"""What is known of the pixels of one row, (TINTS + 3, at least W + LANES): rows UPPER to WEIGHTS are the look-ups
+of `filter_group`, COARSE to COARSE + 2 those on the next smaller level, BLENDS the share of that level, of 256.
+COLORS is the result, packed, and COLORS + 1 scratch. TINTS to TINTS + 2 are interpolated vertex colours."""
 
 UPPER, LOWER, WEIGHTS, COARSE, BLENDS, COLORS, TINTS = 0, 1, 2, 3, 6, 7, 9
 
@@ -150,17 +147,14 @@ def _cross(a: Vertex, b: Vertex) -> Vertex:
 
 @inline_kernel
 def _at(plane: NDArray[np.float64], column: int, row: int) -> float:
-    return plane[0] * column + plane[1] * row + plane[2]
+    return float(plane[0] * column + plane[1] * row + plane[2])
 
 
 @inline_kernel
 def _texture_run(
     levels: NDArray[np.int64], planes: NDArray[np.float64], texture: NDArray[np.int32], run: Run, line: Line
 ) -> None:
-    """Find the texels of a run.
-
-    The numerators of du/dx and dv/dx are constant along a row, those of du/dy and dv/dy linear.
-    """
+    """Find the texels of a run."""
     row, column, count = run
     first = int(texture[FIRST_LEVEL])
     w, u, v = planes[0], planes[1], planes[2]
@@ -187,8 +181,8 @@ def _texture_run(
 def _slopes(planes: NDArray[np.float64], size: NDArray[np.int64], column: int, row: int) -> Slopes:
     """How far texture coordinates move along a row of 2x2 blocks, before perspective.
 
-    The numerators of du/dx and dv/dx are constant along the row, those of du/dy and dv/dy linear, and the square of
-    their length is a parabola.
+    The numerators of du/dx and dv/dx are constant along the row, those of du/dy and dv/dy linear, and the square
+    of their length is a parabola.
     """
     even_row, even_column = row & ~1, column & ~1
     w, u, v = planes[0], planes[1], planes[2]
@@ -250,9 +244,9 @@ def _addresses(
     blends = lods & 255
     store(line, BLENDS, column, blends)
     low, high = lowest(ahead), highest(ahead)
-    nearest = texture[NEAREST_MINIFIED if highest(lods) > 0 else NEAREST_MAGNIFIED] > 0
-    # Between texel centres, or in whole texels.
-    shift, fraction = (0, 0) if nearest else (128, 255)
+    # 1 where colours are interpolated between texel centres, 0 where the texel itself is taken
+    smooth = where_equal(lods, 0, 1 - texture[NEAREST_MAGNIFIED], 1 - texture[NEAREST_MINIFIED])
+    shift, fraction = smooth << 7, smooth * 255
     upper, lower, weights = _look_up(levels[first + low], us, vs, shift, fraction)
     for level in range(low + 1, high + 1):
         finer = _look_up(levels[first + level], us, vs, shift, fraction)
@@ -277,7 +271,7 @@ def _addresses(
 
 @inline_kernel
 def _look_up(
-    level: NDArray[np.int64], us: Floats, vs: Floats, shift: int, fraction: int
+    level: NDArray[np.int64], us: Floats, vs: Floats, shift: Ints, fraction: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Upper left and lower left texel and weights on one level."""
     x = truncated(us * np.float32(level[1] * 256)) - shift

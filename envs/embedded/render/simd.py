@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic
 
-from .lanes import address
+from .lanes import address, instruction
 
 GROUP = 4
 """Pixels worked on at once."""
@@ -23,7 +22,7 @@ def _vector(bits: int, count: int) -> Any:
     return ir.VectorType(ir.IntType(bits), count)
 
 
-@intrinsic
+@instruction
 def filter_group(typing: Any, line: Any, row: Any, column: Any, texels: Any, target: Any) -> Any:
     """Write the packed bilinear colours of a group of pixels, from `column` on, to row `target` of `line`.
 
@@ -39,8 +38,9 @@ def filter_group(typing: Any, line: Any, row: Any, column: Any, texels: Any, tar
         )
         data = context.make_array(sig.args[3])(context, builder, value=args[3]).data
         shares = _load(builder, weights, 16, 2 * GROUP)
-        rows = (_texel_pairs(builder, data, indices) for indices in (upper, lower))
-        column = _mixed(builder, *rows, _chosen(builder, shares, [k // 8 * 2 + 1 for k in range(8 * GROUP)]))
+        above, below = (_texel_pairs(builder, data, indices) for indices in (upper, lower))
+        share = _chosen(builder, shares, [k // 8 * 2 + 1 for k in range(8 * GROUP)])
+        column = _mixed(builder, above, below, share)
         left, right = (
             _chosen(builder, column, [k // 4 * 8 + k % 4 + side for k in range(4 * GROUP)]) for side in (0, 4)
         )
@@ -50,18 +50,18 @@ def filter_group(typing: Any, line: Any, row: Any, column: Any, texels: Any, tar
     return types.void(line, types.intp, types.intp, texels, types.intp), emit
 
 
-@intrinsic
+@instruction
 def mix_group(typing: Any, line: Any, row: Any, other: Any, shares: Any, column: Any) -> Any:
     """Blend the packed colours in row `other` of `line` into those in `row`, row `shares` saying how much of 256,
     in the pixels of a group, from `column` on."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         color, other, shares = (address(context, builder, sig, args, (args[k], args[4])) for k in (1, 2, 3))
-        wide = [
+        first, second = (
             builder.zext(_load(builder, place, 8, 4 * GROUP), _vector(16, 4 * GROUP)) for place in (color, other)
-        ]
+        )
         share = _chosen(builder, _load(builder, shares, 16, 2 * GROUP), [k // 4 * 2 for k in range(4 * GROUP)])
-        return _stored(context, builder, _mixed(builder, *wide, share), color)
+        return _stored(context, builder, _mixed(builder, first, second, share), color)
 
     return types.void(line, *[types.intp] * 4), emit
 

@@ -2,30 +2,34 @@
 
 A texel is a uint32 with red in the lowest byte. Every level has a border of one texel, a copy of the opposite edge
 (repeat) or of the same one (clamp, mirror): the 2x2 neighbourhood of a filtered look-up is then always in place.
-The pool begins with two black texels, which are what is seen where nothing is hit. Mip level k has size max(1, size >> k) and is made from level
-k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for even sizes, on raw 8-bit values, as
-`glGenerateMipmap` does it.
+The pool begins with two black texels, which are what is seen where nothing is hit. Mip level k has size
+max(1, size >> k) and is made from level k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for
+even sizes, on raw 8-bit values, as `glGenerateMipmap` does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vlnbench.errors import UsageError
 
 from ..jit import kernel
 from .glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
 
 FIRST_LEVEL, LAST_LEVEL, WRAP_U, WRAP_V, NEAREST_MAGNIFIED, NEAREST_MINIFIED, WHOLE_LEVELS = range(7)
 """Columns of the material table."""
+MAX_TEXELS = 2**31
 _BLACK = 0xFF000000
 
 
 def build_pool(
-    materials: Sequence[Material], images: Sequence[NDArray[np.uint8]]
+    materials: Sequence[Material], images: Sequence[NDArray[np.uint8]], path: Path
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]:
-    """Pack the textures of all materials, each multiplied by its base colour factor.
+    """Pack the textures of all materials of scene `path`, each multiplied by its base colour factor.
 
     Returns:
         table: (M, 7) int32 per material: first and last level, wrap modes along u and v, whether the nearest
@@ -33,6 +37,9 @@ def build_pool(
         levels: (L, 3) int64 offset of the first texel in `texels`, width and height of each mip level; rows are
             width + 2 apart.
         texels: (N,) uint32.
+
+    Raises:
+        UsageError: more texels than an int32 can count.
     """
     slots: dict[Material, tuple[int, int]] = {}
     table = np.empty((len(materials), 7), np.int32)
@@ -51,6 +58,8 @@ def build_pool(
                 levels.append((offset + width + 3, width, height))
                 pool.append(_padded(level, sampler.wrap).ravel())
                 offset += pool[-1].size
+            if offset >= MAX_TEXELS:
+                raise UsageError(f"{path}: images: more than {MAX_TEXELS} texels; use smaller textures")
         table[index] = (*slots[material], *sampler.wrap, *sampler.nearest, sampler.mips == NEAREST_MIP)
     return table, np.array(levels, np.int64), np.concatenate(pool)
 

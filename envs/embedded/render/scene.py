@@ -17,7 +17,7 @@ from .glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
 from .texture import WRAP_U, build_pool
 
 CHUNK = 64
-FORMAT = 4
+FORMAT = 5
 """Version of the cached arrays: raise it whenever their meaning changes."""
 
 
@@ -25,14 +25,14 @@ class SceneArrays(NamedTuple):
     """What the kernels read; T render triangles, C chunks of `CHUNK` consecutive triangles. Read-only.
 
     corners: (T, 9) float32 world positions. planes: (T, 4) float32 unit normal and offset (n.x + d = 0).
-    uvs: (T, 6) float32. colors: (T, 9) uint8 vertex colours, or (0, 9). material_ids: (T,) int32.
+    uvs: (T, 6) float32. colors: (T, 9) float32 vertex colours, or (0, 9). material_ids: (T,) int32.
     chunk_bounds: (C, 6) float32 lower and upper corner. table, levels, texels: see `texture.build_pool`.
     """
 
     corners: NDArray[np.float32]
     planes: NDArray[np.float32]
     uvs: NDArray[np.float32]
-    colors: NDArray[np.uint8]
+    colors: NDArray[np.float32]
     material_ids: NDArray[np.int32]
     chunk_bounds: NDArray[np.float32]
     table: NDArray[np.int32]
@@ -173,9 +173,9 @@ def _render_arrays(
     corners, triangles = corners[order], triangles[order]
     normals = normals[order] / lengths[order, None]
     offsets = -(normals * corners[:, 0]).sum(axis=1)
-    colors = np.empty((0, 9), np.uint8)
+    colors = np.empty((0, 9), np.float32)
     if source.colors is not None:
-        colors = np.floor(source.colors * 255 + 0.5).astype(np.uint8)[triangles].reshape(-1, 9)
+        colors = source.colors[triangles].reshape(-1, 9)
     starts = np.arange(0, len(order), CHUNK)
     chunk_bounds = np.empty((0, 6), np.float32)
     if len(order):

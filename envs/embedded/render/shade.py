@@ -25,6 +25,7 @@ from .lanes import (
     counting,
     floor,
     highest,
+    load,
     lowest,
     maximum,
     minimum,
@@ -49,8 +50,8 @@ SLOTS = 1024
 """Triangles whose plane equations are remembered within a frame; a power of two."""
 SMALLEST_INVERSE = np.float32(5e-4)
 """Lower bound of the inverse depth in 1/m, beyond the far plane: keeps texture coordinates finite."""
-TINT_ONE = 4096
-"""A vertex colour of 1 in the fixed point that colours are multiplied in."""
+TINT_BITS = 12
+"""Fraction bits of the fixed point that vertex colours are multiplied in."""
 
 Run = tuple[int, int, int]
 """Row, first column and number of pixels."""
@@ -125,11 +126,7 @@ def _planes(scene: SceneArrays, view: View, target: Target, triangle: int, plane
     for k in range(len(planes)):
         fa, fb, fc = 1.0, 1.0, 1.0
         if k > 2:
-            fa, fb, fc = (
-                float(scene.colors[triangle, k - 3]),
-                float(scene.colors[triangle, k]),
-                float(scene.colors[triangle, k + 3]),
-            )
+            fa, fb, fc = scene.colors[triangle, k - 3], scene.colors[triangle, k], scene.colors[triangle, k + 3]
         elif k > 0:
             fa, fb, fc = scene.uvs[triangle, k - 1], scene.uvs[triangle, k + 1], scene.uvs[triangle, k + 3]
         x = (fa * bc[0] + fb * ca[0] + fc * ab[0]) * per_pixel
@@ -290,31 +287,33 @@ def _filter(texels: NDArray[np.uint32], line: Line) -> None:
             mix_group(line, COLORS, COLORS + 1, BLENDS, column)
 
 
-@inner_kernel
+@inline_kernel
 def _tints(planes: NDArray[np.float64], run: Run, line: Line) -> None:
-    """Interpolated vertex colours of a run."""
+    """Interpolated vertex colours of a run; 255 turns any colour but black into white."""
     row, column, count = run
-    w0, wx = np.float32(_at(planes[0], column, row) * 255.0), np.float32(planes[0, 0] * 255.0)
+    w0, wx = np.float32(_at(planes[0], column, row)), np.float32(planes[0, 0])
     for channel in range(3):
         plane = planes[3 + channel]
         first, step = np.float32(_at(plane, column, row)), np.float32(plane[0])
         for k in range(0, count, LANES):
             t = converted(counting(k))
             share = (first + t * step) / maximum(w0 + t * wx, SMALLEST_INVERSE)
-            share = minimum(maximum(share, np.float32(0)), np.float32(1))
-            store(line, TINTS + channel, column + k, truncated(share * np.float32(TINT_ONE) + np.float32(0.5)))
+            share = minimum(maximum(share, np.float32(0)), np.float32(255))
+            tint = truncated(share * np.float32(1 << TINT_BITS) + np.float32(0.5))
+            store(line, TINTS + channel, column + k, tint)
 
 
 @inline_kernel
 def _apply_tints(line: Line) -> None:
     """Multiply the colours of a row by the interpolated vertex colours."""
-    half = TINT_ONE // 2
-    for k in range(line.shape[1]):
-        color = line[COLORS, k]
-        red = ((color & 255) * line[TINTS, k] + half) // TINT_ONE
-        green = (((color >> 8) & 255) * line[TINTS + 1, k] + half) // TINT_ONE
-        blue = (((color >> 16) & 255) * line[TINTS + 2, k] + half) // TINT_ONE
-        line[COLORS, k] = red | (green << 8) | (blue << 16)
+    half = 1 << (TINT_BITS - 1)
+    for k in range(0, line.shape[1], LANES):
+        color = load(line, COLORS, k)
+        red = ((color & 255) * load(line, TINTS, k) + half) >> TINT_BITS
+        green = (((color >> 8) & 255) * load(line, TINTS + 1, k) + half) >> TINT_BITS
+        blue = (((color >> 16) & 255) * load(line, TINTS + 2, k) + half) >> TINT_BITS
+        color = minimum(red, 255) | (minimum(green, 255) << 8) | (minimum(blue, 255) << 16)
+        store(line, COLORS, k, color)
 
 
 @inline_kernel

@@ -79,8 +79,8 @@ class GlbScene:
     """All triangles of a file in the frame of its root, in file order.
 
     positions: (V, 3) float32 metres. uvs: (V, 2) float32, row 0 of a texture is v = 0. colors: (V, 3) float32
-    factors, which may exceed 1, or None where no primitive has vertex colours. triangles: (T, 3) int32, counter-clockwise seen from
-    the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
+    factors, which may exceed 1, or None where no primitive has vertex colours. triangles: (T, 3) int32,
+    counter-clockwise seen from the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
     """
 
     positions: NDArray[np.float32]

@@ -103,6 +103,19 @@ def test_only_what_is_asked_for_is_rendered() -> None:
     assert np.array_equal(both.rgb, rgb.rgb)
 
 
+def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError
+
+    scene = wall()
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.embedded.render.renderer.shade", refuse)
+        scene.render(SQUARE, ORIGIN, IDENTITY, rgb=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.embedded.render.renderer._metric", refuse)
+        scene.render(SQUARE, ORIGIN, IDENTITY, depth=False)
+
+
 def test_frames_do_not_share_memory() -> None:
     renderer = wall()
     first = renderer.render(SQUARE, ORIGIN, IDENTITY)

@@ -141,8 +141,8 @@ def workers(folder: Path, n_poses: int) -> None:
             private, pss, load = np.mean(found, axis=0)
             print(
                 f"{folder.name:21s} {count} workers: the scene adds {pss:.1f} MB (PSS), {private:.1f} MB private "
-                f"each; {count * n_poses / wall:.0f} frames/s, {np.mean(cpu) * 1e3 / n_poses:.2f} CPU ms per frame; "
-                f"load {load * 1e3:.0f} ms, first time {first * 1e3:.0f} ms"
+                f"each; {count * n_poses / wall:.0f} frames/s, {np.mean(cpu) * 1e3 / n_poses:.2f} CPU ms per "
+                f"frame; load {load * 1e3:.0f} ms, first time {first * 1e3:.0f} ms"
             )
 
 

@@ -17,6 +17,7 @@ from .glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
 from .texture import WRAP_U, build_pool
 
 CHUNK = 64
+_BLOCK = 65536
 FORMAT = 5
 """Version of the cached arrays: raise it whenever their meaning changes."""
 
@@ -165,14 +166,10 @@ def _render_arrays(
     a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
     lower, upper = np.minimum(np.minimum(a, b), c), np.maximum(np.maximum(a, b), c)
     bounds = np.stack([lower.min(axis=0), upper.max(axis=0)])
-    edges = (corners[:, 1:] - corners[:, :1]).astype(np.float64)
-    normals = np.cross(edges[:, 0], edges[:, 1])
-    lengths = np.linalg.norm(normals, axis=1)
-    visible = np.flatnonzero(lengths > 0)
+    planes = _planes(corners)
+    visible = np.flatnonzero(planes.any(axis=1))
     order = visible[_morton_order(0.5 * (lower[visible] + upper[visible]))]
-    corners, triangles = corners[order], triangles[order]
-    normals = normals[order] / lengths[order, None]
-    offsets = -(normals * corners[:, 0]).sum(axis=1)
+    triangles = triangles[order]
     colors = np.empty((0, 9), np.float32)
     if source.colors is not None:
         colors = source.colors[triangles].reshape(-1, 9)
@@ -182,14 +179,31 @@ def _render_arrays(
         parts = np.minimum.reduceat(lower[order], starts), np.maximum.reduceat(upper[order], starts)
         chunk_bounds = np.concatenate(parts, axis=1)
     return {
-        "corners": corners.reshape(-1, 9),
-        "planes": np.concatenate([normals, offsets[:, None]], axis=1).astype(np.float32),
+        "corners": corners[order].reshape(-1, 9),
+        "planes": planes[order],
         "uvs": source.uvs[triangles].reshape(-1, 6),
         "colors": colors,
         "material_ids": source.material_ids[order],
         "chunk_bounds": chunk_bounds,
         "bounds": bounds,
     }
+
+
+def _planes(corners: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(T, 4) unit normal and offset of triangles (T, 3, 3); zeros where a triangle has no area.
+
+    A block at a time: in double precision, the whole of a large scene would take more memory than all the rest.
+    """
+    planes = np.zeros((len(corners), 4), np.float32)
+    for first in range(0, len(corners), _BLOCK):
+        part = corners[first : first + _BLOCK]
+        edges = (part[:, 1:] - part[:, :1]).astype(np.float64)
+        normals = np.cross(edges[:, 0], edges[:, 1])
+        lengths = np.linalg.norm(normals, axis=1)
+        normals /= np.where(lengths > 0, lengths, 1)[:, None]
+        planes[first : first + _BLOCK, :3] = normals
+        planes[first : first + _BLOCK, 3] = -(normals * part[:, 0]).sum(axis=1)
+    return planes
 
 
 def _shift_uvs(arrays: dict[str, NDArray[Any]]) -> None:
@@ -207,10 +221,9 @@ def _morton_order(points: NDArray[np.float32]) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     low = points.min(axis=0)
     side = float((points.max(axis=0) - low).max()) or 1.0
-    cells = ((points - low) * ((2**21 - 1) / side)).astype(np.uint64)
     code = np.zeros(len(points), np.uint64)
     for axis in range(3):
-        bits = cells[:, axis]
+        bits = ((points[:, axis] - low[axis]) * ((2**21 - 1) / side)).astype(np.uint64)
         for shift, mask in (
             (32, 0x1F00000000FFFF),
             (16, 0x1F0000FF0000FF),

@@ -231,6 +231,14 @@ def test_nan_position(tmp_path: Path) -> None:
         read_glb(writer.save(tmp_path / "a.glb"))
 
 
+def test_absurd_vertex_colours_are_refused(tmp_path: Path) -> None:
+    writer = GlbWriter()
+    positions, indices, _ = quad()
+    writer.mesh(positions, indices, colors=np.full((4, 3), 1e5, np.float32))
+    with pytest.raises(UsageError, match="COLOR_0: vertex colours beyond 10000"):
+        read_glb(writer.save(tmp_path / "a.glb"))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -215,6 +215,10 @@ def test_nearest_filters() -> None:
     assert np.array_equal(near[..., 0], np.kron(checker(4)[..., 0], np.ones((16, 16), int)))
     far, depth = draw(wall(30.0, 30.0, image=checker(64), scale=50.0, sampler=sampler))
     assert np.isin(far[depth > 0], (0, 255)).all()
+    mixed = Sampler(nearest=(True, False))
+    assert np.array_equal(draw(wall(1.0, image=checker(4), sampler=mixed))[0], near)
+    grey, _ = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=mixed))
+    assert np.abs(grey - 128).max() <= 1
     levels = Sampler(mips=NEAREST_MIP)
     grey, depth = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=levels))
     assert np.abs(grey - 128).max() <= 1

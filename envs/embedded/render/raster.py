@@ -17,11 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..jit import inline_kernel, kernel
-from .lanes import LANES, converted, counting, load, maximum, minimum, store, where_greater
+from .lanes import (
+    LANES,
+    bit_pattern,
+    converted,
+    counting,
+    load,
+    lowest,
+    maximum,
+    minimum,
+    store,
+    where_greater,
+)
 from .scene import CHUNK, SceneArrays
 
 TILE = 8
-REFRESH = 24
+"""Rows of a tile of the coarse depth buffer; it is `LANES` columns wide."""
+REFRESH = 12
 """Chunks drawn between two updates of the coarse depth buffer."""
 
 BUCKETS = 512
@@ -44,14 +56,13 @@ class Target(NamedTuple):
     """Buffers of one image size, reused from frame to frame.
 
     inverse_depth, triangle: (H, W + LANES) float32 1/m and int32, -1 where nothing is hit; columns from W on are
-    not part of the image. farthest: (H / 8, W / 8) float32, the smallest inverse depth of every tile.
-    column_minima: scratch for it, W rounded up to whole tiles. size: (H, W) int64.
+    not part of the image, and infinite in inverse_depth. farthest: (H / TILE, W / LANES) float32, the smallest
+    inverse depth of every tile. size: (H, W) int64.
     """
 
     inverse_depth: NDArray[np.float32]
     triangle: NDArray[np.int32]
     farthest: NDArray[np.float32]
-    column_minima: NDArray[np.float32]
     size: NDArray[np.int64]
 
 
@@ -59,6 +70,7 @@ class Target(NamedTuple):
 def rasterize(scene: SceneArrays, view: View, target: Target) -> None:
     """Fill `target.inverse_depth` and `target.triangle`."""
     target.inverse_depth[:] = np.float32(1.0 / view.far)
+    target.inverse_depth[:, target.size[1] :] = np.inf
     target.triangle[:] = -1
     target.farthest[:] = np.float32(1.0 / view.far)
     chunks, nearest = _visible_chunks(scene, view, target)
@@ -140,8 +152,8 @@ def _hidden(scene: SceneArrays, view: View, target: Target, chunk: int, nearest:
         top, bottom = min(top, row), max(bottom, row)
     first_row = int(max(top - 1.0, 0.0)) // TILE
     last_row = int(min(bottom + 1.0, height - 1.0)) // TILE
-    first_column = int(max(left - 1.0, 0.0)) // TILE
-    last_column = int(min(right + 1.0, width - 1.0)) // TILE
+    first_column = int(max(left - 1.0, 0.0)) // LANES
+    last_column = int(min(right + 1.0, width - 1.0)) // LANES
     limit = 1.0 / nearest
     for row in range(first_row, last_row + 1):
         for column in range(first_column, last_column + 1):
@@ -152,20 +164,18 @@ def _hidden(scene: SceneArrays, view: View, target: Target, chunk: int, nearest:
 
 @kernel
 def _refresh(target: Target) -> None:
-    """Bring `farthest` up to date: column by column over the rows of a tile, then across its columns."""
+    """Bring `farthest` up to date."""
     height, width = target.size
-    depth, column_minima = target.inverse_depth, target.column_minima
-    for tile_row in range(target.farthest.shape[0]):
-        column_minima[:] = np.float32(np.inf)
-        for row in range(tile_row * TILE, min((tile_row + 1) * TILE, height)):
-            for k in range(width):
-                column_minima[k] = min(column_minima[k], depth[row, k])
-        for tile_column in range(target.farthest.shape[1]):
-            first = tile_column * TILE
-            farthest = column_minima[first]
-            for k in range(first + 1, first + TILE):
-                farthest = min(farthest, column_minima[k])
-            target.farthest[tile_row, tile_column] = farthest
+    depth = target.inverse_depth
+    for row in range(0, height, TILE):
+        for column in range(0, width, LANES):
+            farthest = load(depth, row, column)
+            for k in range(row + 1, min(row + TILE, height)):
+                farthest = minimum(farthest, load(depth, k, column))
+            # Positive numbers are ordered like their bits.
+            target.farthest[row // TILE, column // LANES] = np.int32(lowest(bit_pattern(farthest))).view(
+                np.float32
+            )
 
 
 @inline_kernel

@@ -96,8 +96,7 @@ class Renderer:
             self._targets[height, width] = Target(
                 np.empty((height, width + LANES), np.float32),
                 np.empty((height, width + LANES), np.int32),
-                np.empty((-(-height // TILE), -(-width // TILE)), np.float32),
-                np.empty(-(-width // TILE) * TILE, np.float32),
+                np.empty((-(-height // TILE), -(-width // LANES)), np.float32),
                 np.array([height, width], np.int64),
             )
         return self._targets[height, width]

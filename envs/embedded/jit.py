@@ -38,6 +38,14 @@ def inner_kernel(function: F) -> F:
     return _compiled(function, no_cpython_wrapper=True, _nrt=False)
 
 
+def inline_kernel(function: F) -> F:
+    """As `inner_kernel`, made part of every caller: for steps of inner loops.
+
+    Arrays are passed as seven numbers each, which costs more than a short function does.
+    """
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False, forceinline=True)
+
+
 @cache
 def kernel_cache(package: Path) -> Path:
     """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba."""

@@ -41,7 +41,7 @@ from habitat.core.simulator import (  # noqa: E402
     Simulator,
 )
 
-VERSION = "embedded-1"
+VERSION = "embedded-2"
 """Changes whenever frames, distances or steps can change; part of every result's identity."""
 
 SIMULATOR_TYPE = "Embedded-v0"

@@ -29,6 +29,7 @@ from .gltf_document import Document, read_document
 
 MAX_COORDINATE_M = 1e6
 MAX_UV = 1e6
+MAX_COLOR = 1e4
 MAX_TEXTURE_SIDE = 16384
 REPEAT, CLAMP, MIRROR = 0, 1, 2
 _WRAPS = {10497: REPEAT, 33071: CLAMP, 33648: MIRROR}
@@ -78,8 +79,8 @@ class GlbScene:
     """All triangles of a file in the frame of its root, in file order.
 
     positions: (V, 3) float32 metres. uvs: (V, 2) float32, row 0 of a texture is v = 0. colors: (V, 3) float32
-    in [0, 1], or None where no primitive has vertex colours. triangles: (T, 3) int32, counter-clockwise seen from
-    the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
+    factors, which may exceed 1, or None where no primitive has vertex colours. triangles: (T, 3) int32,
+    counter-clockwise seen from the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
     """
 
     positions: NDArray[np.float32]
@@ -230,11 +231,13 @@ def _primitive(document: Document, primitive: dict[str, Any], name: str, materia
     colors = None
     if "COLOR_0" in attributes:
         index = document.integer(attributes, "COLOR_0", f"{name}.attributes")
-        colors = np.clip(document.floats(index, f"{name} COLOR_0", (3, 4))[:, :3], 0, 1)
+        colors = document.floats(index, f"{name} COLOR_0", (3, 4))[:, :3]
     if len(uvs) != count or (colors is not None and len(colors) != count):
         document.fail(f"{name}.attributes", "accessors have different counts")
     if count and np.abs(uvs).max() > MAX_UV:
         document.fail(f"{name}.attributes.TEXCOORD_0", f"texture coordinates beyond {MAX_UV:.0f}")
+    if count and colors is not None and np.abs(colors).max() > MAX_COLOR:
+        document.fail(f"{name}.attributes.COLOR_0", f"vertex colours beyond {MAX_COLOR:.0f}")
     if texture_matrix is not None:
         uvs = (uvs @ texture_matrix[:, :2].T + texture_matrix[:, 2]).astype(np.float32)
     return _Primitive(positions, uvs, colors, _triangles(document, primitive, name, count), material)

@@ -16,11 +16,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import kernel
+from ..jit import inline_kernel, kernel
+from .lanes import (
+    LANES,
+    bit_pattern,
+    converted,
+    counting,
+    load,
+    lowest,
+    maximum,
+    minimum,
+    store,
+    where_greater,
+)
 from .scene import CHUNK, SceneArrays
 
 TILE = 8
-REFRESH = 24
+"""Rows of a tile of the coarse depth buffer; it is `LANES` columns wide."""
+REFRESH = 12
 """Chunks drawn between two updates of the coarse depth buffer."""
 
 BUCKETS = 512
@@ -42,15 +55,14 @@ class View(NamedTuple):
 class Target(NamedTuple):
     """Buffers of one image size, reused from frame to frame.
 
-    inverse_depth, triangle: (H * W,) float32 1/m and int32, -1 where nothing is hit. farthest: (H / 8, W / 8)
-    float32, the smallest inverse depth of every tile. column_minima: scratch for it, W rounded up to whole tiles.
-    size: (H, W) int64.
+    inverse_depth, triangle: (H, W + LANES) float32 1/m and int32, -1 where nothing is hit; columns from W on are
+    not part of the image, and infinite in inverse_depth. farthest: (H / TILE, W / LANES) float32, the smallest
+    inverse depth of every tile. size: (H, W) int64.
     """
 
     inverse_depth: NDArray[np.float32]
     triangle: NDArray[np.int32]
     farthest: NDArray[np.float32]
-    column_minima: NDArray[np.float32]
     size: NDArray[np.int64]
 
 
@@ -58,6 +70,7 @@ class Target(NamedTuple):
 def rasterize(scene: SceneArrays, view: View, target: Target) -> None:
     """Fill `target.inverse_depth` and `target.triangle`."""
     target.inverse_depth[:] = np.float32(1.0 / view.far)
+    target.inverse_depth[:, target.size[1] :] = np.inf
     target.triangle[:] = -1
     target.farthest[:] = np.float32(1.0 / view.far)
     chunks, nearest = _visible_chunks(scene, view, target)
@@ -139,8 +152,8 @@ def _hidden(scene: SceneArrays, view: View, target: Target, chunk: int, nearest:
         top, bottom = min(top, row), max(bottom, row)
     first_row = int(max(top - 1.0, 0.0)) // TILE
     last_row = int(min(bottom + 1.0, height - 1.0)) // TILE
-    first_column = int(max(left - 1.0, 0.0)) // TILE
-    last_column = int(min(right + 1.0, width - 1.0)) // TILE
+    first_column = int(max(left - 1.0, 0.0)) // LANES
+    last_column = int(min(right + 1.0, width - 1.0)) // LANES
     limit = 1.0 / nearest
     for row in range(first_row, last_row + 1):
         for column in range(first_column, last_column + 1):
@@ -151,24 +164,21 @@ def _hidden(scene: SceneArrays, view: View, target: Target, chunk: int, nearest:
 
 @kernel
 def _refresh(target: Target) -> None:
-    """Bring `farthest` up to date: column by column over the rows of a tile, then across its columns."""
+    """Bring `farthest` up to date."""
     height, width = target.size
-    depth, column_minima = target.inverse_depth, target.column_minima
-    for tile_row in range(target.farthest.shape[0]):
-        column_minima[:] = np.float32(np.inf)
-        for row in range(tile_row * TILE, min((tile_row + 1) * TILE, height)):
-            line = depth[row * width : (row + 1) * width]
-            for k in range(width):
-                column_minima[k] = min(column_minima[k], line[k])
-        for tile_column in range(target.farthest.shape[1]):
-            first = tile_column * TILE
-            farthest = column_minima[first]
-            for k in range(first + 1, first + TILE):
-                farthest = min(farthest, column_minima[k])
-            target.farthest[tile_row, tile_column] = farthest
+    depth = target.inverse_depth
+    for row in range(0, height, TILE):
+        for column in range(0, width, LANES):
+            farthest = load(depth, row, column)
+            for k in range(row + 1, min(row + TILE, height)):
+                farthest = minimum(farthest, load(depth, k, column))
+            # Positive numbers are ordered like their bits.
+            target.farthest[row // TILE, column // LANES] = np.int32(lowest(bit_pattern(farthest))).view(
+                np.float32
+            )
 
 
-@kernel
+@inline_kernel
 def camera_vertex(scene: SceneArrays, view: View, triangle: int, corner: int) -> Vertex:
     """A corner of a triangle in the camera frame."""
     axes = view.rotation
@@ -182,7 +192,7 @@ def camera_vertex(scene: SceneArrays, view: View, triangle: int, corner: int) ->
     )
 
 
-@kernel
+@inline_kernel
 def _draw(scene: SceneArrays, view: View, target: Target, triangle: int) -> None:
     """Draw one triangle if it faces the camera, clipped at the near plane."""
     plane, eye = scene.planes, view.position
@@ -212,7 +222,7 @@ def _draw(scene: SceneArrays, view: View, target: Target, triangle: int) -> None
         second, third = third, _project(view, target, d)
 
 
-@kernel
+@inline_kernel
 def _cut(view: View, a: Vertex, b: Vertex) -> Vertex:
     """Where the edge from `a` to `b` crosses the near plane; the same point for (b, a)."""
     if a[2] > b[2]:
@@ -221,7 +231,7 @@ def _cut(view: View, a: Vertex, b: Vertex) -> Vertex:
     return (a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1]), -view.near)
 
 
-@kernel
+@inline_kernel
 def _project(view: View, target: Target, p: Vertex) -> Vertex:
     """Image position and inverse depth."""
     height, width = target.size
@@ -231,18 +241,18 @@ def _project(view: View, target: Target, p: Vertex) -> Vertex:
     return (column, row, inverse)
 
 
-@kernel
+@inline_kernel
 def _snap(p: Vertex) -> Vertex:
     return (math.floor(p[0] * 256.0 + 0.5) / 256.0, math.floor(p[1] * 256.0 + 0.5) / 256.0, p[2])
 
 
-@kernel
+@inline_kernel
 def _twice_area(a: Vertex, b: Vertex, c: Vertex) -> float:
     """Negative for front faces, as rows run downwards."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1])
 
 
-@kernel
+@inline_kernel
 def _fill(target: Target, a: Vertex, b: Vertex, c: Vertex, triangle: int) -> None:
     """Depth-test the pixels of a projected triangle, row by row.
 
@@ -286,22 +296,24 @@ def _fill(target: Target, a: Vertex, b: Vertex, c: Vertex, triangle: int) -> Non
         stop = int(min(math.ceil(right - 0.5), width))
         if start < stop:
             base = np.float32(origin + slope_y * row + slope_x * start)
-            _span(target, np.uint64(row * width + start), np.uint64(stop - start), base, step, limits, triangle)
+            _span(target, (row, start, stop - start), base, step, limits, triangle)
 
 
-@kernel
+@inline_kernel
 def _span(
     target: Target,
-    start: np.uint64,
-    count: np.uint64,
+    span: tuple[int, int, int],
     base: np.float32,
     step: np.float32,
     limits: tuple[np.float32, np.float32],
     triangle: int,
 ) -> None:
+    row, start, count = span
     depth, owner = target.inverse_depth, target.triangle
-    for k in range(count):
-        value = min(max(base + np.float32(k) * step, limits[0]), limits[1])
-        if value > depth[start + k]:
-            depth[start + k] = value
-            owner[start + k] = triangle
+    for k in range(0, count, LANES):
+        t = converted(counting(k))
+        value = minimum(maximum(base + t * step, limits[0]), limits[1])
+        value = where_greater(count, t, value, 0)  # beyond the end: never nearer
+        before = load(depth, row, start + k)
+        store(owner, row, start + k, where_greater(value, before, triangle, load(owner, row, start + k)))
+        store(depth, row, start + k, maximum(value, before))

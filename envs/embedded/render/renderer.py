@@ -15,6 +15,7 @@ from vlnbench.interfaces import Camera, Quaternion, Vec3
 
 from ..jit import kernel
 from .glb import GlbScene, Material, rotation_matrix
+from .lanes import LANES
 from .raster import TILE, Target, View, rasterize
 from .scene import Scene, prepare
 from .shade import shade
@@ -87,16 +88,15 @@ class Renderer:
             shade(self.scene.render, view, target, colors)
         if depth:
             depths = np.empty((height, width), np.float32)
-            _metric(target.inverse_depth, FAR_M, depths.reshape(-1))
+            _metric(target.inverse_depth, FAR_M, depths)
         return Frame(colors, depths)
 
     def _target(self, height: int, width: int) -> Target:
         if (height, width) not in self._targets:
             self._targets[height, width] = Target(
-                np.empty(height * width, np.float32),
-                np.empty(height * width, np.int32),
-                np.empty((-(-height // TILE), -(-width // TILE)), np.float32),
-                np.empty(-(-width // TILE) * TILE, np.float32),
+                np.empty((height, width + LANES), np.float32),
+                np.empty((height, width + LANES), np.int32),
+                np.empty((-(-height // TILE), -(-width // LANES)), np.float32),
                 np.array([height, width], np.int64),
             )
         return self._targets[height, width]
@@ -112,8 +112,10 @@ def _axes(rotation: Quaternion) -> NDArray[np.float64]:
 def _metric(inverse: NDArray[np.float32], far: float, depth: NDArray[np.float32]) -> None:
     """Depth in metres from inverse depth, 0 at the far plane."""
     limit = np.float32(1.0 / far)
-    for k in range(inverse.size):
-        depth[k] = np.float32(1) / inverse[k] if inverse[k] > limit else np.float32(0)
+    for row in range(depth.shape[0]):
+        for k in range(depth.shape[1]):
+            nearness = inverse[row, k]
+            depth[row, k] = np.float32(1) / nearness if nearness > limit else np.float32(0)
 
 
 def warm_up() -> Iterator[str]:

@@ -1,42 +1,51 @@
 """Textures as one pool of packed texels with mip-maps.
 
-A texel is a uint32 with red in the lowest byte. Every level carries one column and one row more than its size, a
-copy of the first ones (repeat) or of the last ones (clamp, mirror): the 2x2 neighbourhood of a filtered look-up
-is then always in place. Mip level k has size max(1, size >> k) and is made from level
-k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for even sizes, on raw 8-bit values, as
-`glGenerateMipmap` does it.
+A texel is a uint32 with red in the lowest byte. Every level has a border of one texel, a copy of the opposite edge
+(repeat) or of the same one (clamp, mirror): the 2x2 neighbourhood of a filtered look-up is then always in place.
+The pool begins with two black texels, which are what is seen where nothing is hit. Mip level k has size
+max(1, size >> k) and is made from level k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for
+even sizes, on raw 8-bit values, as `glGenerateMipmap` does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vlnbench.errors import UsageError
 
 from ..jit import kernel
 from .glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
 
 FIRST_LEVEL, LAST_LEVEL, WRAP_U, WRAP_V, NEAREST_MAGNIFIED, NEAREST_MINIFIED, WHOLE_LEVELS = range(7)
 """Columns of the material table."""
+MAX_TEXELS = 2**31
+_BLACK = 0xFF000000
 
 
 def build_pool(
-    materials: Sequence[Material], images: Sequence[NDArray[np.uint8]]
+    materials: Sequence[Material], images: Sequence[NDArray[np.uint8]], path: Path
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]:
-    """Pack the textures of all materials, each multiplied by its base colour factor.
+    """Pack the textures of all materials of scene `path`, each multiplied by its base colour factor.
 
     Returns:
         table: (M, 7) int32 per material: first and last level, wrap modes along u and v, whether the nearest
             texel is taken when magnified and when minified, whether only whole levels are.
-        levels: (L, 3) int64 offset into `texels`, width and height of each mip level; rows are width + 1 apart.
+        levels: (L, 3) int64 offset of the first texel in `texels`, width and height of each mip level; rows are
+            width + 2 apart.
         texels: (N,) uint32.
+
+    Raises:
+        UsageError: more texels than an int32 can count.
     """
     slots: dict[Material, tuple[int, int]] = {}
     table = np.empty((len(materials), 7), np.int32)
     levels: list[tuple[int, int, int]] = []
-    pool: list[NDArray[np.uint32]] = []
-    offset = 0
+    pool = [np.full(2, _BLACK, np.uint32)]
+    offset = 2
     for index, material in enumerate(materials):
         sampler = material.sampler
         if material not in slots:
@@ -45,9 +54,12 @@ def build_pool(
                 chain = _mip_chain(chain[0])
             slots[material] = (len(levels), len(levels) + len(chain) - 1)
             for level in chain:
-                levels.append((offset, level.shape[1], level.shape[0]))
+                height, width = level.shape
+                levels.append((offset + width + 3, width, height))
                 pool.append(_padded(level, sampler.wrap).ravel())
                 offset += pool[-1].size
+            if offset >= MAX_TEXELS:
+                raise UsageError(f"{path}: images: more than {MAX_TEXELS} texels; use smaller textures")
         table[index] = (*slots[material], *sampler.wrap, *sampler.nearest, sampler.mips == NEAREST_MIP)
     return table, np.array(levels, np.int64), np.concatenate(pool)
 
@@ -63,11 +75,11 @@ def _base_level(material: Material, images: Sequence[NDArray[np.uint8]]) -> NDAr
 
 
 def _padded(level: NDArray[np.uint32], wrap: tuple[int, int]) -> NDArray[np.uint32]:
-    height, width = level.shape
-    padded = np.empty((height + 1, width + 1), np.uint32)
-    padded[:height, :width] = level
-    padded[:height, width] = level[:, 0 if wrap[0] == REPEAT else -1]
-    padded[height] = padded[0 if wrap[1] == REPEAT else height - 1]
+    padded = np.pad(level, 1, "edge")
+    if wrap[0] == REPEAT:
+        padded[:, 0], padded[:, -1] = padded[:, -2].copy(), padded[:, 1].copy()
+    if wrap[1] == REPEAT:
+        padded[0], padded[-1] = padded[-2].copy(), padded[1].copy()
     return padded
 
 

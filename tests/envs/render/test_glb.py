@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from envs.embedded.render import Renderer, load_scene
@@ -230,6 +231,14 @@ def test_nan_position(tmp_path: Path) -> None:
         read_glb(writer.save(tmp_path / "a.glb"))
 
 
+def test_absurd_vertex_colours_are_refused(tmp_path: Path) -> None:
+    writer = GlbWriter()
+    positions, indices, _ = quad()
+    writer.mesh(positions, indices, colors=np.full((4, 3), 1e5, np.float32))
+    with pytest.raises(UsageError, match="COLOR_0: vertex colours beyond 10000"):
+        read_glb(writer.save(tmp_path / "a.glb"))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -265,7 +274,8 @@ def _loads_or_refuses(path: Path, data: bytes) -> None:
         return
     assert scene.triangles.min() >= 0
     assert scene.triangles.max() < len(scene.positions)
-    depth = Renderer(load_scene(path)).render(Camera(16, 12, 90.0, 2.0, -60.0), (0, 0, 0), (0, 0, 0, 1)).depth
+    frame = Renderer(load_scene(path)).render(Camera(16, 12, 90.0, 2.0, -60.0), (0, 0, 0), (0, 0, 0, 1))
+    depth = frame.depth
     assert depth is not None
     assert np.isfinite(depth).all()
     assert np.isfinite(scene.positions).all()
@@ -309,4 +319,33 @@ VALUES = st.one_of(
 def test_changed_fields_load_or_are_refused(tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
     writer = textured_quad()
     _edit(*place, json.loads(json.dumps(value)))(writer)
+    _loads_or_refuses(tmp_path / "a.glb", writer.to_bytes())
+
+
+NUMBERS = st.one_of(
+    st.floats(width=32),
+    st.floats(-3, 3, width=32),
+    st.sampled_from([0.0, 1.0, -1.0, 1e-40, 999999.0, 3e38]),
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 9), st.data())
+def test_any_geometry_loads_or_is_refused(tmp_path: Path, count: int, data: st.DataObject) -> None:
+    """Degenerate, non-finite, empty, out-of-range or untextured geometry of any kind."""
+
+    def numbers(width: int) -> NDArray[np.float32]:
+        values = data.draw(st.lists(NUMBERS, min_size=width * count, max_size=width * count))
+        return np.array(values, np.float32).reshape(count, width)
+
+    writer = GlbWriter()
+    fields: dict[str, Any] = {"mode": data.draw(st.sampled_from([4, 5, 6]))}
+    if data.draw(st.booleans()):
+        fields["uvs"] = numbers(2)
+    if data.draw(st.booleans()):
+        fields["colors"] = numbers(data.draw(st.sampled_from([3, 4])))
+    if data.draw(st.booleans()):
+        fields["material"] = writer.material(data.draw(st.sampled_from([None, PIXELS])), factor=(0.5, 1, 0, 1))
+    indices = data.draw(st.none() | st.lists(st.integers(0, count), max_size=12))
+    writer.mesh(numbers(3), None if indices is None else np.array(indices, np.uint32), **fields)
     _loads_or_refuses(tmp_path / "a.glb", writer.to_bytes())

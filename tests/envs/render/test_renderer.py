@@ -103,6 +103,19 @@ def test_only_what_is_asked_for_is_rendered() -> None:
     assert np.array_equal(both.rgb, rgb.rgb)
 
 
+def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError
+
+    scene = wall()
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.embedded.render.renderer.shade", refuse)
+        scene.render(SQUARE, ORIGIN, IDENTITY, rgb=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.embedded.render.renderer._metric", refuse)
+        scene.render(SQUARE, ORIGIN, IDENTITY, depth=False)
+
+
 def test_frames_do_not_share_memory() -> None:
     renderer = wall()
     first = renderer.render(SQUARE, ORIGIN, IDENTITY)
@@ -202,6 +215,10 @@ def test_nearest_filters() -> None:
     assert np.array_equal(near[..., 0], np.kron(checker(4)[..., 0], np.ones((16, 16), int)))
     far, depth = draw(wall(30.0, 30.0, image=checker(64), scale=50.0, sampler=sampler))
     assert np.isin(far[depth > 0], (0, 255)).all()
+    mixed = Sampler(nearest=(True, False))
+    assert np.array_equal(draw(wall(1.0, image=checker(4), sampler=mixed))[0], near)
+    grey, _ = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=mixed))
+    assert np.abs(grey - 128).max() <= 1
     levels = Sampler(mips=NEAREST_MIP)
     grey, depth = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=levels))
     assert np.abs(grey - 128).max() <= 1
@@ -266,7 +283,7 @@ def test_triangle_soup_agrees_with_ray_casting(count: int, size: float) -> None:
     centres = rng.uniform([-4, -4, -8], [4, 4, 0.5], (count, 1, 3))
     positions = (centres + rng.normal(0, size, (count, 3, 3))).reshape(-1, 3).astype(np.float32)
     triangles = np.arange(3 * count, dtype=np.int32).reshape(-1, 3)
-    camera = Camera(96, 72, 79.0, 0.0)
+    camera = Camera(93, 70, 79.0, 0.0)  # not whole tiles
     _, depth = draw(renderer_of(positions, triangles), camera)
     expected = reference_depth(positions, triangles, camera)
     assert (expected > 0).mean() > 0.4

@@ -187,3 +187,13 @@ def test_the_cache_forgets_what_was_not_opened_for_longest(
     monkeypatch.setattr(cache, "BUDGET_BYTES", 2 * size)
     load_scene(scenes[2], folder)
     assert sorted(path.name[0] for path in folder.iterdir()) == ["a", "c"]
+
+
+def test_more_texels_than_can_be_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = GlbWriter()
+    positions, indices, uvs = quad()
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    writer.mesh(positions, indices, uvs=uvs, material=writer.material(pixels))
+    monkeypatch.setattr("envs.embedded.render.texture.MAX_TEXELS", 400)
+    with pytest.raises(UsageError, match=r"a\.glb: images: more than 400 texels"):
+        load_scene(writer.save(tmp_path / "a.glb"))

@@ -36,6 +36,7 @@ FLOORS = {
     "commands": 4,
     "training": 4,
     "cli": 5,
+    "__main__": 5,
 }
 """Floor of every module of vlnbench; imports run downwards only. agents/ and envs/ are floor 2."""
 
@@ -44,6 +45,7 @@ ONLY_IN = {
     "habitat_sim": ("envs",),
     "gym": ("envs",),
     "numba": ("envs",),
+    "llvmlite": ("envs",),
     "torch": ("agents", "vlnbench/training", "vlnbench/vram.py"),
     "transformers": ("agents", "vlnbench/training", "vlnbench/vram.py"),
 }

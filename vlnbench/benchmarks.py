@@ -6,14 +6,13 @@ step budget and the success rule. Two runs are comparable only if their fingerpr
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Camera, Embodiment
 
 Reader = Literal["r2r", "rxr"]
@@ -154,11 +153,3 @@ def get_benchmark(name: str) -> Benchmark:
     if name not in BENCHMARKS:
         raise UsageError(unknown("benchmark", name, BENCHMARKS))
     return BENCHMARKS[name]
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line for a name that is not in a table, with the nearest known name."""
-    names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown {kind} {name!r}: {hint}known: {', '.join(names)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark, unknown
+from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.datasets import (
     AUGMENTATIONS,
     SplitFiles,
@@ -17,7 +17,7 @@ from vlnbench.datasets import (
     version_of,
 )
 from vlnbench.episodes import read_episodes, read_ground_truth
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 from vlnbench.json_stream import sha256
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.benchmarks import Benchmark, unknown
-from vlnbench.errors import UsageError
+from vlnbench.benchmarks import Benchmark
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 
 BASES = ("datasets", "vln_ce/raw_data")

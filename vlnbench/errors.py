@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class UsageError(Exception):
     """A mistake in what the user gave us: a file, a field, an option or a name.
@@ -9,3 +12,11 @@ class UsageError(Exception):
     The command line prints the message as one line without a traceback and exits with code 2. The message says
     which file or field, what was expected there and what to do.
     """
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """One line for a name that is not in a table, with the nearest known name."""
+    names = sorted(known)
+    nearest = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"unknown {kind} {name!r}: {hint}known: {', '.join(names)}"

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vlnbench.benchmarks import unknown
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Agent
 from vlnbench.model_options import ModelOptions
 

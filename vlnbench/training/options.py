@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vlnbench.benchmarks import unknown
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by StreamVLN's (LLaVA-NeXT's) names."""

@@ -1,6 +1,7 @@
-"""houses: procedural multi-room houses with instructions, in the file formats of R2R-CE."""
+"""houses: procedural multi-room houses with instructions, in the file formats of R2R-CE and RxR-CE."""
 
-from .config import HousesConfig
+from vlnbench.houses_config import HousesConfig
+
 from .dataset import VERSION, HousesManifest, generate, generated_version, house_names, is_complete
 
 __all__ = [

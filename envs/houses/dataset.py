@@ -20,7 +20,7 @@ from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
 from vlnbench.errors import UsageError
 
-from .config import HousesConfig
+from vlnbench.houses_config import HousesConfig
 from .follow import rotation_of
 from .glb_writer import glb_bytes
 from .house import House, house_primitives, make_house

@@ -1,4 +1,15 @@
-"""One generated house: plan, rooms, objects, and the triangles they make."""
+"""One generated house: its plan, rooms and objects.
+
+What describes a house:
+
+- `House.plan` (layout.py): `rooms` as rectangles with a storey each, `doors`, `ramps`, `bounds`; `floor_m(room)`
+  is the height of a floor, `room_at(x, z, y)` the room around a floor point. On a ramp that is the lower room up
+  to half its height and the upper one above: a path over a ramp changes rooms there, without a door.
+- `House.looks` (rooms.py): kind, wall colour and title of every room.
+- `House.items` (furnish.py): noun, colour, room, storey, (x, y, z), facing, footprint, height, whether
+  instructions may name it (`landmark`) and whether it is there to mislead (`distractor`).
+- `visibility.visible(house, eye, item)`: whether an object is in sight.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vlnbench.houses_config import HousesConfig
+
 from .furnish import Item, furnish
 from .furniture import FURNISHINGS
 from .glb_writer import Primitive
 from .hangings import painting, window
-from .layout import CEILING_M, DOOR_HEIGHT_M, WALL_M, Plan, Rect, make_plan
+from .layout import CEILING_M, DOOR_HEIGHT_M, WALL_M, Plan, Rect
 from .meshes import Part, Triangles, block, box, place, quads
+from .planner import make_plan
 from .rooms import RoomLook, choose_looks
 from .textures import FLOOR_TILE_M, WALL_TILE_M, floor_png, pale, palette_png, palette_uv, shade_levels, wall_png
 
@@ -56,13 +70,13 @@ class Wall(NamedTuple):
     outer: bool
 
 
-def make_house(name: str, seed: int) -> House:
-    """The house called `name` in the benchmark with this seed."""
-    rng = random.Random(f"vlnbench houses {seed} {name}")
+def make_house(name: str, config: HousesConfig) -> House:
+    """The house called `name` in the benchmark of this configuration."""
+    rng = random.Random(f"vlnbench houses {config.seed} {name}")
     while True:
-        plan = make_plan(rng)
+        plan = make_plan(rng, config)
         looks = choose_looks(plan, rng)
-        items = furnish(plan, looks, rng)
+        items = furnish(plan, looks, config, rng)
         if items is not None:
             return House(name, plan, looks, items)
 

@@ -87,6 +87,45 @@ def sphere(
     return lathe([(radius * math.sin(a), y - radius * math.cos(a)) for a in angles], center, segments)
 
 
+def beam(start: Sequence[float], end: Sequence[float], thick: float) -> Triangles:
+    """Square bar between two points."""
+    a, b = np.asarray(start, dtype=np.float64), np.asarray(end, dtype=np.float64)
+    axis = b - a
+    length = math.sqrt(float(axis @ axis))
+    helper = np.array((0.0, 0.0, 1.0)) if abs(axis[1]) > 0.9 * length else np.array((0.0, 1.0, 0.0))
+    side = np.cross(helper, axis)
+    side /= math.sqrt(float(side @ side))
+    frame = np.stack((side * thick, np.cross(axis / length, side) * thick, axis))
+    bar: Triangles = box((-0.5, -0.5, 0.0), (0.5, 0.5, 1.0)) @ frame + a
+    return bar
+
+
+def prism(outline: Sequence[tuple[float, float]], z0: float, z1: float) -> Triangles:
+    """Convex (x, y) outline, counter-clockwise seen from +z, drawn out from z0 to z1."""
+    front = [(x, y, z1) for x, y in outline]
+    back = [(x, y, z0) for x, y in outline]
+    faces = [np.array([[front[0], front[i], front[i + 1]] for i in range(1, len(front) - 1)])]
+    faces += [np.array([[back[0], back[i + 1], back[i]] for i in range(1, len(back) - 1)])]
+    ring = [(i, (i + 1) % len(front)) for i in range(len(front))]
+    return np.concatenate([*faces, quads([(back[i], back[j], front[j], front[i]) for i, j in ring])])
+
+
+def lying(solid: Triangles) -> Triangles:
+    """A solid about the y axis turned to lie along z: its top looks to the front."""
+    turned: Triangles = solid[:, :, (0, 2, 1)][:, ::-1]
+    return turned
+
+
+def shifted(solid: Triangles, x: float, y: float, z: float) -> Triangles:
+    """The solid moved by (x, y, z)."""
+    return solid + np.array((x, y, z))
+
+
+def stretched(solid: Triangles, x: float, y: float, z: float) -> Triangles:
+    """The solid scaled about the origin."""
+    return solid * np.array((x, y, z))
+
+
 def areas(triangles: Triangles) -> NDArray[np.float64]:
     """(n,) areas in square metres."""
     cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,29 @@ def sphere(
     return lathe([(radius * math.sin(a), y - radius * math.cos(a)) for a in angles], center, segments)
 
 
+def breaks(low: float, high: float, step: float, extra: Sequence[float] = ()) -> list[float]:
+    """Positions from low to high at most `step` apart, the extra ones among them."""
+    fixed = sorted({low, high, *(e for e in extra if low < e < high)})
+    found = [low]
+    for a, b in pairwise(fixed):
+        count = max(1, math.ceil((b - a) / step - 1e-6))
+        found += [a + (b - a) * i / count for i in range(1, count)] + [b]
+    return found
+
+
+def cells(
+    us: Sequence[float], vs: Sequence[float], holes: Sequence[tuple[float, float, float, float]] = ()
+) -> list[list[tuple[float, float]]]:
+    """Corners (u, v) of the cells of a grid, counter-clockwise; cells inside a hole (u0, v0, u1, v1) are left out."""
+    found = []
+    for u0, u1 in pairwise(us):
+        for v0, v1 in pairwise(vs):
+            u, v = (u0 + u1) / 2, (v0 + v1) / 2
+            if not any(h[0] < u < h[2] and h[1] < v < h[3] for h in holes):
+                found.append([(u0, v0), (u1, v0), (u1, v1), (u0, v1)])
+    return found
+
+
 def beam(start: Sequence[float], end: Sequence[float], thick: float) -> Triangles:
     """Square bar between two points."""
     a, b = np.asarray(start, dtype=np.float64), np.asarray(end, dtype=np.float64)
@@ -131,6 +155,13 @@ def areas(triangles: Triangles) -> NDArray[np.float64]:
     cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     lengths: NDArray[np.float64] = np.linalg.norm(cross, axis=1) / 2.0
     return lengths
+
+
+def normals(triangles: Triangles) -> NDArray[np.float64]:
+    """(n, 3) unit normals."""
+    cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+    unit: NDArray[np.float64] = cross / np.linalg.norm(cross, axis=1, keepdims=True)
+    return unit
 
 
 def volume(triangles: Triangles) -> float:

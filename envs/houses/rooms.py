@@ -13,7 +13,7 @@ class RoomKind:
     """Look and contents of a kind of room.
 
     floor: (style, rgb). walls: styles; wall_colors: colour words. furniture: (noun, probability) in order of
-    placement. landmarks: how many landmark objects are tried.
+    placement. landmarks: how many landmark objects are tried. paleness: share of white in the walls.
     """
 
     name: str
@@ -22,6 +22,7 @@ class RoomKind:
     wall_colors: tuple[str, ...]
     furniture: tuple[tuple[str, float], ...]
     landmarks: int = 2
+    paleness: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ _OTHERS = (
         "brick",
         ("brown",),
         (("bookshelf", 1.0), ("bookshelf", 1.0), ("armchair", 1.0), ("desk", 0.3)),
+        paleness=0.3,
     ),
     RoomKind(
         "playroom",

@@ -104,7 +104,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             dataset_folders=("houses_r2r",),
             splits={"train": None, "val_seen": None, "val_unseen": None},
             body=VLM_BODY,
-            generator="envs.houses",
+            generator="envs.houses.dataset",
         ),
         Benchmark(
             name="r2r-ce",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -119,8 +120,8 @@ def furnish(
 ) -> tuple[Item, ...] | None:
     """Furniture and landmarks of all rooms; None if a piece that a room cannot do without finds no place.
 
-    Colour and noun of a landmark occur once in a house, but for repetitions in other rooms as often as the
-    configuration asks for; other nouns occur as often as the kind of room lists them.
+    Colour and noun of a landmark occur once in a house, or in two rooms as often as the configuration asks for.
+    Other nouns occur as often as the kind of room lists them.
     """
     pairs = [(noun, color) for noun in LANDMARKS for color in FURNISHINGS[noun].colors]
     rng.shuffle(pairs)
@@ -151,7 +152,8 @@ def _landmarks(
     placed: list[Item] = []
     for _ in range(count):
         nouns = {item.noun for item in placed}
-        repeated = [(item.noun, item.color) for item in elsewhere if item.noun not in nouns]
+        known = Counter((item.noun, item.color) for item in elsewhere)
+        repeated = [pair for pair, times in known.items() if times == 1 and pair[0] not in nouns]
         if repeated and rng.random() < config.landmark_repetition:
             pair = rng.choice(repeated)
         else:
@@ -164,10 +166,10 @@ def _landmarks(
     distractors: list[Item] = []
     for _ in range(config.distractors if placed else 0):
         noun = rng.choice(placed).noun
-        pair = next((pair for pair in pairs if pair[0] == noun), None)
-        item = pair and _try_item(floor, FURNISHINGS[noun], pair[1], _TRIES, rng)
-        if item:
-            pairs.remove(pair)
+        color = next((color for other, color in pairs if other == noun), None)
+        item = _try_item(floor, FURNISHINGS[noun], color, _TRIES, rng) if color else None
+        if item is not None:
+            pairs.remove((noun, item.color))
             distractors.append(replace(item, distractor=True))
     return placed + distractors
 

@@ -16,10 +16,12 @@ def legs(width: float, depth: float, height: float, thick: float = 0.06) -> list
 
 
 def bed(color: str) -> list[Part]:
+    # The roll is more than two height steps above the rest: without it the bed would be an island to walk on.
+    roll = shifted(_wheel(0.19, 1.5), 0.0, 0.67, 0.08)
     return [
         *colored("pine", block((0, 0, 0), (1.6, 0.3, 2.0)), block((0, 0, -0.97), (1.6, 1.0, 0.06))),
         *colored("white", block((0, 0.3, 0), (1.54, 0.14, 1.94))),
-        *colored(color, block((0, 0.3, 0.27), (1.6, 0.2, 1.44))),
+        *colored(color, block((0, 0.3, 0.27), (1.6, 0.2, 1.44)), roll),
         *colored("white", *(block((x, 0.44, -0.72), (0.6, 0.13, 0.36)) for x in (-0.37, 0.37))),
     ]
 
@@ -89,13 +91,13 @@ def bookshelf(color: str) -> list[Part]:
 
 def _chair_at(color: str, x: float, z: float, back: tuple[int, int]) -> list[Part]:
     bx, bz = x + 0.19 * back[0], z + 0.19 * back[1]
-    size = (0.04 if back[0] else 0.42, 0.45, 0.04 if back[1] else 0.42)
-    legs = [block((x + sx * 0.18, 0, z + sz * 0.18), (0.04, 0.43, 0.04)) for sx in (-1, 1) for sz in (-1, 1)]
-    return colored(color, block((x, 0.43, z), (0.42, 0.05, 0.42)), block((bx, 0.48, bz), size), *legs)
+    size = (0.04 if back[0] else 0.42, 0.5, 0.04 if back[1] else 0.42)
+    legs = [block((x + sx * 0.18, 0, z + sz * 0.18), (0.04, 0.36, 0.04)) for sx in (-1, 1) for sz in (-1, 1)]
+    return colored(color, block((x, 0.36, z), (0.42, 0.05, 0.42)), block((bx, 0.41, bz), size), *legs)
 
 
 def dining_table(color: str) -> list[Part]:
-    parts = colored(color, block((0, 0.7, 0), (1.5, 0.06, 0.9)), *legs(1.5, 0.9, 0.7, 0.08))
+    parts = colored(color, block((0, 0.7, 0), (1.4, 0.06, 0.84)), *legs(1.4, 0.84, 0.7, 0.08))
     for x in (-0.4, 0.4):
         parts += _chair_at("pine", x, 0.58, (0, 1)) + _chair_at("pine", x, -0.58, (0, -1))
     return [*parts, *colored("white", *(cylinder(0.13, 0.76, 0.78, (x, 0.0)) for x in (-0.4, 0.4)))]

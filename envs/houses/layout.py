@@ -14,7 +14,7 @@ ARCH_WIDTH_M = 1.8
 DOOR_HEIGHT_M = 2.1
 CEILING_M = 2.6
 STOREY_M = 2.8
-"""From floor to floor. A multiple of 0.2 m, the height steps of navigation meshes, which both floors meet alike."""
+"""From floor to floor. A multiple of 0.2 m, the height steps of navigation meshes: they meet both floors alike."""
 RAMP_WIDTH_M = 1.1
 RAMP_LENGTH_M = 5.0
 RAMP_LANDING_M = 1.0

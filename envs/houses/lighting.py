@@ -21,7 +21,7 @@ from .visibility import Boxes, blocked, item_boxes
 Colors = NDArray[np.float64]
 """(n, 3) factors from 0 to 1 for red, green and blue."""
 
-_AMBIENT = 0.36
+_AMBIENT = 0.4
 _SKY = 0.07
 """Ambient light that faces looking up get more, and those looking down less."""
 _DARKEST, _BRIGHTEST = 0.3, 1.0
@@ -48,7 +48,7 @@ def lights_of(house: House, hangings: Sequence[Hanging], rng: random.Random) -> 
     for room, look in enumerate(house.looks):
         base = plan.floor_m(room)
         tint = _LAMP_COLD if look.kind.name in _COLD_ROOMS else _LAMP_WARM
-        power = 0.5 + 0.3 * rng.random()
+        power = 0.55 + 0.3 * rng.random()
         lamps = lamps_of(house, room)
         lights = [Light((x, base + CEILING_M - 0.15, z), (0, 0, 0), power, 2.6, tint) for x, z in lamps]
         for hanging in (h for h in hangings if h.room == room and h.wall.outer):

@@ -101,7 +101,7 @@ def breaks(low: float, high: float, step: float, extra: Sequence[float] = ()) ->
 def cells(
     us: Sequence[float], vs: Sequence[float], holes: Sequence[tuple[float, float, float, float]] = ()
 ) -> list[list[tuple[float, float]]]:
-    """Corners (u, v) of the cells of a grid, counter-clockwise; cells inside a hole (u0, v0, u1, v1) are left out."""
+    """Corners (u, v) of the cells of a grid, counter-clockwise, without cells inside a hole (u0, v0, u1, v1)."""
     found = []
     for u0, u1 in pairwise(us):
         for v0, v1 in pairwise(vs):
@@ -142,12 +142,14 @@ def lying(solid: Triangles) -> Triangles:
 
 def shifted(solid: Triangles, x: float, y: float, z: float) -> Triangles:
     """The solid moved by (x, y, z)."""
-    return solid + np.array((x, y, z))
+    moved: Triangles = solid + np.array((x, y, z))
+    return moved
 
 
 def stretched(solid: Triangles, x: float, y: float, z: float) -> Triangles:
     """The solid scaled about the origin."""
-    return solid * np.array((x, y, z))
+    scaled: Triangles = solid * np.array((x, y, z))
+    return scaled
 
 
 def areas(triangles: Triangles) -> NDArray[np.float64]:

@@ -13,18 +13,19 @@ from .furniture import FURNISHINGS
 from .glb_writer import Primitive
 from .hangings import Hanging, hang
 from .house import House
-from .lighting import Boxes, Colors, Light, lights_of, obstacles_of, shade
+from .lighting import Colors, Light, lights_of, obstacles_of, shade
 from .meshes import Part, Triangles, normals, place, shifted
 from .ramp_shapes import opening_parts, ramp_surface, wedge_parts
 from .shell import outside, room_parts, room_surfaces
 from .textures import LUMINOUS, palette_png, palette_uv
+from .visibility import Boxes
 
 _NO_BOXES: Boxes = np.empty((0, 6))
 _OUTSIDE_LIGHT = 0.8
 
 
 def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
-    """Textured triangles of the whole house with light in their vertex colours. `rng` hangs pictures and windows."""
+    """Textured triangles of a house, lit in their vertex colours. `rng` chooses pictures, windows and lamps."""
     hangings = hang(house, rng)
     lights = lights_of(house, hangings, rng)
     soup = _Soup()
@@ -70,7 +71,8 @@ def _lit(triangles: Triangles, lights: Sequence[Light], obstacles: Boxes) -> Col
     both, inverse = np.unique(
         np.round(np.concatenate((corners, repeated), axis=1), 5), axis=0, return_inverse=True
     )
-    return shade(both[:, :3], both[:, 3:], lights, obstacles)[inverse.reshape(-1)]
+    colors: Colors = shade(both[:, :3], both[:, 3:], lights, obstacles)[inverse.reshape(-1)]
+    return colors
 
 
 class _Soup:

@@ -65,10 +65,10 @@ def _joined(
             return None
         doors += [replace(door, rooms=(door.rooms[0] + first, door.rooms[1] + first)) for door in found]
         first += len(rooms)
-    rooms = tuple(room for rooms in storeys for room in rooms)
+    everything = tuple(room for rooms in storeys for room in rooms)
     numbers = tuple(storey for storey, rooms in enumerate(storeys) for _ in rooms)
     ramps = (Ramp((0, len(storeys[0])), strip, uphill),) if strip else ()
-    return Plan(around(rooms), rooms, tuple(doors), numbers, ramps)
+    return Plan(around(everything), everything, tuple(doors), numbers, ramps)
 
 
 def _place_ramp(hall: Rect, rng: random.Random) -> tuple[Rect, tuple[int, int]]:

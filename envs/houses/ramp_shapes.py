@@ -12,9 +12,9 @@ import numpy as np
 
 from .house import House
 from .layout import CEILING_M, RAMP_LENGTH_M, RAMP_WIDTH_M, STOREY_M, Ramp
-from .meshes import Part, Triangles, beam, block, breaks, colored, quads
-from .shell import CELL_M, FLOOR_TILE_M, Surface
-from .textures import floor_png
+from .meshes import Part, Triangles, areas, beam, block, breaks, colored, quads
+from .shell import CELL_M, Surface
+from .textures import FLOOR_TILE_M, floor_png
 
 _RAIL_M = 0.95
 _POST_M = 0.05
@@ -44,13 +44,14 @@ def wedge_parts(house: House, ramp: Ramp) -> list[Part]:
     ]
     end = RAMP_LENGTH_M
     sides.append([(end, 0.0, _HALF), (end, 0.0, -_HALF), (end, STOREY_M, -_HALF), (end, STOREY_M, _HALF)])
+    side = quads(sides)
     z = _HALF - _POST_M / 2
     rails = [beam((0.0, y, z), (end, STOREY_M + y, z), _POST_M) for y in (0.3, 0.6, _RAIL_M - 0.03)]
     posts = [
         block((x, _rise(x) - (0.05 if x > 0.2 else 0.0), z), (_POST_M, _RAIL_M, _POST_M))
         for x in np.linspace(0.03, end - 0.03, 7)
     ]
-    return _placed([*colored("trim", quads(sides)), *colored("pine", *rails, *posts)], house, ramp)
+    return _placed([*colored("trim", side[areas(side) > 1e-9]), *colored("pine", *rails, *posts)], house, ramp)
 
 
 def opening_parts(house: House, ramp: Ramp) -> list[Part]:

@@ -66,7 +66,7 @@ def room_parts(house: House, room: int) -> list[Part]:
 
 
 def lamps_of(house: House, room: int) -> list[tuple[float, float]]:
-    """Plan positions of the ceiling lamps: one, or several along a long room, clear of an opening in the ceiling."""
+    """Plan positions of the ceiling lamps: one, or several along a long room, clear of an opening above."""
     rect = house.plan.rooms[room]
     for ramp in house.plan.ramps_of(room):
         across = "width" if ramp.uphill[1] else "depth"

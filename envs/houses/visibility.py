@@ -96,7 +96,7 @@ def _wall_spans(plan: Plan, room: int, wall: tuple[str, float, float, float]) ->
 
 def _ramp_slices(ramp: Ramp) -> list[tuple[float, ...]]:
     base, rect, (ux, uz) = ramp.bottom[1], ramp.rect, ramp.uphill
-    slices = []
+    slices: list[tuple[float, ...]] = []
     for i in range(_RAMP_SLICES):
         low, high = i / _RAMP_SLICES, (i + 1) / _RAMP_SLICES
         if ux + uz < 0:

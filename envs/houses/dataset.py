@@ -141,11 +141,11 @@ def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManif
             "rxr follower": followers,
         }
         statistics[split] = summarise(rows)
-    hashes = {path.as_posix(): _fingerprint(root / path) for path in sorted(files)}
+    hashes = {path.as_posix(): fingerprint(root / path) for path in sorted(files)}
     manifest = HousesManifest(VERSION, config, counts, statistics, hashes)
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     for path in (RXR_MANIFEST, MANIFEST):
-        _write(root / path, content)
+        write_whole(root / path, content)
     return manifest
 
 
@@ -186,14 +186,14 @@ def _write_scene(root: Path, house: House, config: HousesConfig) -> Path:
                 return path
     target.with_suffix(".navmesh").unlink(missing_ok=True)  # its presence says that both are finished
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
+    write_whole(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
     scene, settings = load_scene(target), NavMeshSettings()  # read back: built from what every reader will see
     polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
     PathFinder.from_polymesh(polymesh, detail, settings).save(target.with_suffix(".navmesh"))
     return path
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """All of it or nothing."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -203,6 +203,7 @@ def _write(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _fingerprint(path: Path) -> dict[str, str | int]:
+def fingerprint(path: Path) -> dict[str, str | int]:
+    """SHA-256 and size of a file, as manifests hold them."""
     data = path.read_bytes()
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -81,7 +81,7 @@ def dense(house: House, route: Route, rng: random.Random) -> list[Clause]:
     return [*clauses, _stop(house, route, rng), *([Clause("done")] if rng.random() < 0.6 else [])]
 
 
-def noisy(house: House, clauses: Sequence[Clause], noise: Noise, rng: random.Random) -> list[Clause]:
+def noisy(clauses: Sequence[Clause], noise: Noise, rng: random.Random) -> list[Clause]:
     """The same with clauses missing and sides and objects that are wrong; the last clause stays."""
     told = []
     for clause in clauses:

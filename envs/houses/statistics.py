@@ -38,27 +38,44 @@ _TURN_DEG = 15
 _REAL_TURN_DEG = 45
 
 
-def summarise(rows: Sequence[Told]) -> dict[str, float]:
-    """Means over the R2R-like episodes of some trajectories, rounded to a tenth."""
-    weights = [len(row.texts) for row in rows]
-    texts = [text for row in rows for text in row.texts]
-    walks = [row.trajectory.walk for row in rows]
+class Totals:
+    """Sums over the R2R-like episodes of trajectories that are added one by one."""
 
-    def mean(values: Iterable[float]) -> float:
-        total = sum(value * weight for value, weight in zip(values, weights, strict=True))
-        return round(total / len(texts), 1)
+    def __init__(self) -> None:
+        self.episodes = 0
+        self._trajectories = 0
+        self._sums = dict.fromkeys(R2R_CE["val_unseen"], 0.0)
 
-    return {
-        "geodesic distance (m)": mean(row.trajectory.geodesic for row in rows),
-        "path length (m)": mean(walk.length for walk in walks),
-        "actions": mean(len(walk.actions) for walk in walks),
-        "forward": mean(walk.actions.count(1) for walk in walks),
-        "turn actions": mean(walk.actions.count(2) + walk.actions.count(3) for walk in walks),
-        "turns of 45 degrees or more": mean(real_turns(walk.actions) for walk in walks),
-        "words": round(sum(len(text.split()) for text in texts) / len(texts), 1),
-        "clauses": round(sum(map(clause_count, texts)) / len(texts), 1),
-        "episodes per trajectory": round(len(texts) / len(rows), 1),
-    }
+    def add(self, row: Told) -> None:
+        """Count a trajectory once for each of its texts."""
+        walk, count = row.trajectory.walk, len(row.texts)
+        self.episodes += count
+        self._trajectories += 1
+        turns = walk.actions.count(2) + walk.actions.count(3)
+        for name, value in {
+            "geodesic distance (m)": row.trajectory.geodesic,
+            "path length (m)": walk.length,
+            "actions": len(walk.actions),
+            "forward": walk.actions.count(1),
+            "turn actions": turns,
+            "turns of 45 degrees or more": real_turns(walk.actions),
+        }.items():
+            self._sums[name] += value * count
+        self._sums["words"] += sum(len(text.split()) for text in row.texts)
+        self._sums["clauses"] += sum(map(clause_count, row.texts))
+
+    def means(self) -> dict[str, float]:
+        """Means per episode, rounded to a tenth."""
+        means = {name: round(total / self.episodes, 1) for name, total in self._sums.items()}
+        return {**means, "episodes per trajectory": round(self.episodes / self._trajectories, 1)}
+
+
+def summarise(rows: Iterable[Told]) -> dict[str, float]:
+    """Means over the R2R-like episodes of some trajectories."""
+    totals = Totals()
+    for row in rows:
+        totals.add(row)
+    return totals.means()
 
 
 def real_turns(actions: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import Positional, arg, subcommand
 
 from vlnbench.errors import UsageError
+from vlnbench.houses_config import HousesConfig
 
 
 @dataclass(frozen=True)
@@ -50,30 +51,25 @@ class Eval:
 
 
 @dataclass(frozen=True)
-class Houses:
-    """Generate houses-r2r: scenes, navmeshes and episodes, the same bytes for the same options."""
+class Houses(HousesConfig):
+    """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
 
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
-    seed: int = 0
-    """Seed of the whole benchmark."""
-    train_houses: int = 12
-    """Houses for train and val_seen."""
-    val_unseen_houses: int = 5
-    """Houses for val_unseen only."""
-    train_episodes: int = 600
-    """Episodes of train; up to three share a trajectory."""
-    val_seen_episodes: int = 100
-    """Episodes of val_seen."""
-    val_unseen_episodes: int = 100
-    """Episodes of val_unseen."""
+    envdrop: bool = False
+    """Add the augmentation set of a noisy machine speaker, as split envdrop."""
+    envdrop_episodes: int | None = None
+    """Its episodes; default ten times those of train."""
 
     def run(self) -> None:
-        from vlnbench.commands import generate_houses
-        from vlnbench.loading import import_string
+        from vlnbench.commands import generate_envdrop, generate_houses
 
-        options = {key: value for key, value in vars(self).items() if key != "data_root"}
-        print(generate_houses(self.data_root, import_string("envs.houses:HousesConfig")(**options)))
+        if self.envdrop_episodes is not None and not self.envdrop:
+            raise UsageError("--envdrop-episodes: expected together with --envdrop")
+        config = HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})
+        print(generate_houses(self.data_root, config))
+        if self.envdrop:
+            print(generate_envdrop(self.data_root, config, self.envdrop_episodes))
 
 
 @dataclass(frozen=True)
@@ -198,8 +194,8 @@ Command = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 done, 2 user mistake, 130 interrupted."""
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
-    command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
     try:
+        command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
         command.run()
     except UsageError as error:
         print(f"vlnbench: error: {error}", file=sys.stderr)

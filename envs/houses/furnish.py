@@ -23,7 +23,7 @@ _WALL_GAP_M = 0.03
 _DOOR_REACH_M = 1.0
 _RAILING_M = 0.08
 """Floor beside a ramp that its railing takes."""
-_TRIES = 14
+_TRIES = 24
 _TRIES_ESSENTIAL = 80
 _FACINGS = ((0, 1), (0, -1), (1, 0), (-1, 0))
 
@@ -82,7 +82,12 @@ class RoomFloor:
         for strip in self.ramps:
             self._blocked[self._cells(strip)] = True
         self._access = [self._cell_before(door.center) for door in doors]
-        self._access += [self._cell_before(ramp.approach(room).center) for ramp in ramps]
+        for ramp in ramps:
+            (x, z), (end_x, _, end_z) = (
+                ramp.approach(room).center,
+                ramp.bottom if room == ramp.rooms[0] else ramp.top,
+            )
+            self._access.append(self._cell_before((2 * x - end_x, 2 * z - end_z)))
 
     def _cells(self, rect: Rect) -> tuple[slice, slice]:
         low_x, low_z = (max(0.0, rect.x0 - self.inner.x0), max(0.0, rect.z0 - self.inner.z0))

@@ -138,8 +138,8 @@ def mirror(color: str) -> list[Part]:
 
 def easel(color: str) -> list[Part]:
     return [
-        *colored("pine", *(beam((x, 0, 0.2), (x / 4, 1.6, -0.05), 0.05) for x in (-0.34, 0.34))),
-        *colored("pine", beam((0, 0, -0.26), (0, 1.55, -0.07), 0.05), block((0, 0.62, 0.13), (0.7, 0.04, 0.1))),
+        *colored("pine", *(beam((x, 0.025, 0.2), (x / 4, 1.57, -0.05), 0.05) for x in (-0.34, 0.34))),
+        *colored("pine", beam((0, 0.025, -0.26), (0, 1.55, -0.07), 0.05), block((0, 0.62, 0.13), (0.7, 0.04, 0.1))),
         *colored("white", block((0, 0.66, 0.12), (0.66, 0.62, 0.03))),
         *colored(color, block((0, 0.72, 0.136), (0.56, 0.5, 0.006))),
         *colored("white", shifted(lying(cylinder(0.11, 0, 0.006)), 0.08, 1.02, 0.139)),
@@ -198,7 +198,7 @@ def birdcage(color: str) -> list[Part]:
 
 
 def telescope(color: str) -> list[Part]:
-    feet = ((-0.3, 0.0, 0.2), (0.3, 0.0, 0.2), (0.0, 0.0, -0.34))
+    feet = ((-0.3, 0.025, 0.2), (0.3, 0.025, 0.2), (0.0, 0.025, -0.34))
     return [
         *colored("pine", *(beam(foot, (0, 0.95, 0), 0.045) for foot in feet)),
         *colored(color, beam((0, 0.82, -0.36), (0, 1.3, 0.3), 0.14)),
@@ -235,8 +235,8 @@ def mailbox(color: str) -> list[Part]:
 
 def ladder(color: str) -> list[Part]:
     return [
-        *colored(color, *(beam((x, 0, 0.3), (0.75 * x, 1.5, 0.02), 0.06) for x in (-0.26, 0.26))),
-        *colored("steel", *(beam((x, 0, -0.3), (0.75 * x, 1.48, -0.02), 0.045) for x in (-0.26, 0.26))),
+        *colored(color, *(beam((x, 0.025, 0.3), (0.75 * x, 1.5, 0.02), 0.06) for x in (-0.26, 0.26))),
+        *colored("steel", *(beam((x, 0.025, -0.3), (0.75 * x, 1.48, -0.02), 0.045) for x in (-0.26, 0.26))),
         *colored(
             color, *(block((0, y, 0.3 - 0.187 * y), (0.5 - 0.08 * y, 0.04, 0.1)) for y in (0.28, 0.58, 0.88, 1.18))
         ),

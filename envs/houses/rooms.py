@@ -21,7 +21,7 @@ class RoomKind:
     wall: str
     wall_colors: tuple[str, ...]
     furniture: tuple[tuple[str, float], ...]
-    landmarks: int = 2
+    landmarks: int = 3
     paleness: float = 0.5
 
 
@@ -40,7 +40,7 @@ HALLWAY = RoomKind(
     "panels",
     ("white",),
     (("bench", 0.8), ("clock", 0.7)),
-    landmarks=4,
+    landmarks=5,
 )
 LANDING = RoomKind(
     "landing",
@@ -48,7 +48,6 @@ LANDING = RoomKind(
     "panels",
     ("green",),
     (("bench", 0.6), ("bookshelf", 0.5)),
-    landmarks=3,
 )
 _OTHERS = (
     RoomKind(
@@ -73,7 +72,7 @@ _OTHERS = (
         "tiles",
         ("blue", "white"),
         (("bathtub", 0.9), ("toilet", 1.0), ("sink", 1.0)),
-        landmarks=1,
+        landmarks=2,
     ),
     RoomKind(
         "kitchen",
@@ -81,7 +80,7 @@ _OTHERS = (
         "tiles",
         ("yellow", "orange"),
         (("kitchen counter", 1.0), ("stove", 1.0), ("refrigerator", 1.0)),
-        landmarks=1,
+        landmarks=2,
     ),
     RoomKind(
         "bedroom",
@@ -118,7 +117,7 @@ _OTHERS = (
         "dots",
         ("pink", "yellow", "purple"),
         (("chest", 1.0), ("rug", 0.95)),
-        landmarks=4,
+        landmarks=5,
     ),
     RoomKind(
         "laundry room",

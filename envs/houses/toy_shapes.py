@@ -59,32 +59,32 @@ def guitar(color: str) -> list[Part]:
         *colored(color, shifted(body[0], 0, 0.34, 0), shifted(body[1], 0, 0.66, 0)),
         *colored("screen", shifted(hole, 0, 0.55, 0.05), block((0, 0.26, 0.055), (0.16, 0.03, 0.02))),
         *colored("brown", block((0, 0.6, 0.03), (0.06, 0.72, 0.05)), block((0, 1.3, 0.02), (0.1, 0.16, 0.04))),
-        *colored("steel", *(beam((x, 0.0, -0.16), (0, 0.5, -0.06), 0.03) for x in (-0.18, 0.18))),
+        *colored("steel", *(beam((x, 0.02, -0.16), (0, 0.5, -0.06), 0.03) for x in (-0.18, 0.18))),
         *colored("steel", *(block((x, 0, 0.02), (0.03, 0.14, 0.26)) for x in (-0.12, 0.12))),
     ]
 
 
 def teddy_bear(color: str) -> list[Part]:
     limbs = [
-        shifted(stretched(sphere(0.1, 0, segments=12, rings=8), 1.0, 1.0, 1.7), x, 0.1, 0.17)
+        shifted(stretched(sphere(0.1, 0, segments=10, rings=6), 1.0, 1.0, 1.7), x, 0.1, 0.17)
         for x in (-0.15, 0.15)
     ]
-    arms = [sphere(0.09, 0.42, (x, 0.1), 12, 8) for x in (-0.24, 0.24)]
-    ears = [sphere(0.075, 0.86, (x, 0.0), 10, 7) for x in (-0.15, 0.15)]
+    arms = [sphere(0.09, 0.42, (x, 0.1), 10, 6) for x in (-0.24, 0.24)]
+    ears = [sphere(0.075, 0.86, (x, 0.0), 8, 5) for x in (-0.15, 0.15)]
     return [
         *colored(
-            color, stretched(sphere(0.23, 0.26, segments=16, rings=10), 1.0, 1.15, 0.9), *limbs, *arms, *ears
+            color, stretched(sphere(0.23, 0.26, segments=12, rings=8), 1.0, 1.15, 0.9), *limbs, *arms, *ears
         ),
-        *colored(color, sphere(0.2, 0.7, segments=16, rings=10)),
+        *colored(color, sphere(0.2, 0.7, segments=12, rings=8)),
         *colored(
             "cream",
-            sphere(0.09, 0.66, (0, 0.15), 12, 8),
-            *(sphere(0.07, 0.1, (x, 0.32), 10, 7) for x in (-0.15, 0.15)),
+            sphere(0.09, 0.66, (0, 0.15), 10, 6),
+            *(sphere(0.07, 0.1, (x, 0.32), 8, 5) for x in (-0.15, 0.15)),
         ),
         *colored(
             "screen",
-            sphere(0.03, 0.69, (0, 0.235), 8, 6),
-            *(sphere(0.025, 0.76, (x, 0.18), 8, 6) for x in (-0.07, 0.07)),
+            sphere(0.03, 0.69, (0, 0.235), 6, 4),
+            *(sphere(0.025, 0.76, (x, 0.18), 6, 4) for x in (-0.07, 0.07)),
         ),
     ]
 

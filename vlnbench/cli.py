@@ -94,9 +94,31 @@ class Check:
             raise UsageError(f"{failed} checks of the data below {self.data_root} failed")
 
 
+@dataclass(frozen=True)
+class Preview:
+    """Draw a house of the houses benchmark: plans, paths, instructions, and what the camera sees."""
+
+    out: Path
+    """PNG file to write."""
+    house: str | None = None
+    """Name of a house of the split; default the first."""
+    split: str = "val_unseen"
+    """Split whose episodes are drawn."""
+    episodes: int = 4
+    """How many episodes are drawn."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+
+    def run(self) -> None:
+        from vlnbench.commands import preview_house
+
+        print(preview_house(self.data_root, self.out, self.split, self.house, self.episodes))
+
+
 Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]
+    | Annotated[Preview, subcommand("preview", prefix_name=False)]
 )
 
 
@@ -182,7 +204,7 @@ class Doctor:
 
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
-    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
+    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]

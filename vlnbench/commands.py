@@ -124,6 +124,13 @@ def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
     return str(tabulate(rows, headers=["mean per episode", *columns], floatfmt=".1f"))
 
 
+def preview_house(data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
+    """Draw a generated house into a PNG file; returns what was drawn."""
+    warm_up(renderer=True)
+    drawn: str = import_string("envs.houses.preview:preview")(data_root, out, split, house, episodes)
+    return drawn
+
+
 def warm_up(renderer: bool) -> None:
     """Compile the embedded simulator's kernels, with progress, where this machine has not done it yet."""
     compiling = import_string("envs.embedded.warmup:WarmUp")(renderer=renderer)

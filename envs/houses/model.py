@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +69,21 @@ def _moved(parts: list[Part], facing: tuple[int, int], to: tuple[float, float, f
 def _lit(triangles: Triangles, lights: Sequence[Light], obstacles: Boxes) -> Colors:
     """(3 n, 3) light in the corners of n triangles."""
     corners, repeated = triangles.reshape(-1, 3), np.repeat(normals(triangles), 3, axis=0)
-    both, inverse = np.unique(
-        np.round(np.concatenate((corners, repeated), axis=1), 5), axis=0, return_inverse=True
-    )
-    colors: Colors = shade(both[:, :3], both[:, 3:], lights, obstacles)[inverse.reshape(-1)]
+    both = np.round(np.concatenate((corners, repeated), axis=1), 5)
+    first, inverse = _distinct(both)
+    colors: Colors = shade(both[first, :3], both[first, 3:], lights, obstacles)[inverse]
     return colors
+
+
+def _distinct(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First occurrence of every different row, in order, and for each row the number of its equal among them."""
+    rows = np.ascontiguousarray(rows + rows.dtype.type(0.0))  # -0.0 and 0.0 are equal
+    packed = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+    _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.reshape(-1)]
 
 
 class _Soup:
@@ -110,11 +121,7 @@ def _indexed(name: str, corners: NDArray[np.float64], png: bytes) -> Primitive:
     Positions are rounded to 0.1 mm: the last bits of sines and cosines differ between machines.
     """
     corners = np.concatenate((np.round(corners[:, :5], 4), np.rint(corners[:, 5:] * 255)), axis=1)
-    corners = corners.astype(np.float32) + np.float32(0.0)  # -0.0 and 0.0 are one corner
-    _, first, inverse = np.unique(corners, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    kept = corners[first[order]]
-    indices = rank[inverse.reshape(-1)].astype(np.uint32).reshape(-1, 3)
+    corners = corners.astype(np.float32)
+    first, inverse = _distinct(corners)
+    kept, indices = corners[first], inverse.astype(np.uint32).reshape(-1, 3)
     return Primitive(name, kept[:, :3], kept[:, 3:5], kept[:, 5:].astype(np.uint8), indices, png)

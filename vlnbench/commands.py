@@ -99,7 +99,8 @@ def generate_houses(data_root: Path, config: HousesConfig) -> str:
         manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
     rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
     table = tabulate(rows, headers=["split", *next(iter(manifest.counts.values()))])
-    return f"{manifest.version}, seed {config.seed}, below {data_root}\n\n{table}\n\n{_beside_r2r(manifest.statistics)}"
+    compared = _beside_r2r(manifest.statistics)
+    return f"{manifest.version}, seed {config.seed}, below {data_root}\n\n{table}\n\n{compared}"
 
 
 def generate_envdrop(data_root: Path, config: HousesConfig, episodes: int | None) -> str:

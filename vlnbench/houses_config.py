@@ -14,8 +14,7 @@ StartHeading = Literal["random", "along", "away"]
 class HousesConfig:
     """Size, difficulty and seed of a generated benchmark. The same values give the same bytes.
 
-    Episode counts are upper bounds that a house with enough distinct trajectories always reaches. Raises UsageError
-    for values outside the ranges in `RANGES`.
+    Raises UsageError for values outside the ranges in `RANGES`.
     """
 
     seed: int = 0
@@ -31,9 +30,9 @@ class HousesConfig:
     val_unseen_episodes: int = 300
     """Episodes of val_unseen."""
     rooms_min: int = 6
-    """Fewest rooms of a storey, the hallway included."""
+    """Fewest rooms of a house, hallways included."""
     rooms_max: int = 10
-    """Most rooms of a storey."""
+    """Most rooms of a house."""
     storeys_share: float = 0.25
     """Share of houses with two storeys joined by a ramp."""
     landmark_repetition: float = 0.2
@@ -49,10 +48,10 @@ class HousesConfig:
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             whole = isinstance(low, int)
-            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-                raise UsageError(f"houses: {name} = {value!r}: give a {'whole ' * whole}number from {low} to {high}")
-            if not low <= value <= high:
-                raise UsageError(f"houses: {name} = {value!r}: give a {'whole ' * whole}number from {low} to {high}")
+            number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if not number or not low <= value <= high:
+                kind = "whole number" if whole else "number"
+                raise UsageError(f"houses: {name} = {value!r}: give a {kind} from {low} to {high}")
         if self.rooms_min > self.rooms_max:
             raise UsageError(f"houses: rooms_min = {self.rooms_min}: give at most rooms_max = {self.rooms_max}")
         if self.start_heading not in ("random", "along", "away"):

@@ -70,8 +70,8 @@ def augment(
     """Write `datasets/houses_r2r/envdrop/` for a finished benchmark; a set that is there already is kept.
 
     `episodes`: how many, default ten times those of train. Ids continue those of train, so that both sets can be
-    joined. The same configuration, number and noise give the same bytes. Raises UsageError if the benchmark of this
-    configuration is not below `root`, or its houses do not have that many trajectories.
+    joined. The same configuration, number and noise give the same bytes. Raises UsageError if the benchmark of
+    this configuration is not below `root`, or its houses do not have that many trajectories.
     """
     wanted = TIMES_TRAIN * config.train_episodes if episodes is None else episodes
     if not 1 <= wanted <= _MOST_EPISODES:

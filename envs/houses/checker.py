@@ -7,7 +7,7 @@ recorded walk through the house. Angles are in degrees, positive to the left.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -134,7 +134,8 @@ def _legs(house: House, yaw: float, actions: Sequence[int], locations: Sequence[
 
 def _way(house: House, rooms: set[int], point: NDArray[np.float64]) -> Door | Ramp | None:
     """Door or ramp between two rooms, the one nearest to a point."""
-    ways = [way for way in (*house.plan.doors, *house.plan.ramps) if set(way.rooms) == rooms]
+    every: list[Door | Ramp] = [*house.plan.doors, *house.plan.ramps]
+    ways = [way for way in every if set(way.rooms) == rooms]
     return min(ways, key=lambda way: math.dist(_middle(way), (point[0], point[2])), default=None)
 
 
@@ -221,7 +222,8 @@ class _Reader:
     def _exits(self) -> list[Door | Ramp]:
         """Ways out of the room, without the one by which it was entered."""
         plan, leg = self.house.plan, self.leg
-        return [way for way in (*plan.doors_of(leg.room), *plan.ramps_of(leg.room)) if way != leg.entry]
+        every: list[Door | Ramp] = [*plan.doors_of(leg.room), *plan.ramps_of(leg.room)]
+        return [way for way in every if way != leg.entry]
 
     def _exit(self, clause: Clause) -> str:
         leg = self.leg
@@ -258,7 +260,7 @@ class _Reader:
         """How far along the walker's direction a door lies, metres from where the leg begins."""
         yaw = math.radians(self._direction())
         x, _, z = self.leg.points[0]
-        return -(door.center[0] - x) * math.sin(yaw) - (door.center[1] - z) * math.cos(yaw)
+        return float(-(door.center[0] - x) * math.sin(yaw) - (door.center[1] - z) * math.cos(yaw))
 
     def _matches(self, way: Door | Ramp, clause: Clause) -> bool:
         """Whether another way out could be meant, read generously."""
@@ -297,7 +299,7 @@ class _Reader:
             return self._turn_at(item, clause.side)
         return self._pass(item, clause.side)
 
-    def _sees(self, item: Item, points: Sequence[NDArray[np.float64]]) -> bool:
+    def _sees(self, item: Item, points: Iterable[NDArray[np.float64]]) -> bool:
         return any(visible(self.house, point + np.array((0.0, EYE_M, 0.0)), item) for point in points)
 
     def _see(self, item: Item, side: str) -> str:

@@ -46,8 +46,8 @@ Progress = Callable[[str, int, int], None]
 class HousesManifest:
     """What a generation wrote.
 
-    `statistics`: means over the R2R-like episodes of each split (`envs.houses.statistics`). `files` maps paths below
-    the root to their SHA-256 and size in bytes.
+    `statistics`: means over the R2R-like episodes of each split (`envs.houses.statistics`). `files` maps paths
+    below the root to their SHA-256 and size in bytes.
     """
 
     version: str
@@ -61,14 +61,16 @@ def generate(root: Path, config: HousesConfig = DEFAULT, progress: Progress | No
     """Write the benchmark below a VLN-CE data root and return its manifest.
 
     Scenes go to `scene_datasets/houses/<house>/`, episodes to `datasets/houses_r2r/<split>/` and
-    `datasets/houses_rxr/<split>/`. The manifest `datasets/houses_r2r/houses.json` is written last: its presence means
-    that everything else is there. After an interruption a further call keeps the scenes that were finished. The same
-    configuration gives the same bytes.
+    `datasets/houses_rxr/<split>/`. The manifest `datasets/houses_r2r/houses.json` is written last: its presence
+    means that everything else is there, and nothing is done again. After an interruption a further call keeps the
+    scenes that were finished. The same configuration gives the same bytes.
 
     Raises UsageError if the configured houses have too few distinct trajectories, or the folder cannot be written.
     """
     report = progress or (lambda stage, done, total: None)
     try:
+        if is_complete(root, config):
+            return HousesManifest(**{**json.loads((root / MANIFEST).read_text()), "config": config})
         return _generate(root, config, report)
     except OSError as error:
         raise UsageError(
@@ -105,7 +107,8 @@ def house_names(config: HousesConfig) -> dict[str, list[str]]:
 
 
 def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManifest:
-    for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST):
+    envdrop = [ENVDROP_MANIFEST.with_name(f"envdrop{end}.json.gz") for end in ("", "_gt")]
+    for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST, *envdrop):
         (root / stale).unlink(missing_ok=True)
     names = house_names(config)
     total = config.train_houses + config.val_unseen_houses

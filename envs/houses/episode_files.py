@@ -45,11 +45,10 @@ def write_r2r_split(folder: Path, split: str, rows: Iterable[Told], first: tuple
         "UNK_INDEX": 1,
         "PAD_INDEX": 0,
     }
+    end = f'], "instruction_vocab": {_json(vocab)}}}'
     episode_id, trajectory_id = first
     with (
-        JsonStream(
-            folder / f"{split}.json.gz", '{"episodes": [', f'], "instruction_vocab": {_json(vocab)}}}'
-        ) as out,
+        JsonStream(folder / f"{split}.json.gz", '{"episodes": [', end) as out,
         JsonStream(folder / f"{split}_gt.json.gz", "{", "}") as truth,
     ):
         for row in rows:
@@ -104,7 +103,7 @@ def cut(rows: Iterable[Told], episodes: int) -> Iterator[Told]:
 
 
 class JsonStream:
-    """A gzipped JSON file of many entries between a head and a tail; all of it or nothing. Same bytes every time."""
+    """A gzipped JSON file of many entries between a head and a tail; all or nothing, without a time stamp."""
 
     def __init__(self, path: Path, head: str, tail: str) -> None:
         self._path = path

@@ -26,7 +26,7 @@ _ADDITIONS = frozenset({"turn", "slight", "around", "straight", "cross", "along"
 
 @dataclass(frozen=True)
 class Noise:
-    """How often the machine speaker is wrong: shares of clauses left out, and of sides and objects that are false."""
+    """How often the machine speaker errs: shares of clauses left out, and of sides and objects that are false."""
 
     dropped: float = 0.08
     wrong_side: float = 0.04
@@ -74,7 +74,8 @@ def dense(house: House, route: Route, rng: random.Random) -> list[Clause]:
             clauses.append(Clause("short"))
         clauses.append(_exit(house, leg, after, rng, always_next=True))
     last = route.legs[-1]
-    clauses += [Clause("now", room=house.title(last.room))] if rng.random() < 0.7 else []
+    if route.goal.door is None and rng.random() < 0.8:
+        clauses.append(Clause("now", room=house.title(last.room)))
     clauses += _sights(house, last, rng.random() < 0.5, rng)
     if last.length >= 1.0:
         clauses.append(_turn(last.turn_in))
@@ -192,7 +193,7 @@ def _name(house: House, item: Item, rng: random.Random) -> str:
 def _sights(house: House, leg: Leg, count: int, rng: random.Random) -> list[Clause]:
     """Objects in sight from where a leg begins, relative to the walker's heading there."""
     x, y, z = leg.start
-    found = []
+    found: list[Clause] = []
     items = [item for item in house.items if item.room == leg.room and item.noun != "rug" and not item.distractor]
     rng.shuffle(items)
     for item in items:

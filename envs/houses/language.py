@@ -1,7 +1,7 @@
 """Clauses and sentences: what an instruction says, in four languages, written and read by one grammar.
 
-`lexicon.json` holds words and sentence templates. A voice is one way of talking: the R2R-like one, the noisy machine
-speaker of the augmentation set, and the RxR-like ones of four languages.
+`lexicon.json` holds words and sentence templates. A voice is one way of talking: the R2R-like one, the noisy
+machine speaker of the augmentation set, and the RxR-like ones of four languages.
 """
 
 from __future__ import annotations
@@ -79,26 +79,15 @@ class Voice:
         # The longest reading of a text is tried first: "leave the kitchen and enter the office" is one clause.
         self._by_length = sorted(self._templates, key=lambda t: (-len(t.text), t.text))
 
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Kinds of clauses that this voice can say."""
-        return frozenset(template.kind for template in self._templates)
-
-    def can_say(self, clause: Clause) -> bool:
-        """Whether there is a sentence for the clause."""
-        return bool(self._fitting(clause))
-
     def say(self, clauses: Sequence[Clause], rng: random.Random) -> str:
         """Sentences of one or two clauses, in the order in which they are to be done."""
         sentences: list[list[str]] = []
         before: Clause | None = None
         for clause in clauses:
             template = rng.choice(self._fitting(clause))
-            values = {name: str(getattr(clause, name)) for name, _ in template.forms}
-            part = _SLOT.sub(lambda m, v=values: self._surface(m[1], v[m[1]], m[2] or ""), template.text)
-            glue = (
-                self._joints(sentences[-1], part, (before, clause)) if before and len(sentences[-1]) == 1 else []
-            )
+            part = self._filled(template, clause)
+            alone = before is not None and len(sentences[-1]) == 1
+            glue = self._joints(sentences[-1][0], part, (before, clause)) if before and alone else []
             if glue and rng.random() < _JOINED:
                 sentences[-1] += [rng.choice(glue), part]
             else:
@@ -126,13 +115,19 @@ class Voice:
             for slot, form in template.forms:
                 yield from self._choices(slot, form)
 
-    def _joints(self, said: list[str], part: str, clauses: tuple[Clause, Clause]) -> list[str]:
+    def _filled(self, template: _Template, clause: Clause) -> str:
+        def surface(match: re.Match[str]) -> str:
+            return self._surface(match[1], str(getattr(clause, match[1])), match[2] or "")
+
+        return _SLOT.sub(surface, template.text)
+
+    def _joints(self, said: str, part: str, clauses: tuple[Clause, Clause]) -> list[str]:
         """What can join two clauses to one sentence: "and" only once, "then" only between things to do."""
         described = [clause.kind in _DESCRIPTIONS for clause in clauses]
         if any(described) and not all(described):
             return []
         glue = [g for g in self._glue if "then" not in g] if all(described) else list(self._glue)
-        return [g for g in glue if "and" not in g] if " and " in f"{said[0]} {part}" else glue
+        return [g for g in glue if "and" not in g] if " and " in f"{said} {part}" else glue
 
     def _fitting(self, clause: Clause) -> list[_Template]:
         said = {name for name in ("side", "ordinal", "next", "object") if getattr(clause, name)}

@@ -56,10 +56,10 @@ class Passing:
 class Leg:
     """The part of a path inside one room, without the ramps at its ends.
 
-    `start` is where it begins, (x, y, z), and `heading` the walker's there: the start heading, or that of the path
-    through the door or along the ramp. `turn_in`: from that heading to the direction of the leg. `turn_out`: from that direction to the exit
-    through the door `way`; 0 where the way is a ramp and in the last leg, where it is None. `ordinal`: which door on
-    that side it is, where counting helps. `waypoint`: an object beside the exit.
+    `start` is where it begins, (x, y, z), and `heading` the walker's there: the start heading, or that of the
+    path through the door or along the ramp. `turn_in`: from that heading to the direction of the leg. `turn_out`:
+    from that direction to the exit through the door `way`; 0 where the way is a ramp and in the last leg, where it
+    is None. `ordinal`: which door on that side it is, where counting helps. `waypoint`: an object beside the exit.
     """
 
     room: int

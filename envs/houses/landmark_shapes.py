@@ -139,7 +139,9 @@ def mirror(color: str) -> list[Part]:
 def easel(color: str) -> list[Part]:
     return [
         *colored("pine", *(beam((x, 0.025, 0.2), (x / 4, 1.57, -0.05), 0.05) for x in (-0.34, 0.34))),
-        *colored("pine", beam((0, 0.025, -0.26), (0, 1.55, -0.07), 0.05), block((0, 0.62, 0.13), (0.7, 0.04, 0.1))),
+        *colored(
+            "pine", beam((0, 0.025, -0.26), (0, 1.55, -0.07), 0.05), block((0, 0.62, 0.13), (0.7, 0.04, 0.1))
+        ),
         *colored("white", block((0, 0.66, 0.12), (0.66, 0.62, 0.03))),
         *colored(color, block((0, 0.72, 0.136), (0.56, 0.5, 0.006))),
         *colored("white", shifted(lying(cylinder(0.11, 0, 0.006)), 0.08, 1.02, 0.139)),

@@ -51,6 +51,13 @@ def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
     return soup.primitives()
 
 
+def parts_primitive(parts: Sequence[Part], lights: Sequence[Light]) -> Primitive:
+    """Solids of flat colours, lit."""
+    soup = _Soup()
+    soup.add_parts(parts, lights)
+    return soup.primitives()[0]
+
+
 def _item_parts(item: Item) -> list[Part]:
     parts = FURNISHINGS[item.noun].build(item.color)
     return _moved(parts, item.facing, (item.x, item.y, item.z))
@@ -121,7 +128,7 @@ def _indexed(name: str, corners: NDArray[np.float64], png: bytes) -> Primitive:
     Positions are rounded to 0.1 mm: the last bits of sines and cosines differ between machines.
     """
     corners = np.concatenate((np.round(corners[:, :5], 4), np.rint(corners[:, 5:] * 255)), axis=1)
-    corners = corners.astype(np.float32)
-    first, inverse = _distinct(corners)
-    kept, indices = corners[first], inverse.astype(np.uint32).reshape(-1, 3)
+    single: NDArray[np.float32] = corners.astype(np.float32)
+    first, inverse = _distinct(single)
+    kept, indices = single[first], inverse.astype(np.uint32).reshape(-1, 3)
     return Primitive(name, kept[:, :3], kept[:, 3:5], kept[:, 5:].astype(np.uint8), indices, png)

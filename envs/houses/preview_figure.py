@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -92,7 +93,7 @@ def _plan(axes: Axes, house: House, storey: int, key: Sequence[Item]) -> None:
     for ramp in plan.ramps:
         _box(axes, ramp.rect, facecolor="#d9c7a5", edgecolor="#7a5c2e", hatch="...", linewidth=1.2, zorder=2)
         (bx, _, bz), (tx, _, tz) = ramp.bottom, ramp.top
-        arrow = {"arrowstyle": "-|>", "color": "#7a5c2e", "linewidth": 2.0}
+        arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": "#7a5c2e", "linewidth": 2.0}
         axes.annotate("", (tx, tz), (bx, bz), arrowprops=arrow, zorder=3)
         x, z = ramp.rect.center
         axes.text(
@@ -107,7 +108,7 @@ def _titles(axes: Axes, house: House, walks: Sequence[Walk], storey: int) -> Non
     for room in range(len(house.plan.rooms)):
         if house.plan.storeys[room] == storey:
             x, z = _title_place(house, room, walks)
-            style = {"fontsize": 9.5, "weight": "bold", "ha": "center", "va": "center"}
+            style: dict[str, Any] = {"fontsize": 9.5, "weight": "bold", "ha": "center", "va": "center"}
             axes.text(x, z, house.title(room), path_effects=_HALO, zorder=10, **style)
 
 
@@ -180,7 +181,7 @@ def _path(axes: Axes, house: House, walk: Walk, storey: int, number: int) -> Non
     if on_storey[0]:
         dx, dz = -0.7 * math.sin(walk.yaw), -0.7 * math.cos(walk.yaw)
         axes.plot(x[0], z[0], "o", color=color, markersize=9, markeredgecolor="white", zorder=9)
-        arrow = {"arrowstyle": "-|>", "color": color, "linewidth": 2.2}
+        arrow: dict[str, Any] = {"arrowstyle": "-|>", "color": color, "linewidth": 2.2}
         axes.annotate("", (x[0] + dx, z[0] + dz), (x[0], z[0]), arrowprops=arrow, zorder=9)
     gx, gy, gz = walk.goal
     if plan.storeys[plan.room_at(gx, gz, gy)] == storey:
@@ -198,5 +199,5 @@ def _sheet(figure: Figure, shots: Sequence[Shot], top: float) -> None:
         axes.set_axis_off()
 
 
-def _box(axes: Axes, rect: Rect, **style: object) -> None:
+def _box(axes: Axes, rect: Rect, **style: Any) -> None:
     axes.add_patch(Rectangle((rect.x0, rect.z0), rect.width, rect.depth, **style))

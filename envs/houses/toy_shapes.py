@@ -72,9 +72,7 @@ def teddy_bear(color: str) -> list[Part]:
     arms = [sphere(0.09, 0.42, (x, 0.1), 10, 6) for x in (-0.24, 0.24)]
     ears = [sphere(0.075, 0.86, (x, 0.0), 8, 5) for x in (-0.15, 0.15)]
     return [
-        *colored(
-            color, stretched(sphere(0.23, 0.26, segments=12, rings=8), 1.0, 1.15, 0.9), *limbs, *arms, *ears
-        ),
+        *colored(color, stretched(sphere(0.23, 0.26, segments=12, rings=8), 1.0, 1.15, 0.9), *limbs, *arms, *ears),
         *colored(color, sphere(0.2, 0.7, segments=12, rings=8)),
         *colored(
             "cream",

@@ -25,7 +25,7 @@ def visible(house: House, eye: Sequence[float], item: Item) -> bool:
 
     Objects count as solid boxes over their footprint: what is behind the legs of a table is hidden. Rugs are flat.
     """
-    targets = _samples(item)
+    targets = sample_points(item)
     others = [other for other in house.items if other != item]
     boxes = np.concatenate((plan_boxes(house.plan), item_boxes(others)))
     start = np.asarray(eye, dtype=np.float64)
@@ -110,7 +110,7 @@ def _ramp_slices(ramp: Ramp) -> list[tuple[float, ...]]:
     return slices
 
 
-def _samples(item: Item) -> NDArray[np.float64]:
+def sample_points(item: Item) -> NDArray[np.float64]:
     """(n, 3) points on the object: its axis and the corners of a smaller footprint at three heights."""
     rect, points = item.footprint, []
     for share in (0.25, 0.6, 0.95):

@@ -23,6 +23,8 @@ _WALL_GAP_M = 0.03
 _DOOR_REACH_M = 1.0
 _RAILING_M = 0.08
 """Floor beside a ramp that its railing takes."""
+_GAP_M = 0.1
+"""Between objects: side by side, seats could add up to an island large enough for the navigation mesh."""
 _TRIES = 24
 _TRIES_ESSENTIAL = 80
 _FACINGS = ((0, 1), (0, -1), (1, 0), (-1, 0))
@@ -107,7 +109,8 @@ class RoomFloor:
         inner = self.inner
         if rect.x0 < inner.x0 or rect.x1 > inner.x1 or rect.z0 < inner.z0 or rect.z1 > inner.z1:
             return False
-        if any(rect.overlaps(other) for other in (*self._taken, *self._kept_free)):
+        apart = rect.grown(_GAP_M)
+        if any(apart.overlaps(other) for other in self._taken) or any(map(rect.overlaps, self._kept_free)):
             return False
         blocked = self._blocked.copy()
         blocked[self._cells(rect)] = True

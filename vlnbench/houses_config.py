@@ -29,12 +29,12 @@ class HousesConfig:
     """Episodes of val_seen."""
     val_unseen_episodes: int = 300
     """Episodes of val_unseen."""
-    rooms_min: int = 6
+    rooms_min: int = 4
     """Fewest rooms of a house, hallways included."""
-    rooms_max: int = 10
+    rooms_max: int = 12
     """Most rooms of a house."""
-    storeys_share: float = 0.25
-    """Share of houses with two storeys joined by a ramp."""
+    storeys_share: float = 0.4
+    """Share of houses with two storeys joined by a ramp; they have at least six rooms."""
     landmark_repetition: float = 0.2
     """Chance that a landmark repeats the colour and noun of one in another room."""
     distractors: int = 1
@@ -65,8 +65,8 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "train_episodes": (1, 1_000_000),
     "val_seen_episodes": (1, 1_000_000),
     "val_unseen_episodes": (1, 1_000_000),
-    "rooms_min": (6, 10),
-    "rooms_max": (6, 10),
+    "rooms_min": (4, 12),
+    "rooms_max": (4, 12),
     "storeys_share": (0.0, 1.0),
     "landmark_repetition": (0.0, 1.0),
     "distractors": (0, 3),

@@ -22,7 +22,7 @@ _CLAUSE = re.compile(r"[.!?,;]|\band\b|\bthen\b")
 _SIDE = re.compile(r"\b(left|right)\b")
 _AROUND = re.compile(r"\b(?:around|u turn|turn back|other way|look behind)\b")
 _SLIGHT = re.compile(r"\b(?:slight|slightly|bear|veer|little)\b")
-_BESIDE = re.compile(r"\b(?:past|pass|keep|by|have the|there is|see|find)\b")
+_BESIDE = re.compile(r"\b(?:past|pass|keep|have the|there is|see|find)\b")
 _DOOR = re.compile(r"\b(?:door|doorway|room|enter|into|exit)\b")
 _STOP = re.compile(r"\b(?:stop|wait|destination|done)\b")
 
@@ -89,7 +89,7 @@ def plan(instruction: str) -> list[Action]:
         angle = 0.0
         if _AROUND.search(clause):
             angle = 180.0
-        elif side and not _BESIDE.search(clause):
+        elif side and not _BESIDE.search(clause) and not _STOP.search(clause):
             angle = (30.0 if _SLIGHT.search(clause) else 90.0) * (1.0 if side[1] == "left" else -1.0)
         walks = not _STOP.search(clause) and (angle == 0.0 or bool(_DOOR.search(clause)))
         turns.append((angle, walks))

@@ -64,8 +64,8 @@ class Houses(HousesConfig):
     def run(self) -> None:
         from vlnbench.commands import generate_envdrop, generate_houses
 
-        if self.envdrop_episodes is not None and not self.envdrop:
-            raise UsageError("--envdrop-episodes: expected together with --envdrop")
+        if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
+            raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
         config = HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})
         print(generate_houses(self.data_root, config))
         if self.envdrop:

@@ -200,7 +200,7 @@ class _Reader:
             most, least = (75.0, 10.0) if kind == "slight" else (170.0, 30.0)
             wrong = not (least <= high <= most and low >= -_SLACK_DEG)
         self._turned = True
-        degrees = " and ".join(f"{turn:.0f}" for turn in turns)
+        degrees = " and ".join(str(round(turn)) for turn in turns)
         return f"{clause.side} but the path turns {degrees} degrees" if wrong else ""
 
     def _walk(self, kind: str) -> str:

@@ -72,7 +72,7 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
         raise UsageError("preview: matplotlib is not installed; pip install 'vlnbench[report]'") from error
     figure = draw(house, walks, along, rooms)
     try:
-        figure.savefig(out, dpi=100, metadata={"Software": None})
+        figure.savefig(out, dpi=100, metadata={"Software": None}, pil_kwargs={"compress_level": 4})
     except OSError as error:
         raise UsageError(f"--out {out}: cannot be written ({error.strerror}); choose a writable folder") from error
     counts = f"{len(house.plan.rooms)} rooms, {len(house.items)} objects, {len(walks)} episodes of {split}"

@@ -12,12 +12,14 @@ import numpy as np
 
 from .house import House
 from .layout import CEILING_M, RAMP_LENGTH_M, RAMP_WIDTH_M, STOREY_M, Ramp
-from .meshes import Part, Triangles, areas, beam, block, breaks, colored, quads
+from .meshes import Part, Triangles, areas, beam, block, box, breaks, colored, quads
 from .shell import CELL_M, Surface
 from .textures import FLOOR_TILE_M, floor_png
 
 _RAIL_M = 0.95
 _POST_M = 0.05
+_LIP_M = 0.01
+"""The edge of an opening overlaps what it meets: no gaps of a pixel between them."""
 _HALF = RAMP_WIDTH_M / 2
 _TREAD = ("planks", (170, 132, 92))
 
@@ -30,9 +32,9 @@ def ramp_surface(house: House, ramp: Ramp) -> Surface:
         for a, b in pairwise(stations)
         for z0, z1 in ((-_HALF, 0.0), (0.0, _HALF))
     ]
-    local = quads(faces)
-    uv = local[..., (2, 0)] / FLOOR_TILE_M
-    return Surface("ramp", ramp.rooms[0], _to_world(local, house, ramp), uv, floor_png(*_TREAD))
+    placed = _to_world(quads(faces), house, ramp)
+    uv = placed[..., (2, 0) if ramp.uphill[0] else (0, 2)] / FLOOR_TILE_M
+    return Surface("ramp", ramp.rooms[0], placed, uv, floor_png(*_TREAD))
 
 
 def wedge_parts(house: House, ramp: Ramp) -> list[Part]:
@@ -56,10 +58,10 @@ def wedge_parts(house: House, ramp: Ramp) -> list[Part]:
 
 def opening_parts(house: House, ramp: Ramp) -> list[Part]:
     """The edge of the floor around the opening, and railings where one could fall: what the upper room sees."""
-    low, high, end = CEILING_M, STOREY_M, RAMP_LENGTH_M
+    low, high, end = CEILING_M - _LIP_M, STOREY_M, RAMP_LENGTH_M
+    strip = box((0.0, low, -_HALF - _LIP_M), (end, high + _LIP_M, -_HALF + _LIP_M))
     edge = quads(
         [
-            [(0.0, low, -_HALF), (end, low, -_HALF), (end, high, -_HALF), (0.0, high, -_HALF)],
             [(end, low, _HALF), (0.0, low, _HALF), (0.0, high, _HALF), (end, high, _HALF)],
             [(0.0, low, _HALF), (0.0, low, -_HALF), (0.0, high, -_HALF), (0.0, high, _HALF)],
         ]
@@ -73,7 +75,7 @@ def opening_parts(house: House, ramp: Ramp) -> list[Part]:
         rails.append(block((x, high + y, out), (_POST_M, 0.05, short)))
     posts = [block((px, high, z), (_POST_M, _RAIL_M, _POST_M)) for px in np.linspace(x, end - out, 7)]
     posts.append(block((x, high, -_HALF + out), (_POST_M, _RAIL_M, _POST_M)))
-    return _placed([*colored("trim", edge), *colored("pine", *rails, *posts)], house, ramp)
+    return _placed([*colored("trim", edge, strip), *colored("pine", *rails, *posts)], house, ramp)
 
 
 def _rise(x: float) -> float:

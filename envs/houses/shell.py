@@ -69,9 +69,12 @@ def lamps_of(house: House, room: int) -> list[tuple[float, float]]:
     """Plan positions of the ceiling lamps: one, or several along a long room, clear of an opening above."""
     rect = house.plan.rooms[room]
     for ramp in house.plan.ramps_of(room):
-        across = "width" if ramp.uphill[1] else "depth"
-        sides = _beside(rect, ramp.rect)
-        rect = max(sides, key=lambda side: getattr(side, across))
+        strip = ramp.rect
+        if ramp.uphill[0]:
+            halves = Rect(rect.x0, rect.z0, rect.x1, strip.z0), Rect(rect.x0, strip.z1, rect.x1, rect.z1)
+        else:
+            halves = Rect(rect.x0, rect.z0, strip.x0, rect.z1), Rect(strip.x1, rect.z0, rect.x1, rect.z1)
+        rect = max(halves, key=lambda half: half.width * half.depth)
     count = max(1, round(max(rect.width, rect.depth) / LAMP_SPACING_M))
     shares = [(2 * i + 1) / (2 * count) for i in range(count)]
     if rect.width >= rect.depth:
@@ -89,15 +92,6 @@ def outside(house: House) -> list[Part]:
         shell = box((outer.x0, foot, outer.z0), (outer.x1, storey * STOREY_M + CEILING_M, outer.z1))
         parts.append(Part(shell[np.abs(normals(shell)[:, 1]) < 0.5], "facade"))
     return parts
-
-
-def _beside(rect: Rect, strip: Rect) -> tuple[Rect, ...]:
-    return (
-        Rect(rect.x0, rect.z0, rect.x1, strip.z0),
-        Rect(rect.x0, strip.z1, rect.x1, rect.z1),
-        Rect(rect.x0, rect.z0, strip.x0, rect.z1),
-        Rect(strip.x1, rect.z0, rect.x1, rect.z1),
-    )
 
 
 def _plates(house: House, room: int, *, below: bool) -> list[list[tuple[float, float]]]:

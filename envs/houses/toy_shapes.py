@@ -53,7 +53,7 @@ _ZIGZAG = (
 
 
 def guitar(color: str) -> list[Part]:
-    body = [stretched(lying(cylinder(r, -0.05, 0.05, segments=18)), 1.0, 1.0, 1.0) for r in (0.24, 0.18)]
+    body = [lying(cylinder(r, -0.05, 0.05, segments=18)) for r in (0.24, 0.18)]
     hole = lying(cylinder(0.07, 0, 0.012, segments=14))
     return [
         *colored(color, shifted(body[0], 0, 0.34, 0), shifted(body[1], 0, 0.66, 0)),

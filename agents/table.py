@@ -5,6 +5,12 @@ AGENTS: dict[str, tuple[str, str]] = {
     "forward": ("agents.scripted:ForwardAgent", "37 steps ahead, then stop"),
     "random": ("agents.scripted:RandomAgent", "random actions, seeded per episode"),
     "shortest-path": ("agents.scripted:ShortestPathAgent", "oracle: follows the shortest path to the goal"),
+    "blind": ("agents.rules:BlindAgent", "reads the text, sees nothing: turns and walks mean distances"),
+    "wander": ("agents.rules:WanderAgent", "sees depth, ignores the text: walks on where there is room"),
+    "read-and-look": (
+        "agents.rules:ReadAndLookAgent",
+        "blind, but turns away from what depth shows to block its way",
+    ),
     "gt-replay": ("agents.scripted:GroundTruthReplayAgent", "oracle: replays the dataset's ground-truth actions"),
     "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
 }

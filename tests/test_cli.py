@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 TINY = ["--train-houses", "2", "--val-unseen-houses", "2"]
+TINY += ["--train-episodes", "40", "--val-seen-episodes", "20", "--val-unseen-episodes", "60"]
 
 
 def vlnbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -23,9 +24,11 @@ def vlnbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which a small houses benchmark has been generated."""
     folder = tmp_path_factory.mktemp("workplace")
-    result = vlnbench("data", "houses", *TINY, cwd=folder)
+    result = vlnbench("data", "houses", *TINY, "--envdrop", "--envdrop-episodes", "50", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "val_unseen" in result.stdout
+    assert "R2R-CE val_unseen" in result.stdout
+    assert "envdrop: 50 episodes" in result.stdout
     return folder
 
 
@@ -34,6 +37,40 @@ def test_list_names_agents_and_benchmarks(tmp_path: Path) -> None:
     assert result.returncode == 0
     for name in ("shortest-path", "gt-replay", "random", "houses-r2r", "r2r-ce"):
         assert name in result.stdout
+
+
+def test_houses_of_the_same_options_are_kept(workplace: Path) -> None:
+    manifest = workplace / "data/datasets/houses_r2r/houses.json"
+    before = manifest.stat().st_mtime_ns
+    result = vlnbench("data", "houses", *TINY, cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    assert manifest.stat().st_mtime_ns == before
+
+
+def test_data_check_counts_instructions_that_are_untrue(workplace: Path) -> None:
+    result = vlnbench("data", "check", "--benchmark", "houses-r2r", cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    for split, count in (("train", 40), ("val_seen", 20), ("val_unseen", 60)):
+        line = f"ok    {split} of houses-r2r  instructions: 0 of {count} are untrue or ambiguous"
+        assert line in result.stdout.splitlines()
+    assert "of 50 are untrue or ambiguous, the speaker's noise included" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rooms-min", "20"], "houses: rooms_min = 20: give a whole number from 4 to 12"),
+        (["--storeys-share", "2"], "houses: storeys_share = 2.0: give a number from 0.0 to 1.0"),
+        (["--envdrop-episodes", "5"], "--envdrop-episodes 5: expected 1 or more, with --envdrop"),
+        (["--envdrop", "--envdrop-episodes", "0"], "--envdrop-episodes 0: expected 1 or more, with"),
+    ],
+)
+def test_bad_options_of_the_houses_are_one_line(options: list[str], message: str, tmp_path: Path) -> None:
+    result = vlnbench("data", "houses", *options, cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"vlnbench: error: {message}")
+    assert len(result.stderr.splitlines()) == 1
+    assert not any(tmp_path.iterdir())
 
 
 def test_generated_data_have_the_layout_of_vlnce(workplace: Path) -> None:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = {
     "interfaces": 1,
+    "houses_config": 1,
     "errors": 1,
     "model_options": 1,
     "benchmarks": 3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +13,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from vlnbench.errors import UsageError
+from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.options import TrainOptions
 
@@ -55,30 +56,25 @@ class Eval:
 
 
 @dataclass(frozen=True)
-class Houses:
-    """Generate houses-r2r: scenes, navmeshes and episodes, the same bytes for the same options."""
+class Houses(HousesConfig):
+    """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
 
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
-    seed: int = 0
-    """Seed of the whole benchmark."""
-    train_houses: int = 12
-    """Houses for train and val_seen."""
-    val_unseen_houses: int = 5
-    """Houses for val_unseen only."""
-    train_episodes: int = 600
-    """Episodes of train; up to three share a trajectory."""
-    val_seen_episodes: int = 100
-    """Episodes of val_seen."""
-    val_unseen_episodes: int = 100
-    """Episodes of val_unseen."""
+    envdrop: bool = False
+    """Add the augmentation set of a noisy machine speaker, as split envdrop."""
+    envdrop_episodes: int | None = None
+    """Its episodes; default ten times those of train."""
 
     def run(self) -> None:
-        from vlnbench.commands import generate_houses
-        from vlnbench.loading import import_string
+        from vlnbench.commands import generate_envdrop, generate_houses
 
-        options = {key: value for key, value in vars(self).items() if key != "data_root"}
-        print(generate_houses(self.data_root, import_string("envs.houses:HousesConfig")(**options)))
+        if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
+            raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
+        config = HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})
+        print(generate_houses(self.data_root, config))
+        if self.envdrop:
+            print(generate_envdrop(self.data_root, config, self.envdrop_episodes))
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,31 @@ class Check:
             raise UsageError(f"{failed} checks of the data below {self.data_root} failed")
 
 
+@dataclass(frozen=True)
+class Preview:
+    """Draw a house of the houses benchmark: plans, paths, instructions, and what the camera sees."""
+
+    out: Path
+    """PNG file to write."""
+    house: str | None = None
+    """Name of a house of the split; default the first."""
+    split: str = "val_unseen"
+    """Split whose episodes are drawn."""
+    episodes: int = 4
+    """How many episodes are drawn."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+
+    def run(self) -> None:
+        from vlnbench.commands import preview_house
+
+        print(preview_house(self.data_root, self.out, self.split, self.house, self.episodes))
+
+
 Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]
+    | Annotated[Preview, subcommand("preview", prefix_name=False)]
 )
 
 
@@ -238,7 +256,7 @@ class Doctor:
 
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
-    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
+    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
     | Annotated[List, subcommand("list", prefix_name=False)]
@@ -255,8 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if arguments is None else arguments
         arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
-    command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
     try:
+        command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
         command.run()
     except UsageError as error:
         print(f"vlnbench: error: {error}", file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tabulate import tabulate
 
@@ -13,6 +12,7 @@ from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
+from vlnbench.houses_config import HousesConfig
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
 from vlnbench.model_options import ModelOptions
@@ -87,7 +87,7 @@ def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
     found = houses.generated_version(data_root)
     if found is None:
         say(f"{benchmark.name} is not below {data_root} yet: generating it (once)")
-        generate_houses(data_root, houses.HousesConfig())
+        generate_houses(data_root, HousesConfig())
     elif found != houses.VERSION:
         raise UsageError(
             f"{data_root}: holds data of {found}, but this is {houses.VERSION}; run `vlnbench data houses` "
@@ -95,15 +95,45 @@ def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
         )
 
 
-def generate_houses(data_root: Path, config: Any) -> str:
-    """Generate the houses benchmark below a data root; returns a table of what is there now."""
-    houses = import_module("envs.houses")
+def generate_houses(data_root: Path, config: HousesConfig) -> str:
+    """Generate the houses benchmarks below a data root, unless they are there; returns tables of what is there."""
+    houses = import_module("envs.houses.dataset")
     warm_up(renderer=False)
     with Progress("generating houses") as progress:
         manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
     rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
-    table = tabulate(rows, headers=["split", "houses", "trajectories", "episodes"])
-    return f"{manifest.version}, seed {manifest.config.seed}, below {data_root}\n\n{table}"
+    table = tabulate(rows, headers=["split", *next(iter(manifest.counts.values()))])
+    compared = _beside_r2r(manifest.statistics)
+    return f"{manifest.version}, seed {config.seed}, below {data_root}\n\n{table}\n\n{compared}"
+
+
+def generate_envdrop(data_root: Path, config: HousesConfig, episodes: int | None) -> str:
+    """Add the augmentation set to houses that are there; returns a table of it."""
+    with Progress("generating envdrop") as progress:
+        manifest = import_string("envs.houses.augment:augment")(
+            data_root, config, episodes, None, lambda stage, done, n: progress.update(done, n, stage)
+        )
+    untrue = f"{manifest.untrue} of {manifest.checked} texts that were checked have a clause that is untrue"
+    return (
+        f"envdrop: {manifest.episodes} episodes, {manifest.trajectories} trajectories; {untrue}\n\n"
+        f"{_beside_r2r({'envdrop': manifest.statistics})}"
+    )
+
+
+def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
+    """Means per episode beside those of the real dataset."""
+    real = import_string("envs.houses.statistics:R2R_CE")
+    columns = {**statistics, **{f"R2R-CE {split}": means for split, means in real.items()}}
+    names = list(next(iter(columns.values())))
+    rows = [[name, *(column[name] for column in columns.values())] for name in names]
+    return str(tabulate(rows, headers=["mean per episode", *columns], floatfmt=".1f"))
+
+
+def preview_house(data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
+    """Draw a generated house into a PNG file; returns what was drawn."""
+    warm_up(renderer=True)
+    drawn: str = import_string("envs.houses.preview:preview")(data_root, out, split, house, episodes)
+    return drawn
 
 
 def warm_up(renderer: bool) -> None:

@@ -20,9 +20,13 @@ from vlnbench.episodes import read_episodes, read_ground_truth
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 from vlnbench.json_stream import sha256
+from vlnbench.loading import import_string
 
 NAMED_SCENES = 3
 """How many missing scenes a line names."""
+
+AUGMENTED_CHECKED = 2000
+"""How many instructions of an augmentation set are checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ def _check_split(
     yield _check_count(expected_count(benchmark, split, version), len(episodes))
     yield _check_ground_truth(episodes, files)
     yield _check_scenes(episodes, data_root)
+    if benchmark.generator is not None and files.gt_paths:
+        yield _check_instructions(benchmark, split, episodes, files, data_root)
 
 
 def _check_version(
@@ -130,6 +136,24 @@ def _check_scenes(episodes: Sequence[Episode], data_root: Path) -> tuple[bool, s
         return True, "scenes", f"{len(scene_ids)} below {folder}"
     named = ", ".join(missing[:NAMED_SCENES]) + (", ..." if len(missing) > NAMED_SCENES else "")
     return False, "scenes", f"{len(missing)} of {len(scene_ids)} are missing below {folder}: {named}"
+
+
+def _check_instructions(
+    benchmark: Benchmark, split: str, episodes: Sequence[Episode], files: SplitFiles, data_root: Path
+) -> tuple[bool, str, str]:
+    """Are generated instructions true and unambiguous? Those of an augmentation set need not be."""
+    item = "instructions"
+    verify = import_string("envs.houses.verify:verify")
+    try:
+        chosen = episodes[:AUGMENTED_CHECKED] if split in AUGMENTATIONS else episodes
+        truth = read_ground_truth(chosen, files)
+        found = verify(data_root, truth, "speaker" if split in AUGMENTATIONS else None)
+    except UsageError as error:
+        return False, item, str(error)
+    wrong = f"{found.wrong} of {found.checked} are untrue or ambiguous"
+    if split in AUGMENTATIONS:
+        return True, item, f"{wrong}, the speaker's noise included"
+    return not found.wrong, item, f"{wrong}{f', first: {found.first}' if found.first else ''}"
 
 
 def _listed(paths: Sequence[Path]) -> str:

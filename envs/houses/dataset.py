@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
 from vlnbench.errors import UsageError
+from vlnbench.houses_config import HousesConfig
 
-from .config import HousesConfig
-from .follow import rotation_of
+from .episode_files import Told, cut, write_r2r_split, write_rxr_split
 from .glb_writer import glb_bytes
-from .house import House, house_primitives, make_house
-from .language import describe, encode, vocabulary
-from .trajectories import Trajectory, trajectories
+from .house import House, make_house
+from .model import house_primitives
+from .statistics import summarise
+from .telling import tell
 
-VERSION = "houses-1"
+VERSION = "houses-2"
 """Changes whenever the same configuration gives other bytes."""
 
 DEFAULT = HousesConfig()
 SPLITS = ("train", "val_seen", "val_unseen")
-GOAL_RADIUS_M = 3.0
-PHRASINGS = 3
-DATASET_DIR = Path("datasets/houses_r2r")
+R2R_DIR = Path("datasets/houses_r2r")
+RXR_DIR = Path("datasets/houses_rxr")
 SCENES_DIR = Path("scene_datasets")
-MANIFEST = DATASET_DIR / "houses.json"
+MANIFEST = R2R_DIR / "houses.json"
+RXR_MANIFEST = RXR_DIR / "houses.json"
+ENVDROP_MANIFEST = R2R_DIR / "envdrop" / "envdrop_houses.json"
+_RXR_ENDS = ("guide", "guide_gt", "follower", "follower_gt")
+_LOOKS = ("seed", "rooms_min", "rooms_max", "storeys_share", "landmark_repetition", "distractors")
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage name, how many parts are done, and how many there are."""
@@ -44,34 +44,33 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class HousesManifest:
-    """What a generation wrote. `files` maps paths below the root to their SHA-256 and size in bytes."""
+    """What a generation wrote.
+
+    `statistics`: means over the R2R-like episodes of each split (`envs.houses.statistics`). `files` maps paths
+    below the root to their SHA-256 and size in bytes.
+    """
 
     version: str
     config: HousesConfig
     counts: dict[str, dict[str, int]]
+    statistics: dict[str, dict[str, float]]
     files: dict[str, dict[str, str | int]]
-
-
-@dataclass(frozen=True)
-class _Told:
-    """A trajectory and the instructions that lead along it."""
-
-    scene_id: str
-    trajectory: Trajectory
-    texts: tuple[str, ...]
 
 
 def generate(root: Path, config: HousesConfig = DEFAULT, progress: Progress | None = None) -> HousesManifest:
     """Write the benchmark below a VLN-CE data root and return its manifest.
 
-    Scenes go to `scene_datasets/houses/<house>/`, episodes to `datasets/houses_r2r/<split>/`. The manifest
-    `datasets/houses_r2r/houses.json` is written last: its presence means that everything else is there. After an
-    interruption a further call keeps the scenes that were finished. The same configuration gives the same bytes.
+    Scenes go to `scene_datasets/houses/<house>/`, episodes to `datasets/houses_r2r/<split>/` and
+    `datasets/houses_rxr/<split>/`. The manifest `datasets/houses_r2r/houses.json` is written last: its presence
+    means that everything else is there, and nothing is done again. After an interruption a further call keeps the
+    scenes that were finished. The same configuration gives the same bytes.
 
     Raises UsageError if the configured houses have too few distinct trajectories, or the folder cannot be written.
     """
     report = progress or (lambda stage, done, total: None)
     try:
+        if is_complete(root, config):
+            return HousesManifest(**{**json.loads((root / MANIFEST).read_text()), "config": config})
         return _generate(root, config, report)
     except OSError as error:
         raise UsageError(
@@ -108,136 +107,96 @@ def house_names(config: HousesConfig) -> dict[str, list[str]]:
 
 
 def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManifest:
-    (root / MANIFEST).unlink(missing_ok=True)
+    envdrop = [ENVDROP_MANIFEST.with_name(f"envdrop{end}.json.gz") for end in ("", "_gt")]
+    for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST, *envdrop):
+        (root / stale).unlink(missing_ok=True)
     names = house_names(config)
     total = config.train_houses + config.val_unseen_houses
-    episodes = {split: getattr(config, f"{split}_episodes") for split in SPLITS}
-    told: dict[str, list[list[_Told]]] = {split: [] for split in SPLITS}
+    told: dict[str, list[list[Told]]] = {split: [] for split in SPLITS}
     files: list[Path] = []
     for done, name in enumerate((*names["train"], *names["unseen"])):
         report("houses", done, total)
-        house = make_house(name, config.seed)
-        scene = _write_scene(root, house, config.seed)
+        house = make_house(name, config)
+        scene = _write_scene(root, house, config)
         files += [scene, scene.with_suffix(".navmesh")]
-        found = _tell(house, PathFinder.load(root / scene.with_suffix(".navmesh")), config.seed)
-        for split in ("val_unseen",) if name in names["unseen"] else ("val_seen", "train"):
-            group = names["unseen" if split == "val_unseen" else "train"]
-            told[split].append(list(islice(found, _share(episodes[split], group.index(name), len(group)))))
-    report("houses", total, total)
+        rng = random.Random(f"vlnbench {VERSION} episodes {config.seed} {name}")
+        stream = tell(house, PathFinder.load(root / scene.with_suffix(".navmesh")), config, rng)
+        unseen = name in names["unseen"]
+        for split in ("val_unseen",) if unseen else ("val_seen", "train"):
+            group = names["unseen" if unseen else "train"]
+            told[split].append(_take(stream, -(-getattr(config, f"{split}_episodes") // len(group))))
+    report("writing episodes", total, total)
     counts: dict[str, dict[str, int]] = {}
-    first_trajectory = 1
+    statistics: dict[str, dict[str, float]] = {}
+    firsts = (1, 1)
     for split in SPLITS:
-        rows = list(_interleave(told[split]))
-        files += _write_split(root, split, rows, (episodes[split], first_trajectory))
-        first_trajectory += len(rows)
-        counts[split] = {"houses": len(told[split]), "trajectories": len(rows), "episodes": episodes[split]}
-    hashes = {path.as_posix(): _fingerprint(root / path) for path in sorted(files)}
-    manifest = HousesManifest(VERSION, config, counts, hashes)
-    _write(root / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
+        rows = _chosen(told[split], split, config)
+        trajectories = write_r2r_split(root / R2R_DIR / split, split, rows, (1, firsts[1]))
+        guides, followers = write_rxr_split(root / RXR_DIR / split, split, rows, firsts)
+        firsts = firsts[0] + guides, firsts[1] + trajectories
+        files += [R2R_DIR / split / f"{split}{end}.json.gz" for end in ("", "_gt")]
+        files += [RXR_DIR / split / f"{split}_{end}.json.gz" for end in _RXR_ENDS]
+        counts[split] = {
+            "houses": len(told[split]),
+            "trajectories": trajectories,
+            "episodes": getattr(config, f"{split}_episodes"),
+            "rxr guide": guides,
+            "rxr follower": followers,
+        }
+        statistics[split] = summarise(rows)
+    hashes = {path.as_posix(): fingerprint(root / path) for path in sorted(files)}
+    manifest = HousesManifest(VERSION, config, counts, statistics, hashes)
+    content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
+    for path in (RXR_MANIFEST, MANIFEST):
+        write_whole(root / path, content)
     return manifest
 
 
-def _share(episodes: int, index: int, houses: int) -> int:
-    """Trajectories asked of one house, when all houses of a split serve in turn."""
-    wanted = -(-episodes // PHRASINGS)
-    return wanted // houses + (index < wanted % houses)
+def _take(stream: Iterator[Told], episodes: int) -> list[Told]:
+    """As many trajectories as have this many episodes."""
+    rows: list[Told] = []
+    while episodes > 0 and (row := next(stream, None)) is not None:
+        rows.append(row)
+        episodes -= len(row.texts)
+    return rows
 
 
-def _write_scene(root: Path, house: House, seed: int) -> Path:
+def _chosen(groups: list[list[Told]], split: str, config: HousesConfig) -> list[Told]:
+    """One trajectory of each house in turn, so that the head of a split shows all houses."""
+    wanted = getattr(config, f"{split}_episodes")
+    mixed = (group[i] for i in range(max(map(len, groups))) for group in groups if i < len(group))
+    rows = list(cut(mixed, wanted))
+    found = sum(len(row.texts) for row in rows)
+    if found < wanted:
+        raise UsageError(f"houses: {split}_episodes = {wanted}: the houses only have {found}; ask for more houses")
+    return rows
+
+
+def _look(config: HousesConfig) -> str:
+    """What of a configuration decides how its houses look."""
+    options = {name: value for name, value in asdict(config).items() if name in _LOOKS}
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _write_scene(root: Path, house: House, config: HousesConfig) -> Path:
     """Scene and navmesh of a house, unless an earlier call finished them; the path below `root`."""
     path = SCENES_DIR / house.scene_id
     target = root / path
-    tag = f"vlnbench {VERSION} seed {seed} {house.name}"
+    tag = f"vlnbench {VERSION} {_look(config)} {house.name}"
     if target.is_file() and target.with_suffix(".navmesh").is_file():
         with target.open("rb") as file:
             if f'"generator":"{tag}"'.encode() in file.read(512):
                 return path
     target.with_suffix(".navmesh").unlink(missing_ok=True)  # its presence says that both are finished
     target.parent.mkdir(parents=True, exist_ok=True)
-    _write(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
+    write_whole(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
     scene, settings = load_scene(target), NavMeshSettings()  # read back: built from what every reader will see
     polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
     PathFinder.from_polymesh(polymesh, detail, settings).save(target.with_suffix(".navmesh"))
     return path
 
 
-def _tell(house: House, pathfinder: PathFinder, seed: int) -> Iterator[_Told]:
-    rng = random.Random(f"vlnbench {VERSION} episodes {seed} {house.name}")
-    for trajectory in trajectories(house, pathfinder, rng):
-        texts: list[str] = []
-        while len(texts) < PHRASINGS:
-            text = describe(house, trajectory.route, rng)
-            if text not in texts:
-                texts.append(text)
-        yield _Told(house.scene_id, trajectory, tuple(texts))
-
-
-def _interleave(groups: list[list[_Told]]) -> Iterator[_Told]:
-    """One trajectory of each house in turn, so that the head of a split shows all houses."""
-    for i in range(max(len(group) for group in groups)):
-        yield from (group[i] for group in groups if i < len(group))
-
-
-def _write_split(root: Path, split: str, rows: list[_Told], numbers: tuple[int, int]) -> list[Path]:
-    wanted, first_trajectory = numbers
-    words = vocabulary()
-    index = {word: i for i, word in enumerate(words)}
-    episodes: list[dict[str, Any]] = []
-    truth: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(rows, start=first_trajectory):
-        for text in row.texts[: wanted - len(episodes)]:
-            episode_id = len(episodes) + 1
-            episodes.append(_episode(row, (episode_id, number), text, index))
-            walk = row.trajectory.walk
-            truth[str(episode_id)] = {
-                "locations": walk.locations,
-                "actions": walk.actions,
-                "forward_steps": len(walk.locations) - 1,
-            }
-    if len(episodes) < wanted:
-        raise UsageError(
-            f"houses: {split}_episodes = {wanted}: the houses only have {len(episodes)}; ask for more houses"
-        )
-    vocab = {
-        "word_list": words,
-        "word2idx_dict": index,
-        "stoi": index,
-        "itos": words,
-        "num_vocab": len(words),
-        "UNK_INDEX": 1,
-        "PAD_INDEX": 0,
-    }
-    folder = DATASET_DIR / split
-    (root / folder).mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{split}.json.gz", folder / f"{split}_gt.json.gz"]
-    for path, content in zip(paths, ({"episodes": episodes, "instruction_vocab": vocab}, truth), strict=True):
-        _write(root / path, _gzip(json.dumps(content).encode()))
-    return paths
-
-
-def _episode(row: _Told, ids: tuple[int, int], text: str, index: dict[str, int]) -> dict[str, Any]:
-    trajectory = row.trajectory
-    return {
-        "episode_id": ids[0],
-        "trajectory_id": ids[1],
-        "scene_id": row.scene_id,
-        "start_position": trajectory.start,
-        "start_rotation": rotation_of(trajectory.yaw),
-        "info": {"geodesic_distance": trajectory.geodesic},
-        "goals": [{"position": trajectory.goal, "radius": GOAL_RADIUS_M}],
-        "instruction": {"instruction_text": text, "instruction_tokens": encode(text, index)},
-        "reference_path": trajectory.reference_path,
-    }
-
-
-def _gzip(data: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as file:
-        file.write(data)
-    return buffer.getvalue()
-
-
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """All of it or nothing."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -247,6 +206,7 @@ def _write(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _fingerprint(path: Path) -> dict[str, str | int]:
+def fingerprint(path: Path) -> dict[str, str | int]:
+    """SHA-256 and size of a file, as manifests hold them."""
     data = path.read_bytes()
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,10 +24,19 @@ _MAX_ACTIONS = 300
 
 @dataclass(frozen=True)
 class Walk:
-    """Actions ending with STOP, and the position at the start and after each MOVE_FORWARD."""
+    """Actions ending with STOP, and the position at the start and after each MOVE_FORWARD.
+
+    `goal_distance` is what is left to the goal, geodesic metres.
+    """
 
     actions: tuple[int, ...]
     locations: tuple[tuple[float, float, float], ...]
+    goal_distance: float
+
+    @property
+    def length(self) -> float:
+        """Metres walked."""
+        return sum(math.dist(a, b) for a, b in pairwise(self.locations))
 
 
 def rotation_of(yaw_deg: float) -> Quaternion:
@@ -44,7 +54,7 @@ def follow(pathfinder: PathFinder, start: ArrayLike, yaw_deg: float, goal: Array
     for _ in range(_MAX_ACTIONS):
         path = pathfinder.find_path(position, goal)
         if path.geodesic_distance <= STOP_M:
-            return Walk((*actions, int(Action.STOP)), tuple(locations))
+            return Walk((*actions, int(Action.STOP)), tuple(locations), path.geodesic_distance)
         if math.isinf(path.geodesic_distance):
             return None
         walking = bool(actions) and actions[-1] == Action.MOVE_FORWARD

@@ -1,18 +1,14 @@
-"""Furniture and landmark objects as coloured solids.
-
-A builder gets the main colour and returns parts in a local frame: origin at the middle of the footprint on the
-floor, +z to the front (away from the wall it stands against), metres. Plates on the floor stay below 2 cm: a
-navigation mesh with height steps of 0.2 m would make a step of anything higher.
-"""
+"""The catalogue of furniture and landmark objects: sizes, colours and where they stand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from .meshes import Part, Triangles, block, colored, cylinder, lathe, sphere
+from . import furniture_shapes as shapes
+from . import landmark_shapes as marks
+from . import toy_shapes as toys
+from .meshes import Part
 
 
 @dataclass(frozen=True)
@@ -30,357 +26,80 @@ class Furnishing:
     place: str = "wall"
 
 
-def _legs(width: float, depth: float, height: float, thick: float = 0.06) -> list[Triangles]:
-    x, z = width / 2 - thick, depth / 2 - thick
-    return [block((sx * x, 0, sz * z), (thick, height, thick)) for sx in (-1, 1) for sz in (-1, 1)]
-
-
-def _bed(color: str) -> list[Part]:
-    return [
-        *colored("pine", block((0, 0, 0), (1.6, 0.3, 2.0)), block((0, 0, -0.97), (1.6, 1.0, 0.06))),
-        *colored("white", block((0, 0.3, 0), (1.54, 0.14, 1.94))),
-        *colored(color, block((0, 0.3, 0.27), (1.6, 0.2, 1.44))),
-        *colored("white", *(block((x, 0.44, -0.72), (0.6, 0.13, 0.36)) for x in (-0.37, 0.37))),
-    ]
-
-
-def _nightstand(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (0.45, 0.5, 0.4))),
-        *colored("black", block((0, 0.34, 0.2), (0.16, 0.03, 0.03))),
-    ]
-
-
-def _wardrobe(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (1.3, 2.0, 0.58))),
-        *colored("black", block((0, 0.06, 0.285), (0.02, 1.9, 0.02))),
-        *colored("steel", *(block((x, 0.95, 0.3), (0.03, 0.24, 0.04)) for x in (-0.08, 0.08))),
-    ]
-
-
-def _seat(color: str, width: float) -> list[Part]:
-    inner = width - 0.36
-    cushions = max(1, round(inner / 0.75))
-    step = inner / cushions
-    return [
-        *colored(color, block((0, 0.08, 0), (width, 0.26, 0.85)), block((0, 0.34, -0.32), (width, 0.48, 0.2))),
-        *colored(color, *(block((x * (width - 0.18) / 2, 0.34, 0), (0.18, 0.26, 0.85)) for x in (-1, 1))),
-        *colored(
-            color,
-            *(
-                block((-inner / 2 + step * (i + 0.5), 0.34, 0.1), (step - 0.04, 0.1, 0.62))
-                for i in range(cushions)
-            ),
-        ),
-        *colored("black", *_legs(width, 0.85, 0.08)),
-    ]
-
-
-def _coffee_table(color: str) -> list[Part]:
-    return colored(color, block((0, 0.38, 0), (1.0, 0.06, 0.6)), *_legs(1.0, 0.6, 0.38))
-
-
-def _tv(color: str) -> list[Part]:
-    return [
-        *colored("pine", block((0, 0, 0), (1.5, 0.45, 0.4))),
-        *colored("steel", block((0, 0.45, 0), (0.4, 0.08, 0.2))),
-        *colored(color, block((0, 0.53, 0), (1.25, 0.72, 0.07))),
-        *colored("display", block((0, 0.58, 0.036), (1.15, 0.62, 0.01))),
-    ]
-
-
-def _bookshelf(color: str) -> list[Part]:
-    width, depth, height = 1.2, 0.35, 1.9
-    parts = colored(
-        color,
-        block((0, 0, -depth / 2 + 0.02), (width, height, 0.04)),
-        *(block((x * (width - 0.04) / 2, 0, 0), (0.04, height, depth)) for x in (-1, 1)),
-        *(block((0, y, 0), (width, 0.04, depth)) for y in (0.0, 0.46, 0.92, 1.38, 1.86)),
-    )
-    spines = ("red", "blue", "green", "yellow", "purple", "orange", "cream")
-    for shelf, y in enumerate((0.04, 0.5, 0.96, 1.42)):
-        for i in range(11):
-            tall = 0.26 + 0.03 * ((i * 5 + shelf * 3) % 4)
-            x = -0.52 + 0.1 * i
-            parts += colored(spines[(i * 3 + shelf * 2) % len(spines)], block((x, y, 0.0), (0.085, tall, 0.24)))
-    return parts
-
-
-def _chair_at(color: str, x: float, z: float, back: tuple[int, int]) -> list[Part]:
-    bx, bz = x + 0.19 * back[0], z + 0.19 * back[1]
-    size = (0.04 if back[0] else 0.42, 0.45, 0.04 if back[1] else 0.42)
-    legs = [block((x + sx * 0.18, 0, z + sz * 0.18), (0.04, 0.43, 0.04)) for sx in (-1, 1) for sz in (-1, 1)]
-    return colored(color, block((x, 0.43, z), (0.42, 0.05, 0.42)), block((bx, 0.48, bz), size), *legs)
-
-
-def _dining_table(color: str) -> list[Part]:
-    parts = colored(color, block((0, 0.7, 0), (1.5, 0.06, 0.9)), *_legs(1.5, 0.9, 0.7, 0.08))
-    for x in (-0.4, 0.4):
-        parts += _chair_at("pine", x, 0.58, (0, 1)) + _chair_at("pine", x, -0.58, (0, -1))
-    return [*parts, *colored("white", *(cylinder(0.13, 0.76, 0.78, (x, 0.0)) for x in (-0.4, 0.4)))]
-
-
-def _desk(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0.7, -0.3), (1.4, 0.05, 0.65)), block((0.5, 0, -0.3), (0.36, 0.7, 0.6))),
-        *colored(color, *(block((-0.66, 0, z), (0.06, 0.7, 0.06)) for z in (-0.58, -0.03))),
-        *colored("black", block((0, 0.75, -0.45), (0.2, 0.1, 0.12)), block((0, 0.84, -0.42), (0.62, 0.4, 0.05))),
-        *colored("display", block((0, 0.87, -0.392), (0.56, 0.34, 0.006))),
-        *colored("gray", block((0, 0.75, -0.15), (0.45, 0.02, 0.16))),
-        *_chair_at("black", -0.1, 0.3, (0, 1)),
-    ]
-
-
-def _fridge(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (0.75, 1.85, 0.68))),
-        *colored("black", block((0, 1.2, 0.335), (0.75, 0.015, 0.02))),
-        *colored("steel", *(block((-0.3, y, 0.36), (0.04, h, 0.04)) for y, h in ((0.65, 0.45), (1.3, 0.35)))),
-    ]
-
-
-def _counter(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (1.8, 0.86, 0.6))),
-        *colored("gray", block((0, 0.86, 0), (1.84, 0.05, 0.62))),
-        *colored("steel", block((0.4, 0.905, 0), (0.5, 0.012, 0.4)), cylinder(0.02, 0.9, 1.15, (0.4, -0.24), 8)),
-        *colored("steel", block((0.4, 1.13, -0.16), (0.03, 0.03, 0.18))),
-        *colored("black", *(block((x, 0.08, 0.3), (0.012, 0.74, 0.012)) for x in (-0.45, 0.0, 0.45))),
-        *colored(color, block((0, 1.5, -0.13), (1.8, 0.65, 0.34))),
-        *colored("black", *(block((x, 1.52, 0.04), (0.012, 0.6, 0.012)) for x in (-0.45, 0.0, 0.45))),
-    ]
-
-
-def _stove(color: str) -> list[Part]:
-    rings = [cylinder(0.09, 0.9, 0.915, (x, z)) for x in (-0.15, 0.15) for z in (-0.13, 0.15)]
-    return [
-        *colored(color, block((0, 0, 0), (0.62, 0.9, 0.6)), block((0, 0.9, -0.28), (0.62, 0.14, 0.04))),
-        *colored("screen", block((0, 0.2, 0.302), (0.46, 0.38, 0.012)), *rings),
-        *colored("steel", block((0, 0.66, 0.32), (0.46, 0.03, 0.04))),
-        *colored("steel", block((0, 1.6, -0.1), (0.6, 0.12, 0.4)), block((0, 1.72, -0.18), (0.26, 0.8, 0.24))),
-    ]
-
-
-def _toilet(color: str) -> list[Part]:
-    bowl = lathe(((0.12, 0), (0.13, 0.18), (0.2, 0.36), (0.21, 0.42)), (0, 0.1), 16)
-    return [
-        *colored(color, block((0, 0.3, -0.24), (0.42, 0.5, 0.2)), bowl),
-        *colored("gray", cylinder(0.15, 0.42, 0.425, (0, 0.1), 16)),
-        *colored("steel", block((0.12, 0.68, -0.13), (0.08, 0.03, 0.03))),
-    ]
-
-
-def _bathtub(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (1.7, 0.3, 0.75))),
-        *colored(color, *(block((0, 0.3, z), (1.7, 0.26, 0.09)) for z in (-0.33, 0.33))),
-        *colored(color, *(block((x, 0.3, 0), (0.1, 0.26, 0.75)) for x in (-0.8, 0.8))),
-        *colored("glass", block((0, 0.3, 0), (1.5, 0.14, 0.57))),
-        *colored("steel", cylinder(0.02, 0.56, 0.8, (-0.8, 0), 8), block((-0.72, 0.78, 0), (0.18, 0.03, 0.03))),
-    ]
-
-
-def _sink(color: str) -> list[Part]:
-    return [
-        *colored("pine", block((0, 0, 0), (0.8, 0.74, 0.48))),
-        *colored(color, block((0, 0.74, 0), (0.84, 0.12, 0.5))),
-        *colored("gray", block((0, 0.855, 0.03), (0.5, 0.01, 0.3))),
-        *colored("steel", cylinder(0.018, 0.86, 1.02, (0, -0.17), 8), block((0, 1.0, -0.1), (0.03, 0.03, 0.16))),
-        *colored("glass", block((0, 1.2, -0.235), (0.7, 0.8, 0.02))),
-        *colored("trim", block((0, 1.16, -0.242), (0.78, 0.88, 0.012))),
-    ]
-
-
-def _washing_machine(color: str) -> list[Part]:
-    drum = cylinder(0.2, 0, 0.03, (0, 0), 18)[:, :, (0, 2, 1)][:, ::-1] + np.array((0.0, 0.45, 0.3))
-    glass = cylinder(0.15, 0, 0.02, (0, 0), 18)[:, :, (0, 2, 1)][:, ::-1] + np.array((0.0, 0.45, 0.325))
-    return [
-        *colored(color, block((0, 0, 0), (0.62, 0.88, 0.6))),
-        *colored("steel", drum),
-        *colored("screen", glass, block((0.1, 0.76, 0.302), (0.3, 0.07, 0.01))),
-    ]
-
-
-def _piano(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, -0.15), (1.5, 1.2, 0.3)), block((0, 0.6, 0.12), (1.5, 0.1, 0.36))),
-        *colored(color, *(block((x, 0, 0.24), (0.08, 0.6, 0.08)) for x in (-0.7, 0.7))),
-        *colored("white", block((0, 0.7, 0.14), (1.36, 0.02, 0.24))),
-        *colored("screen", *(block((-0.6 + 0.1 * i, 0.72, 0.08), (0.04, 0.015, 0.13)) for i in range(13))),
-        *colored("brown", block((0, 0.4, 0.7), (0.7, 0.07, 0.32)), *_legs_at(0, 0.7, 0.6, 0.26, 0.4)),
-    ]
-
-
-def _legs_at(x: float, z: float, width: float, depth: float, height: float) -> list[Triangles]:
-    return [leg + np.array((x, 0.0, z)) for leg in _legs(width, depth, height)]
-
-
-def _fireplace(color: str) -> list[Part]:
-    logs = [block((x, 0.06, 0.05), (0.12, 0.1, 0.4)) for x in (-0.2, 0.0, 0.2)]
-    flames = [lathe(((0.09, 0.16), (0.11, 0.24), (0.0, 0.5)), (x, 0.06), 8) for x in (-0.16, 0.0, 0.16)]
-    return [
-        *colored(color, *(block((x, 0, 0), (0.3, 1.05, 0.45)) for x in (-0.6, 0.6))),
-        *colored(color, block((0, 0.75, 0), (0.9, 0.3, 0.45)), block((0, 1.15, -0.1), (0.9, 1.4, 0.25))),
-        *colored("pine", block((0, 1.05, 0.02), (1.6, 0.1, 0.5))),
-        *colored("screen", block((0, 0, -0.18), (0.9, 0.75, 0.08)), block((0, 0, 0.02), (0.9, 0.016, 0.4))),
-        *colored("brown", *logs),
-        *colored("flame", *flames),
-    ]
-
-
-def _bench(color: str) -> list[Part]:
-    return colored(color, block((0, 0.4, 0), (1.2, 0.08, 0.36)), *_legs(1.2, 0.36, 0.4, 0.07))
-
-
-def _clock(color: str) -> list[Part]:
-    face = cylinder(0.16, 0, 0.02, (0, 0), 18)[:, :, (0, 2, 1)][:, ::-1] + np.array((0.0, 1.65, 0.16))
-    return [
-        *colored(color, block((0, 0, 0), (0.5, 0.4, 0.34)), block((0, 0.4, 0), (0.4, 0.95, 0.28))),
-        *colored(color, block((0, 1.35, 0), (0.5, 0.55, 0.32)), block((0, 1.9, 0), (0.36, 0.08, 0.28))),
-        *colored("white", face),
-        *colored(
-            "screen", block((0, 1.65, 0.18), (0.015, 0.12, 0.01)), block((0.04, 1.645, 0.18), (0.1, 0.015, 0.01))
-        ),
-        *colored("cream", block((0, 0.55, 0.14), (0.2, 0.65, 0.01))),
-    ]
-
-
-def _rug(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (2.2, 0.012, 1.5))),
-        *colored("cream", block((0, 0.012, 0), (1.9, 0.002, 1.2))),
-        *colored(color, block((0, 0.014, 0), (1.7, 0.002, 1.0))),
-    ]
-
-
-def _vase(color: str) -> list[Part]:
-    profile = ((0.1, 0), (0.19, 0.2), (0.2, 0.38), (0.09, 0.62), (0.08, 0.7), (0.13, 0.8))
-    return colored(color, lathe(profile, segments=18))
-
-
-def _ball(color: str) -> list[Part]:
-    return colored(color, sphere(0.28, 0.28, segments=18, rings=11))
-
-
-def _cone(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (0.46, 0.016, 0.46)), lathe(((0.19, 0.016), (0.13, 0.3)), segments=18)),
-        *colored("white", lathe(((0.13, 0.3), (0.09, 0.48)), segments=18)),
-        *colored(color, lathe(((0.09, 0.48), (0.02, 0.8)), segments=18)),
-    ]
-
-
-def _crate(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (0.5, 0.5, 0.5))),
-        *colored("cream", block((0, 0.2, 0), (0.51, 0.1, 0.51)), block((0, 0.495, 0), (0.1, 0.01, 0.5))),
-    ]
-
-
-def _barrel(color: str) -> list[Part]:
-    hoops = [lathe(((0.285, y), (0.285, y + 0.05)), segments=18) for y in (0.12, 0.63)]
-    profile = ((0.23, 0), (0.28, 0.2), (0.3, 0.4), (0.28, 0.6), (0.23, 0.8))
-    return [*colored(color, lathe(profile, segments=18)), *colored("screen", *hoops)]
-
-
-def _plant(color: str) -> list[Part]:
-    leaves = [sphere(r, y, c, 10, 7) for r, y, c in _LEAVES]
-    return [
-        *colored(color, lathe(((0.16, 0), (0.22, 0.36)), segments=16)),
-        *colored("brown", cylinder(0.03, 0.36, 0.7, segments=8)),
-        *colored("leaf", *leaves),
-    ]
-
-
-_LEAVES = (
-    (0.24, 0.85, (0.0, 0.0)),
-    (0.17, 0.72, (0.15, 0.08)),
-    (0.17, 0.75, (-0.14, -0.07)),
-    (0.18, 1.08, (-0.05, 0.06)),
-    (0.14, 1.2, (0.06, -0.04)),
-)
-
-
-def _lamp(color: str) -> list[Part]:
-    return [
-        *colored("black", cylinder(0.15, 0, 0.015), cylinder(0.02, 0.015, 1.3, segments=8)),
-        *colored(color, lathe(((0.24, 1.25), (0.13, 1.6)), segments=18)),
-    ]
-
-
-def _stool(color: str) -> list[Part]:
-    return [
-        *colored(color, cylinder(0.2, 0.48, 0.56, segments=18)),
-        *colored("steel", *_legs(0.36, 0.36, 0.48, 0.04)),
-    ]
-
-
-def _bucket(color: str) -> list[Part]:
-    return [
-        *colored(color, lathe(((0.15, 0), (0.22, 0.42)), segments=18)),
-        *colored("white", lathe(((0.225, 0.38), (0.23, 0.44)), segments=18)),
-        *colored("screen", cylinder(0.19, 0.44, 0.442, segments=18)),
-    ]
-
-
-def _armchair(color: str) -> list[Part]:
-    return _seat(color, 0.95)
-
-
-def _sofa(color: str) -> list[Part]:
-    return _seat(color, 2.0)
-
-
-def _chest(color: str) -> list[Part]:
-    return [
-        *colored(color, block((0, 0, 0), (0.9, 0.45, 0.5))),
-        *colored("pine", block((0, 0.45, 0), (0.94, 0.12, 0.54))),
-        *colored("steel", block((0, 0.36, 0.255), (0.12, 0.16, 0.03))),
-    ]
-
-
 _WOOD = ("brown", "white", "black")
 _CLOTH = ("red", "blue", "green", "gray", "purple", "orange", "yellow", "pink")
-_BRIGHT = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white", "black")
+_BRIGHT = ("red", "orange", "yellow", "green", "blue", "turquoise", "purple", "pink", "white", "black")
 
-FURNISHINGS: dict[str, Furnishing] = {
-    item.noun: item
-    for item in (
-        Furnishing("bed", (1.6, 2.0), 1.0, _CLOTH, _bed),
-        Furnishing("nightstand", (0.45, 0.4), 0.5, _WOOD, _nightstand),
-        Furnishing("wardrobe", (1.3, 0.6), 2.0, _WOOD, _wardrobe),
-        Furnishing("sofa", (2.0, 0.85), 0.82, _CLOTH, _sofa),
-        Furnishing("armchair", (0.95, 0.85), 0.82, _CLOTH, _armchair),
-        Furnishing("coffee table", (1.0, 0.6), 0.44, _WOOD, _coffee_table, "middle"),
-        Furnishing("television", (1.5, 0.4), 1.25, ("black",), _tv),
-        Furnishing("bookshelf", (1.2, 0.35), 1.9, _WOOD, _bookshelf),
-        Furnishing("dining table", (1.5, 1.6), 0.93, _WOOD, _dining_table, "middle"),
-        Furnishing("desk", (1.4, 1.25), 1.24, _WOOD, _desk),
-        Furnishing("refrigerator", (0.75, 0.72), 1.85, ("white", "gray", "red", "black"), _fridge),
-        Furnishing("kitchen counter", (1.84, 0.62), 2.15, ("white", "blue", "green", "brown"), _counter),
-        Furnishing("stove", (0.62, 0.62), 2.5, ("white", "gray", "black"), _stove),
-        Furnishing("toilet", (0.42, 0.7), 0.8, ("white",), _toilet),
-        Furnishing("bathtub", (1.7, 0.75), 0.8, ("white", "pink"), _bathtub),
-        Furnishing("sink", (0.84, 0.5), 2.04, ("white",), _sink),
-        Furnishing("washing machine", (0.62, 0.66), 0.88, ("white", "gray"), _washing_machine),
-        Furnishing("piano", (1.5, 1.8), 1.2, ("black", "brown", "white"), _piano),
-        Furnishing("fireplace", (1.6, 0.54), 2.55, ("red", "gray", "white"), _fireplace),
-        Furnishing("bench", (1.2, 0.36), 0.48, (*_WOOD, "red", "blue"), _bench),
-        Furnishing("clock", (0.5, 0.36), 1.98, ("brown", "black", "red"), _clock),
-        Furnishing("chest", (0.94, 0.54), 0.57, ("red", "blue", "green", "purple"), _chest),
-        Furnishing("rug", (2.2, 1.5), 0.02, _CLOTH, _rug, "rug"),
-        Furnishing("vase", (0.42, 0.42), 0.8, _BRIGHT, _vase),
-        Furnishing("ball", (0.56, 0.56), 0.56, _BRIGHT, _ball),
-        Furnishing("cone", (0.46, 0.46), 0.8, ("red", "orange", "yellow", "green", "blue", "pink"), _cone),
-        Furnishing("crate", (0.52, 0.52), 0.51, _BRIGHT, _crate),
-        Furnishing("barrel", (0.6, 0.6), 0.8, _BRIGHT, _barrel),
-        Furnishing("plant", (0.6, 0.56), 1.34, ("white", "black", "blue", "orange"), _plant),
-        Furnishing("lamp", (0.48, 0.48), 1.6, _BRIGHT, _lamp),
-        Furnishing("stool", (0.42, 0.42), 0.56, _BRIGHT, _stool),
-        Furnishing("bucket", (0.46, 0.46), 0.44, _BRIGHT, _bucket),
-    )
-}
+_FURNITURE = (
+    Furnishing("bed", (1.6, 2.0), 1.0, _CLOTH, shapes.bed),
+    Furnishing("nightstand", (0.45, 0.4), 0.5, _WOOD, shapes.nightstand),
+    Furnishing("wardrobe", (1.3, 0.6), 2.0, _WOOD, shapes.wardrobe),
+    Furnishing("sofa", (2.0, 0.85), 0.82, _CLOTH, shapes.sofa),
+    Furnishing("armchair", (0.95, 0.85), 0.82, _CLOTH, shapes.armchair),
+    Furnishing("coffee table", (1.0, 0.6), 0.44, _WOOD, shapes.coffee_table, "middle"),
+    Furnishing("television", (1.5, 0.4), 1.25, ("black",), shapes.tv),
+    Furnishing("bookshelf", (1.2, 0.35), 1.9, _WOOD, shapes.bookshelf),
+    Furnishing("dining table", (1.5, 1.6), 0.93, _WOOD, shapes.dining_table, "middle"),
+    Furnishing("desk", (1.4, 1.25), 1.24, _WOOD, shapes.desk),
+    Furnishing("refrigerator", (0.75, 0.72), 1.85, ("white", "gray", "red", "black"), shapes.fridge),
+    Furnishing("kitchen counter", (1.84, 0.62), 2.15, ("white", "blue", "green", "brown"), shapes.counter),
+    Furnishing("stove", (0.62, 0.62), 2.5, ("white", "gray", "black"), shapes.stove),
+    Furnishing("toilet", (0.42, 0.7), 0.8, ("white",), shapes.toilet),
+    Furnishing("bathtub", (1.7, 0.75), 0.8, ("white", "pink"), shapes.bathtub),
+    Furnishing("sink", (0.84, 0.5), 2.04, ("white",), shapes.sink),
+    Furnishing("washing machine", (0.62, 0.66), 0.88, ("white", "gray"), shapes.washing_machine),
+    Furnishing("piano", (1.5, 1.8), 1.2, ("black", "brown", "white"), shapes.piano),
+    Furnishing("fireplace", (1.6, 0.54), 2.55, ("red", "gray", "white"), shapes.fireplace),
+    Furnishing("bench", (1.2, 0.36), 0.48, (*_WOOD, "red", "blue"), shapes.bench),
+    Furnishing("clock", (0.5, 0.36), 1.98, ("brown", "black", "red"), shapes.clock),
+    Furnishing("chest", (0.94, 0.54), 0.57, ("red", "blue", "green", "purple"), shapes.chest),
+    Furnishing("rug", (2.2, 1.5), 0.02, _CLOTH, shapes.rug, "rug"),
+    Furnishing("treadmill", (0.8, 1.62), 1.32, ("gray", "black", "white"), shapes.treadmill),
+    Furnishing("weight bench", (1.5, 1.32), 1.22, ("red", "blue", "black"), shapes.weight_bench),
+    Furnishing("workbench", (1.72, 0.72), 1.76, _WOOD, shapes.workbench),
+    Furnishing("tool cabinet", (0.74, 0.54), 1.05, ("red", "blue", "gray"), shapes.tool_cabinet),
+    Furnishing("drum kit", (1.7, 1.0), 1.25, ("red", "blue", "black"), shapes.drum_kit),
+)
 
-LANDMARKS = ("vase", "ball", "cone", "crate", "barrel", "plant", "lamp", "stool", "bucket")
-"""Nouns that are always named with their colour; a house has each (colour, noun) at most once."""
+_LANDMARKS = (
+    Furnishing("vase", (0.42, 0.42), 0.8, _BRIGHT, marks.vase),
+    Furnishing("ball", (0.56, 0.56), 0.56, _BRIGHT, toys.ball),
+    Furnishing("cone", (0.46, 0.46), 0.8, ("red", "orange", "yellow", "green", "blue", "pink"), marks.cone),
+    Furnishing("crate", (0.52, 0.52), 0.51, _BRIGHT, marks.crate),
+    Furnishing("barrel", (0.6, 0.6), 0.8, _BRIGHT, marks.barrel),
+    Furnishing("plant", (0.6, 0.56), 1.34, ("white", "black", "blue", "orange"), marks.plant),
+    Furnishing("lamp", (0.48, 0.48), 1.6, _BRIGHT, marks.lamp),
+    Furnishing("stool", (0.42, 0.42), 0.56, _BRIGHT, marks.stool),
+    Furnishing("bucket", (0.46, 0.46), 0.44, _BRIGHT, marks.bucket),
+    Furnishing("suitcase", (0.52, 0.34), 1.03, _BRIGHT, marks.suitcase),
+    Furnishing("globe", (0.62, 0.62), 1.2, _BRIGHT, marks.globe),
+    Furnishing("drum", (0.64, 0.64), 0.61, _BRIGHT, toys.drum),
+    Furnishing("guitar", (0.5, 0.42), 1.46, _BRIGHT, toys.guitar),
+    Furnishing("teddy bear", (0.62, 0.72), 0.93, _BRIGHT, toys.teddy_bear),
+    Furnishing("statue", (0.52, 0.52), 1.49, _BRIGHT, marks.statue),
+    Furnishing("mirror", (0.7, 0.4), 1.6, _BRIGHT, marks.mirror),
+    Furnishing("easel", (0.76, 0.56), 1.6, _BRIGHT, marks.easel),
+    Furnishing("fan", (0.62, 0.46), 1.45, _BRIGHT, marks.fan),
+    Furnishing("basket", (0.7, 0.7), 0.68, _BRIGHT, marks.basket),
+    Furnishing("birdcage", (0.52, 0.52), 1.5, _BRIGHT, marks.birdcage),
+    Furnishing("pyramid", (0.74, 0.74), 0.8, _BRIGHT, toys.pyramid),
+    Furnishing("telescope", (0.68, 0.92), 1.45, _BRIGHT, marks.telescope),
+    Furnishing("tent", (1.02, 0.86), 0.9, _BRIGHT, toys.tent),
+    Furnishing("hydrant", (0.58, 0.46), 0.95, _BRIGHT, marks.hydrant),
+    Furnishing("mailbox", (0.42, 0.52), 1.32, _BRIGHT, marks.mailbox),
+    Furnishing("ladder", (0.6, 0.68), 1.53, _BRIGHT, marks.ladder),
+    Furnishing("chair", (0.48, 0.48), 1.06, _BRIGHT, marks.chair),
+    Furnishing("cactus", (0.6, 0.48), 1.26, _BRIGHT, marks.cactus),
+    Furnishing("robot", (0.64, 0.32), 1.24, _BRIGHT, toys.robot),
+    Furnishing("rocket", (0.62, 0.62), 1.3, _BRIGHT, toys.rocket),
+    Furnishing("duck", (0.52, 0.8), 0.73, _BRIGHT, toys.duck),
+    Furnishing("hourglass", (0.54, 0.54), 1.0, _BRIGHT, toys.hourglass),
+    Furnishing("mushroom", (0.74, 0.74), 0.74, _BRIGHT, toys.mushroom),
+    Furnishing("umbrella", (0.9, 0.9), 1.6, _BRIGHT, toys.umbrella),
+    Furnishing("trophy", (0.72, 0.44), 0.98, _BRIGHT, marks.trophy),
+)
+LANDMARKS = tuple(item.noun for item in _LANDMARKS)
+"""Nouns that are always named with their colour."""
+
+FURNISHINGS = {item.noun: item for item in (*_FURNITURE, *_LANDMARKS)}
+"""Everything that can stand in a house, by noun."""

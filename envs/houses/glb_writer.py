@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_FLOAT, _UINT32, _ARRAY_BUFFER, _ELEMENT_BUFFER = 5126, 5125, 34962, 34963
+_FLOAT, _UINT8, _UINT16, _UINT32 = 5126, 5121, 5123, 5125
+_ARRAY_BUFFER, _ELEMENT_BUFFER = 34962, 34963
 _REPEAT, _LINEAR, _LINEAR_MIPMAP_LINEAR = 10497, 9729, 9987
 
 
@@ -19,13 +20,14 @@ _REPEAT, _LINEAR, _LINEAR_MIPMAP_LINEAR = 10497, 9729, 9987
 class Primitive:
     """Triangles sharing one texture, in world coordinates (y up, metres).
 
-    positions: float32 (n, 3). uv: float32 (n, 2), v down from the top of the image. triangles: uint32 (m, 3).
-    png: the encoded image.
+    positions: float32 (n, 3). uv: float32 (n, 2), v down from the top of the image. colors: uint8 (n, 3), factors
+    of 255 for the texture. triangles: uint32 (m, 3). png: the encoded image.
     """
 
     name: str
     positions: NDArray[np.float32]
     uv: NDArray[np.float32]
+    colors: NDArray[np.uint8]
     triangles: NDArray[np.uint32]
     png: bytes
 
@@ -95,10 +97,15 @@ def _add_primitive(document: dict[str, Any], binary: bytearray, primitive: Primi
     x, y, z = primitive.positions.T
     positions = np.stack((x, -z, y), axis=1).astype("<f4")
     bounds = {"min": positions.min(axis=0).tolist(), "max": positions.max(axis=0).tolist()}
+    colors = np.full((len(positions), 4), 255, np.uint8)  # with alpha: four bytes keep the rows aligned
+    colors[:, :3] = primitive.colors
+    small = len(positions) <= 2**16
+    indices = primitive.triangles.astype("<u2" if small else "<u4").reshape(-1)
     arrays: tuple[tuple[NDArray[Any], int, str, int, dict[str, Any]], ...] = (
         (positions, _FLOAT, "VEC3", _ARRAY_BUFFER, bounds),
         (primitive.uv.astype("<f4"), _FLOAT, "VEC2", _ARRAY_BUFFER, {}),
-        (primitive.triangles.astype("<u4").reshape(-1), _UINT32, "SCALAR", _ELEMENT_BUFFER, {}),
+        (colors, _UINT8, "VEC4", _ARRAY_BUFFER, {"normalized": True}),
+        (indices, _UINT16 if small else _UINT32, "SCALAR", _ELEMENT_BUFFER, {}),
     )
     first = len(document["accessors"])
     for data, component, kind, target, extra in arrays:
@@ -107,8 +114,8 @@ def _add_primitive(document: dict[str, Any], binary: bytearray, primitive: Primi
         document["accessors"].append(accessor)
     document["meshes"][0]["primitives"].append(
         {
-            "attributes": {"POSITION": first, "TEXCOORD_0": first + 1},
-            "indices": first + 2,
+            "attributes": {"POSITION": first, "TEXCOORD_0": first + 1, "COLOR_0": first + 2},
+            "indices": first + 3,
             "material": material,
             "mode": 4,
         }

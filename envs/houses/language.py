@@ -1,272 +1,248 @@
-"""English instructions for a route, and the vocabulary they are written in."""
+"""Clauses and sentences: what an instruction says, in four languages, written and read by one grammar.
+
+`lexicon.json` holds words and sentence templates. A voice is one way of talking: the R2R-like one, the noisy
+machine speaker of the augmentation set, and the RxR-like ones of four languages.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 import re
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from .furnish import Item
 from .furniture import FURNISHINGS
-from .house import House
 from .rooms import KINDS
-from .routes import Leg, Passing, Route, turn_class
 
 MAX_TOKENS = 200
-EXIT_SIDE_DEG = 45.0
-_ORDINALS = ("first", "second", "third", "fourth", "fifth")
-
-_PHRASES: dict[str, tuple[str, ...]] = {
-    "start straight": ("walk forward", "go straight ahead", "walk straight ahead", "head forward"),
-    "start slight": ("turn slightly {side}", "bear {side}", "turn a little to the {side}"),
-    "start side": ("turn {side}", "turn to your {side}", "make a {side} turn", "face {side}"),
-    "start around": ("turn around", "turn all the way around", "turn back"),
-    "leave": (
-        "leave the {room} and enter the {next}",
-        "walk out of the {room} into the {next}",
-        "go into the {next}",
-        "enter the {next}",
-        "exit the {room} into the {next}",
-        "go through the doorway into the {next}",
-        "head out of the {room} to the {next}",
-    ),
-    "leave side": (
-        "leave the {room} through the door on your {side} into the {next}",
-        "take the door on the {side} into the {next}",
-        "walk out of the {room} through the doorway on the {side} to the {next}",
-        "exit into the {next} through the door on your {side}",
-    ),
-    "through straight": (
-        "go straight through the {room}",
-        "walk straight across the {room}",
-        "continue straight ahead across the {room}",
-        "keep going straight through the {room}",
-    ),
-    "through slight": (
-        "bear {side} across the {room}",
-        "go slightly {side} through the {room}",
-        "veer {side} across the {room}",
-    ),
-    "through side": (
-        "turn {side} and walk through the {room}",
-        "go {side} through the {room}",
-        "turn to your {side} and cross the {room}",
-    ),
-    "through around": ("turn back on yourself in the {room}", "make a sharp turn in the {room}"),
-    "hall straight": (
-        "go straight along the {room}",
-        "walk straight down the {room}",
-        "continue along the {room}",
-    ),
-    "hall slight": (
-        "bear {side} along the {room}",
-        "go slightly {side} in the {room}",
-        "veer {side} in the {room}",
-    ),
-    "hall side": (
-        "turn {side} and walk down the {room}",
-        "go {side} along the {room}",
-        "take a {side} in the {room}",
-        "head {side} down the {room}",
-    ),
-    "short straight": ("cross the {room}", "go straight across the {room}"),
-    "straight into": (
-        "cross the {room} into the {next}",
-        "go straight through the {room} into the {next}",
-        "continue through the {room} into the {next}",
-    ),
-    "turn into": (
-        "turn {side} and go through the {room} into the {next}",
-        "go {side} through the {room} into the {next}",
-        "turn {side} and cross the {room} to the {next}",
-    ),
-    "into straight": (
-        "continue straight into the {next}",
-        "enter the {next} ahead of you",
-        "go through the doorway ahead into the {next}",
-        "walk into the {next}",
-    ),
-    "into side": (
-        "turn {side} into the {next}",
-        "enter the {next} on your {side}",
-        "go through the door on your {side} into the {next}",
-        "turn {side} and enter the {next}",
-    ),
-    "into ordinal": (
-        "take the {ordinal} door on the {side} into the {next}",
-        "go through the {ordinal} doorway on your {side} into the {next}",
-        "enter the {next} , the {ordinal} door on your {side}",
-    ),
-    "pass": (
-        "walk past the {object} on your {side}",
-        "pass the {object} on your {side}",
-        "keep the {object} to your {side}",
-        "go past the {object} on your {side}",
-    ),
-    "last side": ("turn {side}", "go {side}", "turn to the {side}", "head to your {side}"),
-    "last slight": ("bear {side}", "go slightly {side}", "veer to the {side}"),
-    "last straight": ("walk straight in", "keep going straight", "continue ahead"),
-    "last around": ("turn back", "turn around"),
-    "stop next to": (
-        "stop next to the {object}",
-        "wait beside the {object}",
-        "stop by the {object}",
-        "stop near the {object}",
-        "wait next to the {object}",
-    ),
-    "stop in front of": (
-        "stop in front of the {object}",
-        "wait in front of the {object}",
-        "stop before the {object}",
-        "walk up to the front of the {object} and stop",
-    ),
-    "stop door": (
-        "stop in the doorway of the {room}",
-        "wait just inside the {room}",
-        "stop as soon as you are in the {room}",
-        "wait in the doorway",
-    ),
-    "stop middle": (
-        "stop in the middle of the {room}",
-        "wait in the center of the {room}",
-        "stop when you reach the middle of the {room}",
-    ),
-    "glue": ("{a} , then {b}", "{a} and {b}", "{a} , and {b}"),
-    "break": (*("{a} . {b}",) * 5, "{a} . then {b}"),
-}
+MOST_DOORS_COUNTED = 5
+RXR_VOICES = ("en-US", "en-IN", "hi-IN", "te-IN")
+R2R_VOICES = ("r2r", "speaker")
+_SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
+_JOINED = 0.72
+"""Chance that a clause is joined to the one before it."""
+_DESCRIPTIONS = frozenset({"here", "now", "see", "done"})
+_SIDES = ("left", "right")
+_SUFFIX = re.compile("( (ahead|ordinal|side|next))+$")
 
 
-def describe(house: House, route: Route, rng: random.Random) -> str:
-    """One instruction for a route: a few sentences of clauses, in the order in which they are to be done."""
-    clauses: list[str] = []
-    mentions = 1
-    for leg, after in pairwise(route.legs):
-        names = {"room": house.title(leg.room), "next": house.title(after.room)}
-        passing = _choose_passing(leg, route, rng) if mentions else None
-        said = _first_leg(leg, names, rng) if not clauses else _middle_leg(leg, names, passing is None, rng)
-        if passing is not None:
-            mentions -= 1
-            seen = _phrase("pass", rng, object=_object(passing.item, house, rng), side=passing.side)
-            said.insert(len(said) - 1, seen)
-        clauses += said
-    return _sentences([*clauses, *_last(house, route, rng)], rng)
+@dataclass(frozen=True)
+class Clause:
+    """One step of an instruction, or one thing to see on the way.
+
+    kind: a key of the lexicon's templates, without its slots. side: left, right, or ahead (doors and sights).
+    ordinal: which door on that side, 0 if it is not counted. room: the room of the clause; next: the room that it
+    leads to; object: "colour noun" or "noun". What is not said is empty.
+    """
+
+    kind: str
+    side: str = ""
+    ordinal: int = 0
+    room: str = ""
+    next: str = ""
+    object: str = ""
 
 
-def _first_leg(leg: Leg, names: dict[str, str], rng: random.Random) -> list[str]:
-    side = exit_side(leg)
-    leave = _phrase("leave side" if side else "leave", rng, side=side, **names)
-    if turn_class(leg.turn_in) == "straight" and rng.random() < 0.5:
-        return [leave]
-    return [_turn("start", leg.turn_in, rng), leave]
+@dataclass(frozen=True)
+class _Template:
+    """A sentence with slots. `forms`: slot and form in order of appearance; `pattern` matches it in a text."""
+
+    text: str
+    slots: frozenset[str]
+    forms: tuple[tuple[str, str], ...]
+    pattern: re.Pattern[str]
+    kind: str
+    side: str
 
 
-def _middle_leg(leg: Leg, names: dict[str, str], brief: bool, rng: random.Random) -> list[str]:
-    """One or two clauses: how to go through the room, and through which door out of it."""
-    side, kind = exit_side(leg), turn_class(leg.turn_in)
-    if kind.startswith("slight") and (side == _side(leg.turn_in) or (not side and leg.length < 3.0)):
-        kind = "straight"  # one turn, or just a door that lies a little to one side
-    brief = brief and rng.random() < 0.6
-    if kind in ("left", "right") and not side and (brief or leg.length < 1.0):
-        return [_phrase("into side" if leg.length < 1.0 else "turn into", rng, side=kind, **names)]
-    if kind == "straight" and not side and brief and leg.length > 1.5:
-        return [_phrase("straight into", rng, **names)]
-    clauses = []
-    if kind != "straight":
-        stage = "hall" if leg.room == 0 and kind != "around" else "through"
-        clauses.append(_turn(stage, leg.turn_in, rng, **names))
-    elif leg.length > 1.5 and not brief:
-        form = "short" if leg.length < 2.6 else "hall" if leg.room == 0 else "through"
-        clauses.append(_phrase(f"{form} straight", rng, **names))
-    if side and leg.ordinal is not None and leg.ordinal <= len(_ORDINALS) and rng.random() < 0.6:
-        ordinal = _ORDINALS[leg.ordinal - 1]
-        return [*clauses, _phrase("into ordinal", rng, ordinal=ordinal, side=side, **names)]
-    return [*clauses, _phrase("into side" if side else "into straight", rng, side=side, **names)]
+class Voice:
+    """Turns clauses into text and text into clauses."""
 
+    def __init__(self, name: str) -> None:
+        content = _lexicon()["voices"][name]
+        self.name = name
+        self._words: Mapping[str, Any] = _lexicon()["words"][content["words"]]
+        self._glue: tuple[str, ...] = tuple(content["glue"])
+        self._end: str = content["end"]
+        self._meanings: dict[tuple[str, str], dict[str, str]] = {}
+        ends = "|".join(re.escape(glue) for glue in sorted({*self._glue, self._end}, key=len, reverse=True))
+        self._joint = re.compile(f"(?:{ends})")
+        self._templates = [
+            self._template(key, entry if isinstance(entry, str) else entry[0], ends)
+            for key, entries in content["templates"].items()
+            for entry in entries
+        ]
+        # The longest reading of a text is tried first: "leave the kitchen and enter the office" is one clause.
+        self._by_length = sorted(self._templates, key=lambda t: (-len(t.text), t.text))
 
-def _last(house: House, route: Route, rng: random.Random) -> list[str]:
-    goal, leg = route.goal, route.legs[-1]
-    room = house.title(goal.room)
-    if goal.door is not None:
-        return [_phrase("stop door", rng, room=room)]
-    straight = turn_class(leg.turn_in) == "straight"
-    clauses = [] if leg.length < 1.0 or (straight and rng.random() < 0.6) else [_turn("last", leg.turn_in, rng)]
-    if goal.item is None:
-        return [*clauses, _phrase("stop middle", rng, room=room)]
-    return [*clauses, _phrase(f"stop {goal.relation}", rng, object=_object(goal.item, house, rng))]
+    def say(self, clauses: Sequence[Clause], rng: random.Random) -> str:
+        """Sentences of one or two clauses, in the order in which they are to be done."""
+        sentences: list[list[str]] = []
+        before: Clause | None = None
+        for clause in clauses:
+            template = rng.choice(self._fitting(clause))
+            part = self._filled(template, clause)
+            alone = before is not None and len(sentences[-1]) == 1
+            glue = self._joints(sentences[-1][0], part, (before, clause)) if before and alone else []
+            if glue and rng.random() < _JOINED:
+                sentences[-1] += [rng.choice(glue), part]
+            else:
+                sentences.append([part])
+            before = clause
+        texts = ["".join(sentence) for sentence in sentences]
+        return " ".join(f"{text[0].upper()}{text[1:]}{self._end}" for text in texts)
 
+    def read(self, text: str) -> list[Clause] | None:
+        """The clauses of a text; None if some part of it is no sentence of this voice."""
+        clauses: list[Clause] = []
+        for sentence in filter(None, (part.strip() for part in text.split(self._end))):
+            found = self._read_from(f"{sentence[0].lower()}{sentence[1:]}{self._end}", 0)
+            if found is None:
+                return None
+            clauses += found
+        return clauses
 
-def exit_side(leg: Leg) -> str:
-    """On which side the exit lies for someone walking the leg; nothing if it is about straight ahead."""
-    if abs(leg.turn_out) < EXIT_SIDE_DEG:
-        return ""
-    return "left" if leg.turn_out > 0 else "right"
+    def surfaces(self) -> Iterator[str]:
+        """Everything of which texts are put together: templates without their slots, joints, and words."""
+        yield from self._glue
+        yield self._end
+        for template in self._templates:
+            yield _SLOT.sub(" ", template.text)
+            for slot, form in template.forms:
+                yield from self._choices(slot, form)
 
+    def _filled(self, template: _Template, clause: Clause) -> str:
+        def surface(match: re.Match[str]) -> str:
+            return self._surface(match[1], str(getattr(clause, match[1])), match[2] or "")
 
-def _choose_passing(leg: Leg, route: Route, rng: random.Random) -> Passing | None:
-    choices = [p for p in leg.passings if p.item != route.goal.item]
-    choices = [p for p in choices if p.item.landmark] or choices
-    if not choices or rng.random() < 0.4:
+        return _SLOT.sub(surface, template.text)
+
+    def _joints(self, said: str, part: str, clauses: tuple[Clause, Clause]) -> list[str]:
+        """What can join two clauses to one sentence: "and" only once, "then" only between things to do."""
+        described = [clause.kind in _DESCRIPTIONS for clause in clauses]
+        if any(described) and not all(described):
+            return []
+        glue = [g for g in self._glue if "then" not in g] if all(described) else list(self._glue)
+        return [g for g in glue if "and" not in g] if " and " in f"{said} {part}" else glue
+
+    def _fitting(self, clause: Clause) -> list[_Template]:
+        said = {name for name in ("side", "ordinal", "next", "object") if getattr(clause, name)}
+        ahead = clause.side == "ahead"
+        wanted = said - {"side"} if ahead else said
+        return [
+            template
+            for template in self._templates
+            if template.kind == clause.kind
+            and (template.side == "ahead") == ahead
+            and template.slots - {"room"} == wanted
+            and (clause.room or "room" not in template.slots)
+        ]
+
+    def _template(self, key: str, text: str, ends: str) -> _Template:
+        forms = tuple((match[1], match[2] or "") for match in _SLOT.finditer(text))
+        pattern, position = "", 0
+        for match in _SLOT.finditer(text):
+            pattern += re.escape(text[position : match.start()]) + r"([^,.।]+?)"
+            position = match.end()
+        pattern += re.escape(text[position:]) + f"(?={ends})"
+        kind = _SUFFIX.sub("", key)
+        side = "ahead" if " ahead" in key else ""
+        return _Template(text, frozenset(slot for slot, _ in forms), forms, re.compile(pattern), kind, side)
+
+    def _choices(self, slot: str, form: str) -> dict[str, str]:
+        """Surface -> meaning of everything that can fill a slot."""
+        if (slot, form) not in self._meanings:
+            self._meanings[slot, form] = {self._surface(slot, m, form): m for m in _meanings(slot)}
+        return self._meanings[slot, form]
+
+    def _surface(self, slot: str, meaning: str, form: str) -> str:
+        if slot in ("side", "ordinal"):
+            return _form(self._words[slot].get(meaning, meaning), form)
+        table, names = ("room", KINDS) if slot in ("room", "next") else ("noun", FURNISHINGS)
+        color, noun = ("", meaning) if meaning in names else meaning.split(" ", maxsplit=1)
+        entry = self._words[table].get(noun, noun)
+        phrase = _form(entry, form)
+        if color:
+            feminine = isinstance(entry, dict) and entry["gender"] == "f"
+            word = _form(self._words["color"].get(color, color), "f" if feminine else form)
+            phrase = phrase.replace("*", word) if "*" in phrase else f"{word} {phrase}"
+        phrase = phrase.replace("* ", "")
+        return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}" if form == "a" else phrase
+
+    def _read_from(self, text: str, position: int) -> list[Clause] | None:
+        for template in self._by_length:
+            match = template.pattern.match(text, position)
+            clause = self._clause(template, match) if match else None
+            if match is None or clause is None:
+                continue
+            joint = self._joint.match(text, match.end())
+            assert joint is not None, "the pattern looks ahead for it"
+            if joint.end() == len(text):
+                return [clause]
+            rest = self._read_from(text, joint.end())
+            if rest is not None:
+                return [clause, *rest]
         return None
-    return rng.choice(choices)
+
+    def _clause(self, template: _Template, match: re.Match[str]) -> Clause | None:
+        values: dict[str, str] = {"side": template.side}
+        for (slot, form), surface in zip(template.forms, match.groups(), strict=True):
+            meaning = self._choices(slot, form).get(surface)
+            if meaning is None:
+                return None
+            values[slot] = meaning
+        ordinal = int(values.pop("ordinal", "0"))
+        return Clause(template.kind, ordinal=ordinal, **values)
 
 
-def _object(item: Item, house: House, rng: random.Random) -> str:
-    alone = sum(other.noun == item.noun for other in house.items if other.room == item.room) == 1
-    return item.noun if alone and not item.landmark and rng.random() < 0.4 else item.name
+@cache
+def voice(name: str) -> Voice:
+    """The voice of that name: r2r, speaker, en-US, en-IN, hi-IN or te-IN."""
+    return Voice(name)
 
 
-def _turn(stage: str, angle: float, rng: random.Random, **names: str) -> str:
-    kind = turn_class(angle)
-    form = kind.split()[0] if kind in ("straight", "around") or kind.startswith("slight") else "side"
-    return _phrase(f"{stage} {form}", rng, side=_side(angle), **names)
+@cache
+def _lexicon() -> Any:
+    return json.loads(Path(__file__).with_name("lexicon.json").read_text(encoding="utf-8"))
 
 
-def _side(angle: float) -> str:
-    """left, right, or nothing for straight on and turning around."""
-    kind = turn_class(angle)
-    return kind.rsplit(" ", maxsplit=1)[-1] if kind.endswith(("left", "right")) else ""
+@cache
+def _meanings(slot: str) -> tuple[str, ...]:
+    if slot == "side":
+        return _SIDES
+    if slot == "ordinal":
+        return tuple(str(n) for n in range(1, MOST_DOORS_COUNTED + 1))
+    if slot in ("room", "next"):
+        colored = [f"{color} {kind.name}" for kind in KINDS.values() for color in kind.wall_colors]
+        return (*KINDS, *colored)
+    return (*FURNISHINGS, *(f"{color} {what.noun}" for what in FURNISHINGS.values() for color in what.colors))
 
 
-def _phrase(key: str, rng: random.Random, **values: str) -> str:
-    return rng.choice(_PHRASES[key]).format(**values)
-
-
-def _sentences(clauses: list[str], rng: random.Random) -> str:
-    """Join clauses, at most two to a sentence."""
-    text, joined = clauses[0], False
-    for before, clause in pairwise(clauses):
-        join = not joined and rng.random() < 0.7
-        options = _PHRASES["glue"] if join else _PHRASES["break"]
-        glue = options[0] if join and " and " in before + clause else rng.choice(options)
-        text, joined = glue.format(a=text, b=clause), join
-    sentences = [part.strip() for part in text.split(" . ")]
-    return " ".join(f"{part[0].upper()}{part[1:]}." for part in sentences).replace(" ,", ",")
+def _form(entry: str | Mapping[str, str], form: str) -> str:
+    """The form of a word, the direct one where it has no such form."""
+    return entry if isinstance(entry, str) else entry.get(form, entry[""])
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words and punctuation marks."""
+    """Lower-case words and punctuation marks of an English text."""
     return re.findall(r"[a-z]+|[.,]", text.lower())
 
 
-def vocabulary() -> list[str]:
-    """Every word an instruction can hold, in index order: padding, unknown, then sorted.
+@cache
+def vocabulary() -> tuple[str, ...]:
+    """Every word an R2R-like or augmented instruction can hold: padding, unknown, then sorted.
 
     It depends on the grammar alone, so that agents trained on one seed read instructions of another.
     """
-    words = {".", ",", "left", "right", *_ORDINALS}
-    for phrases in _PHRASES.values():
-        for phrase in phrases:
-            words.update(tokenize(re.sub(r"\{\w+\}", " ", phrase)))
-    for furnishing in FURNISHINGS.values():
-        words.update(tokenize(furnishing.noun))
-        words.update(furnishing.colors)
-    for kind in KINDS.values():
-        words.update(tokenize(kind.name))
-        words.update(kind.wall_colors)
-    return ["<pad>", "<unk>", *sorted(words)]
+    words = {word for name in R2R_VOICES for surface in voice(name).surfaces() for word in tokenize(surface)}
+    return ("<pad>", "<unk>", *sorted(words))
 
 
-def encode(text: str, index: dict[str, int]) -> list[int]:
+def encode(text: str, index: Mapping[str, int]) -> list[int]:
     """Word indices, padded with 0 to MAX_TOKENS."""
     tokens = [index[word] for word in tokenize(text)]
     return tokens + [0] * (MAX_TOKENS - len(tokens))

@@ -1,21 +1,24 @@
-"""Floor plans: rectangular rooms around a hallway, and the doors between them.
+"""Floor plans: rectangular rooms on one or two storeys, doors between them, a ramp between the storeys.
 
 Plan coordinates are world (x, z) in metres; room rectangles run along the middle of the walls.
 """
 
 from __future__ import annotations
 
-import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-GRID_M = 0.5
 WALL_M = 0.16
 DOOR_WIDTH_M = 1.0
 ARCH_WIDTH_M = 1.8
 DOOR_HEIGHT_M = 2.1
 CEILING_M = 2.6
-_CORNER_M = 0.35
-"""Wall kept between a door and the corner of a room."""
+STOREY_M = 2.8
+"""From floor to floor. A multiple of 0.2 m, the height steps of navigation meshes: they meet both floors alike."""
+RAMP_WIDTH_M = 1.1
+RAMP_LENGTH_M = 5.0
+RAMP_LANDING_M = 1.0
+"""Floor kept free before both ends of a ramp."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,18 @@ class Door:
     """An opening in the wall between two rooms.
 
     `rooms` are room indices on the low and the high side. `along` is the axis of the wall: "x" walls are crossed
-    in z direction and the other way round. `center` is the (x, z) middle of the opening.
+    in z direction and the other way round. `center` is the (x, z) middle of the opening, `y` its floor.
     """
 
     rooms: tuple[int, int]
     along: str
     center: tuple[float, float]
     width: float
+    storey: int = 0
+
+    @property
+    def y(self) -> float:
+        return self.storey * STOREY_M
 
     def normal(self, into: int) -> tuple[int, int]:
         """Unit (x, z) direction in which one walks through the door into room `into`."""
@@ -86,116 +94,113 @@ class Door:
 
 
 @dataclass(frozen=True)
+class Ramp:
+    """A straight ramp between the hallways of two storeys.
+
+    `rooms` are the lower and the upper room. `rect` is the strip of plan that it covers: a solid wedge in the
+    lower room, an opening with a railing in the floor of the upper one. `uphill` is the unit (x, z) direction of
+    ascent.
+    """
+
+    rooms: tuple[int, int]
+    rect: Rect
+    uphill: tuple[int, int]
+    storey: int = 0
+
+    @property
+    def bottom(self) -> tuple[float, float, float]:
+        """Middle of the lower edge, (x, y, z)."""
+        return self._end(-1, self.storey * STOREY_M)
+
+    @property
+    def top(self) -> tuple[float, float, float]:
+        """Middle of the upper edge, (x, y, z)."""
+        return self._end(1, (self.storey + 1) * STOREY_M)
+
+    def _end(self, sign: int, y: float) -> tuple[float, float, float]:
+        (x, z), (ux, uz) = self.rect.center, self.uphill
+        return x + sign * ux * self.rect.width / 2, y, z + sign * uz * self.rect.depth / 2
+
+    def height_at(self, x: float, z: float) -> float:
+        """Height of the ramp's surface; its ends' heights beyond them."""
+        (bx, by, bz), (ux, uz) = self.bottom, self.uphill
+        length = self.rect.width if ux else self.rect.depth
+        share = ((x - bx) * ux + (z - bz) * uz) / length
+        return by + min(max(share, 0.0), 1.0) * STOREY_M
+
+    def approach(self, room: int) -> Rect:
+        """Floor of the room that has to stay free: the landing before the ramp's end there."""
+        x, _, z = self.bottom if room == self.rooms[0] else self.top
+        sign = -1 if room == self.rooms[0] else 1
+        dx, dz = sign * self.uphill[0] * RAMP_LANDING_M, sign * self.uphill[1] * RAMP_LANDING_M
+        half = RAMP_WIDTH_M / 2
+        ends = (x, x + dx) if dx else (x - half, x + half)
+        sides = (z, z + dz) if dz else (z - half, z + half)
+        return Rect(min(ends), min(sides), max(ends), max(sides))
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Rooms (the hallway first) and doors. All rooms are connected."""
+    """Rooms of all storeys (the hallway first), doors and ramps. All rooms are connected.
+
+    `storeys` holds the storey of every room, 0 at the ground.
+    """
 
     bounds: Rect
     rooms: tuple[Rect, ...]
     doors: tuple[Door, ...]
+    storeys: tuple[int, ...]
+    ramps: tuple[Ramp, ...] = ()
+
+    @property
+    def n_storeys(self) -> int:
+        return max(self.storeys) + 1
+
+    def floor_m(self, room: int) -> float:
+        """Height of a room's floor."""
+        return self.storeys[room] * STOREY_M
 
     def doors_of(self, room: int) -> list[Door]:
         """Doors in the walls of a room."""
         return [door for door in self.doors if room in door.rooms]
 
-    def room_at(self, x: float, z: float) -> int:
-        """Index of the room around a point; points outside the house belong to the nearest room."""
-        return min(range(len(self.rooms)), key=lambda i: (self.rooms[i].distance(x, z), i))
+    def ramps_of(self, room: int) -> list[Ramp]:
+        """Ramps that begin or end in a room."""
+        return [ramp for ramp in self.ramps if room in ramp.rooms]
+
+    def room_at(self, x: float, z: float, y: float = 0.0) -> int:
+        """Index of the room around a floor point; points outside the house belong to the nearest room.
+
+        On a ramp this is the lower room up to half the height, the upper one above.
+        """
+        storey = min(max(round(y / STOREY_M), 0), self.n_storeys - 1)
+        rooms = [i for i in range(len(self.rooms)) if self.storeys[i] == storey]
+        return min(rooms, key=lambda i: (self.rooms[i].distance(x, z), i))
 
 
-def make_plan(rng: random.Random) -> Plan:
-    """A random plan with 6 to 10 rooms, the hallway included, 10 to 18 m across."""
-    while True:
-        rooms = _split_house(rng)
-        if rng.random() < 0.5:
-            rooms = [Rect(r.z0, r.x0, r.z1, r.x1) for r in rooms]
-        doors = _make_doors(rooms, rng)
-        if 6 <= len(rooms) <= 10 and doors is not None:
-            bounds = Rect(0.0, 0.0, max(r.x1 for r in rooms), max(r.z1 for r in rooms))
-            return Plan(bounds, tuple(rooms), tuple(doors))
+def cut_out(rect: Rect, holes: Sequence[Rect]) -> list[Rect]:
+    """Rectangles that cover `rect` without the holes."""
+    parts = [rect]
+    for hole in holes:
+        remaining = []
+        for part in parts:
+            if not part.overlaps(hole):
+                remaining.append(part)
+                continue
+            z0, z1 = max(part.z0, hole.z0), min(part.z1, hole.z1)
+            candidates = (
+                Rect(part.x0, part.z0, part.x1, z0),
+                Rect(part.x0, z1, part.x1, part.z1),
+                Rect(part.x0, z0, max(part.x0, hole.x0), z1),
+                Rect(min(part.x1, hole.x1), z0, part.x1, z1),
+            )
+            remaining += [c for c in candidates if c.width > 1e-9 and c.depth > 1e-9]
+        parts = remaining
+    return parts
 
 
-def _split_house(rng: random.Random) -> list[Rect]:
-    width = rng.randrange(22, 35) * GRID_M
-    depth = rng.randrange(20, 27) * GRID_M
-    hall = rng.choice((2.0, 2.0, 2.5))
-    z = rng.randrange(7, round((depth - hall) / GRID_M) - 6) * GRID_M
-    left = rng.choice((0.0, 0.0, 3.5, 4.0))
-    right = width - rng.choice((0.0, 3.5, 4.0, 4.5))
-    if right - left < 6.0:
-        left = 0.0
-    blocks = [Rect(left, 0.0, right, z), Rect(left, z + hall, right, depth)]
-    if left > 0.0:
-        blocks.append(Rect(0.0, 0.0, left, depth))
-    if right < width:
-        blocks.append(Rect(right, 0.0, width, depth))
-    rooms = [Rect(left, z, right, z + hall)]
-    for block in blocks:
-        rooms += _split(block, rng)
-    return rooms
-
-
-def _split(rect: Rect, rng: random.Random) -> list[Rect]:
-    long = max(rect.width, rect.depth)
-    roomy = rect.width * rect.depth > 22.0 and rng.random() < 0.35
-    if long < 6.0 or (long <= 6.0 and not roomy):
-        return [rect]
-    steps = round(long / GRID_M)
-    cut = rng.randrange(6, steps - 5) * GRID_M
-    if rect.width >= rect.depth:
-        x = rect.x0 + cut
-        halves = Rect(rect.x0, rect.z0, x, rect.z1), Rect(x, rect.z0, rect.x1, rect.z1)
-    else:
-        z = rect.z0 + cut
-        halves = Rect(rect.x0, rect.z0, rect.x1, z), Rect(rect.x0, z, rect.x1, rect.z1)
-    return [room for half in halves for room in _split(half, rng)]
-
-
-def _make_doors(rooms: list[Rect], rng: random.Random) -> list[Door] | None:
-    """Every door of the hallway, a tree to the other rooms and some loops; None if a room stays out of reach."""
-    walls = [(i, j) for i in range(len(rooms)) for j in range(i + 1, len(rooms)) if _shared(rooms[i], rooms[j])]
-    chosen = [pair for pair in walls if pair[0] == 0]
-    joined = {0, *(j for _, j in chosen)}
-    others = [pair for pair in walls if pair[0] != 0]
-    rng.shuffle(others)
-    spare = []
-    while others:
-        pair = next((p for p in others if len(joined & set(p)) == 1), None)
-        if pair is None:
-            spare += others
-            break
-        others.remove(pair)
-        chosen.append(pair)
-        joined |= set(pair)
-    if len(joined) < len(rooms):
-        return None
-    chosen += [pair for pair in spare if rng.random() < 0.3]
-    return [_make_door(rooms, pair, rng) for pair in sorted(chosen)]
-
-
-def _shared(a: Rect, b: Rect) -> tuple[str, float, float, float] | None:
-    """Axis, position and range of the common wall, when it is long enough for a door."""
-    need = DOOR_WIDTH_M + WALL_M + 2 * _CORNER_M
-    for along, wall_a, wall_b, low, high in (
-        ("x", (a.z0, a.z1), (b.z0, b.z1), max(a.x0, b.x0), min(a.x1, b.x1)),
-        ("z", (a.x0, a.x1), (b.x0, b.x1), max(a.z0, b.z0), min(a.z1, b.z1)),
-    ):
-        for line in (wall_a[0], wall_a[1]):
-            if line in wall_b and high - low >= need:
-                return along, line, low, high
-    return None
-
-
-def _make_door(rooms: list[Rect], pair: tuple[int, int], rng: random.Random) -> Door:
-    shared = _shared(rooms[pair[0]], rooms[pair[1]])
-    assert shared is not None
-    along, line, low, high = shared
-    width = DOOR_WIDTH_M
-    if high - low >= 3.5 and rng.random() < 0.3:
-        width = ARCH_WIDTH_M
-    margin = _CORNER_M + WALL_M / 2 + width / 2
-    steps = int((high - low - 2 * margin) / 0.25)
-    middle = round(low + margin + 0.25 * rng.randint(0, steps), 2)
-    center = (middle, line) if along == "x" else (line, middle)
-    first = rooms[pair[0]].center[1 if along == "x" else 0]
-    ordered = pair if first < line else (pair[1], pair[0])
-    return Door(ordered, along, center, width)
+def around(rects: Sequence[Rect]) -> Rect:
+    """The smallest rectangle that holds them all."""
+    return Rect(
+        min(r.x0 for r in rects), min(r.z0 for r in rects), max(r.x1 for r in rects), max(r.z1 for r in rects)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +88,82 @@ def sphere(
     return lathe([(radius * math.sin(a), y - radius * math.cos(a)) for a in angles], center, segments)
 
 
+def breaks(low: float, high: float, step: float, extra: Sequence[float] = ()) -> list[float]:
+    """Positions from low to high at most `step` apart, the extra ones among them."""
+    fixed = sorted({low, high, *(e for e in extra if low < e < high)})
+    found = [low]
+    for a, b in pairwise(fixed):
+        count = max(1, math.ceil((b - a) / step - 1e-6))
+        found += [a + (b - a) * i / count for i in range(1, count)] + [b]
+    return found
+
+
+def cells(
+    us: Sequence[float], vs: Sequence[float], holes: Sequence[tuple[float, float, float, float]] = ()
+) -> list[list[tuple[float, float]]]:
+    """Corners (u, v) of the cells of a grid, counter-clockwise, without cells inside a hole (u0, v0, u1, v1)."""
+    found = []
+    for u0, u1 in pairwise(us):
+        for v0, v1 in pairwise(vs):
+            u, v = (u0 + u1) / 2, (v0 + v1) / 2
+            if not any(h[0] < u < h[2] and h[1] < v < h[3] for h in holes):
+                found.append([(u0, v0), (u1, v0), (u1, v1), (u0, v1)])
+    return found
+
+
+def beam(start: Sequence[float], end: Sequence[float], thick: float) -> Triangles:
+    """Square bar between two points."""
+    a, b = np.asarray(start, dtype=np.float64), np.asarray(end, dtype=np.float64)
+    axis = b - a
+    length = math.sqrt(float(axis @ axis))
+    helper = np.array((0.0, 0.0, 1.0)) if abs(axis[1]) > 0.9 * length else np.array((0.0, 1.0, 0.0))
+    side = np.cross(helper, axis)
+    side /= math.sqrt(float(side @ side))
+    frame = np.stack((side * thick, np.cross(axis / length, side) * thick, axis))
+    bar: Triangles = box((-0.5, -0.5, 0.0), (0.5, 0.5, 1.0)) @ frame + a
+    return bar
+
+
+def prism(outline: Sequence[tuple[float, float]], z0: float, z1: float) -> Triangles:
+    """Convex (x, y) outline, counter-clockwise seen from +z, drawn out from z0 to z1."""
+    front = [(x, y, z1) for x, y in outline]
+    back = [(x, y, z0) for x, y in outline]
+    faces = [np.array([[front[0], front[i], front[i + 1]] for i in range(1, len(front) - 1)])]
+    faces += [np.array([[back[0], back[i + 1], back[i]] for i in range(1, len(back) - 1)])]
+    ring = [(i, (i + 1) % len(front)) for i in range(len(front))]
+    return np.concatenate([*faces, quads([(back[i], back[j], front[j], front[i]) for i, j in ring])])
+
+
+def lying(solid: Triangles) -> Triangles:
+    """A solid about the y axis turned to lie along z: its top looks to the front."""
+    turned: Triangles = solid[:, :, (0, 2, 1)][:, ::-1]
+    return turned
+
+
+def shifted(solid: Triangles, x: float, y: float, z: float) -> Triangles:
+    """The solid moved by (x, y, z)."""
+    moved: Triangles = solid + np.array((x, y, z))
+    return moved
+
+
+def stretched(solid: Triangles, x: float, y: float, z: float) -> Triangles:
+    """The solid scaled about the origin."""
+    scaled: Triangles = solid * np.array((x, y, z))
+    return scaled
+
+
 def areas(triangles: Triangles) -> NDArray[np.float64]:
     """(n,) areas in square metres."""
     cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     lengths: NDArray[np.float64] = np.linalg.norm(cross, axis=1) / 2.0
     return lengths
+
+
+def normals(triangles: Triangles) -> NDArray[np.float64]:
+    """(n, 3) unit normals."""
+    cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
+    unit: NDArray[np.float64] = cross / np.linalg.norm(cross, axis=1, keepdims=True)
+    return unit
 
 
 def volume(triangles: Triangles) -> float:

@@ -13,7 +13,7 @@ class RoomKind:
     """Look and contents of a kind of room.
 
     floor: (style, rgb). walls: styles; wall_colors: colour words. furniture: (noun, probability) in order of
-    placement. landmarks: how many landmark objects are tried.
+    placement. landmarks: how many landmark objects are tried. paleness: share of white in the walls.
     """
 
     name: str
@@ -21,7 +21,8 @@ class RoomKind:
     wall: str
     wall_colors: tuple[str, ...]
     furniture: tuple[tuple[str, float], ...]
-    landmarks: int = 2
+    landmarks: int = 3
+    paleness: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,14 @@ HALLWAY = RoomKind(
     "panels",
     ("white",),
     (("bench", 0.8), ("clock", 0.7)),
-    landmarks=4,
+    landmarks=5,
+)
+LANDING = RoomKind(
+    "landing",
+    ("carpet", (150, 60, 58)),
+    "panels",
+    ("green",),
+    (("bench", 0.6), ("bookshelf", 0.5)),
 )
 _OTHERS = (
     RoomKind(
@@ -64,7 +72,7 @@ _OTHERS = (
         "tiles",
         ("blue", "white"),
         (("bathtub", 0.9), ("toilet", 1.0), ("sink", 1.0)),
-        landmarks=1,
+        landmarks=2,
     ),
     RoomKind(
         "kitchen",
@@ -72,7 +80,7 @@ _OTHERS = (
         "tiles",
         ("yellow", "orange"),
         (("kitchen counter", 1.0), ("stove", 1.0), ("refrigerator", 1.0)),
-        landmarks=1,
+        landmarks=2,
     ),
     RoomKind(
         "bedroom",
@@ -100,7 +108,8 @@ _OTHERS = (
         ("carpet", (120, 36, 44)),
         "brick",
         ("brown",),
-        (("bookshelf", 1.0), ("bookshelf", 1.0), ("armchair", 1.0), ("piano", 0.5)),
+        (("bookshelf", 1.0), ("bookshelf", 1.0), ("armchair", 1.0), ("desk", 0.3)),
+        paleness=0.3,
     ),
     RoomKind(
         "playroom",
@@ -108,7 +117,7 @@ _OTHERS = (
         "dots",
         ("pink", "yellow", "purple"),
         (("chest", 1.0), ("rug", 0.95)),
-        landmarks=4,
+        landmarks=5,
     ),
     RoomKind(
         "laundry room",
@@ -117,22 +126,43 @@ _OTHERS = (
         ("white", "gray"),
         (("washing machine", 1.0), ("sink", 0.6), ("wardrobe", 0.4)),
     ),
+    RoomKind(
+        "gym",
+        ("checker", (116, 120, 128)),
+        "stripes",
+        ("turquoise",),
+        (("treadmill", 1.0), ("weight bench", 1.0), ("bench", 0.3)),
+    ),
+    RoomKind(
+        "workshop",
+        ("stone", (150, 138, 120)),
+        "brick",
+        ("orange",),
+        (("workbench", 1.0), ("tool cabinet", 0.9), ("bookshelf", 0.3)),
+    ),
+    RoomKind(
+        "music room",
+        ("planks", (88, 60, 92)),
+        "dots",
+        ("turquoise", "purple"),
+        (("piano", 1.0), ("drum kit", 0.9), ("armchair", 0.4)),
+    ),
 )
-KINDS = {kind.name: kind for kind in (HALLWAY, *_OTHERS)}
+KINDS = {kind.name: kind for kind in (HALLWAY, LANDING, *_OTHERS)}
 
 
 def choose_looks(plan: Plan, rng: random.Random) -> tuple[RoomLook, ...]:
     """A kind and wall colour for each room; only bedrooms repeat, each with another wall colour."""
-    areas = {i: plan.rooms[i].width * plan.rooms[i].depth for i in range(1, len(plan.rooms))}
-    by_area = sorted(areas, key=lambda i: (areas[i], i))
-    kinds: dict[int, str] = {0: "hallway", by_area.pop(): "living room"}
-    dead_ends = [i for i in by_area if len(plan.doors_of(i)) == 1]
-    bathroom = dead_ends[0] if dead_ends else by_area[0]
+    areas = {i: room.width * room.depth for i, room in enumerate(plan.rooms)}
+    kinds: dict[int, str] = {0: "hallway", **{ramp.rooms[1]: "landing" for ramp in plan.ramps}}
+    rooms = [i for i in sorted(areas, key=lambda i: (areas[i], i)) if i not in kinds]
+    kinds[rooms.pop()] = "living room"
+    bathroom = next((i for i in rooms if len(plan.doors_of(i)) == 1), rooms[0])
     kinds[bathroom] = "bathroom"
-    by_area.remove(bathroom)
-    names = ["kitchen", "bedroom", "dining room", *_extra_kinds(rng)][: len(by_area)]
+    rooms.remove(bathroom)
+    names = ["kitchen", "bedroom", *_extra_kinds(rng)][: len(rooms)]
     rng.shuffle(names)
-    kinds.update(zip(by_area, names, strict=True))
+    kinds.update(zip(rooms, names, strict=True))
     bedroom_colors = list(KINDS["bedroom"].wall_colors)
     rng.shuffle(bedroom_colors)
     bedrooms = sum(name == "bedroom" for name in kinds.values())
@@ -148,6 +178,8 @@ def choose_looks(plan: Plan, rng: random.Random) -> tuple[RoomLook, ...]:
 
 
 def _extra_kinds(rng: random.Random) -> list[str]:
-    extra = ["bedroom", "office", "library", "playroom", "laundry room", "bedroom"]
-    rng.shuffle(extra)
-    return extra
+    first = ["dining room", "bedroom", "office"]
+    more = ["bedroom", "library", "playroom", "laundry room", "gym", "workshop", "music room"]
+    rng.shuffle(first)
+    rng.shuffle(more)
+    return [*first, *more]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .furnish import Item
 from .house import House
-from .layout import Door, Rect
+from .layout import STOREY_M, Door, Plan, Ramp, Rect
 
 SAMPLE_M = 0.05
 STRAIGHT_DEG = 25.0
@@ -22,6 +22,10 @@ SLIGHT_DEG = 45.0
 AROUND_DEG = 150.0
 PASS_M = 1.6
 """Objects further from the path than this are not mentioned as passed."""
+_CROSSING = 6
+"""Samples before and after a doorway that give the direction in which a path goes through it."""
+WAYPOINT_M = 1.7
+"""Objects further from the end of a leg than this do not mark it."""
 
 Points = NDArray[np.float64]
 """(n, 2) plan coordinates (x, z) in metres."""
@@ -50,20 +54,31 @@ class Passing:
 
 @dataclass(frozen=True)
 class Leg:
-    """The part of a path inside one room.
+    """The part of a path inside one room, without the ramps at its ends.
 
-    `turn_in`: from the heading on entry (start heading, or straight through the door) to the direction of the leg.
-    `turn_out`: from that direction to the exit through `door`; 0 in the last leg, where `door` is None.
-    `ordinal`: which door on that side it is, where counting helps.
+    `start` is where it begins, (x, y, z), and `heading` the walker's there: the start heading, or that of the
+    path through the door or along the ramp. `turn_in`: from that heading to the direction of the leg. `turn_out`:
+    from that direction to the exit through the door `way`; 0 where the way is a ramp and in the last leg, where it
+    is None. `ordinal`: which door on that side it is, where counting helps. `waypoint`: an object beside the exit.
     """
 
     room: int
+    start: tuple[float, float, float]
+    heading: float
     length: float
     turn_in: float
     turn_out: float
-    door: Door | None
-    ordinal: int | None
-    passings: tuple[Passing, ...]
+    way: Door | Ramp | None
+    ordinal: int | None = None
+    passings: tuple[Passing, ...] = ()
+    waypoint: Item | None = None
+
+    @property
+    def climbs(self) -> str:
+        """up or down where the way is a ramp."""
+        if not isinstance(self.way, Ramp):
+            return ""
+        return "up" if self.way.rooms[0] == self.room else "down"
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,7 @@ class Route:
     legs: tuple[Leg, ...]
     goal: Goal
     crossings: tuple[tuple[float, float], ...]
-    """Points (x, z) where the path goes through a doorway."""
+    """Points (x, z) where the path goes through a doorway, or half-way up a ramp."""
 
 
 def wrap_degrees(angle: float) -> float:
@@ -108,43 +123,81 @@ def resample(corners: Sequence[Sequence[float]]) -> Points:
 
 
 def trace(house: House, corners: Sequence[Sequence[float]], start_yaw: float, goal: Goal) -> Route | None:
-    """Describe a path; None if it crosses walls where no door is, or visits a room twice."""
-    points = resample(corners)
-    visits: list[tuple[int, int, int, Door | None]] = []  # room, first and last sample, exit door
-    rooms = [house.plan.room_at(x, z) for x, z in points]
+    """Describe a path of (x, y, z) corners; None if it crosses walls where no door is, or visits a room twice."""
+    points = resample([(x, z) for x, _, z in corners])
+    rooms, on_ramp = _rooms_along(house.plan, points, corners[0][1])
+    visits: list[tuple[int, int, int, Door | Ramp | None]] = []  # room, first and last sample, way out
     first = 0
     for i in range(1, len(rooms)):
         if rooms[i] != rooms[i - 1]:
-            door = _door_at(house, rooms[i - 1], rooms[i], points[i])
-            if door is None:
+            way = _way_at(house.plan, rooms[i - 1], rooms[i], points[i])
+            if way is None:
                 return None
-            visits.append((rooms[i - 1], first, i, door))
+            visits.append((rooms[i - 1], first, i, way))
             first = i
     visits.append((rooms[-1], first, len(points) - 1, None))
     if len({visit[0] for visit in visits}) != len(visits) or visits[-1][0] != goal.room:
         return None
     legs: list[Leg] = []
-    heading = start_yaw
-    for room, begin, end, door in visits:
-        after = visits[len(legs) + 1][0] if door else room
-        leg = _leg(house, points[begin : end + 1], heading, (room, after), door, first=not legs)
+    heading, entry = start_yaw, None
+    for room, begin, end, way in visits:
+        level = [i for i in range(begin, end + 1) if not on_ramp[i]]
+        if len(level) < 2:
+            return None  # starts or ends on a ramp
+        after = visits[len(legs) + 1][0] if way else room
+        leg = _leg(house, points[level], heading, (room, after), (entry, way))
         legs.append(leg)
-        if door is not None:
-            heading = yaw_of(*door.normal(after))
-    crossings = tuple((float(points[end][0]), float(points[end][1])) for _, _, end, door in visits if door)
+        if way is not None:
+            span = points[min(end + _CROSSING, len(points) - 1)] - points[max(end - _CROSSING, 0)]
+            heading = yaw_of(*span)
+        entry = way
+    crossings = tuple((float(points[end][0]), float(points[end][1])) for _, _, end, way in visits if way)
     return Route(tuple(legs), goal, crossings)
 
 
-def _door_at(house: House, a: int, b: int, point: NDArray[np.float64]) -> Door | None:
-    for door in house.plan.doors:
-        if set(door.rooms) == {a, b} and door.zone(0.3).contains(float(point[0]), float(point[1])):
+def rooms_at(plan: Plan, points: NDArray[np.float64]) -> list[int]:
+    """`Plan.room_at` for (n, 3) points (x, y, z) at once."""
+    rects = np.array([(room.x0, room.z0, room.x1, room.z1) for room in plan.rooms])
+    x, z = points[:, None, 0], points[:, None, 2]
+    dx = np.maximum(np.maximum(rects[:, 0] - x, x - rects[:, 2]), 0.0)
+    dz = np.maximum(np.maximum(rects[:, 1] - z, z - rects[:, 3]), 0.0)
+    storeys = np.clip(np.round(points[:, 1] / STOREY_M), 0, plan.n_storeys - 1)
+    elsewhere = storeys[:, None] != np.array(plan.storeys)[None]
+    nearest: list[int] = np.where(elsewhere, np.inf, dx * dx + dz * dz).argmin(axis=1).tolist()
+    return nearest
+
+
+def _rooms_along(plan: Plan, points: Points, y: float) -> tuple[list[int], list[bool]]:
+    """Room of every point of a path that begins at height y, and whether the point lies on a ramp."""
+    heights, on_ramp = np.zeros(len(points)), [False] * len(points)
+    if plan.ramps:
+        for i, (x, z) in enumerate(points.tolist()):
+            ramp = next((ramp for ramp in plan.ramps if ramp.rect.contains(x, z) and _reaches(ramp, y)), None)
+            y = ramp.height_at(x, z) if ramp else STOREY_M * round(y / STOREY_M)
+            heights[i], on_ramp[i] = y, ramp is not None
+    return rooms_at(plan, np.stack((points[:, 0], heights, points[:, 1]), axis=1)), on_ramp
+
+
+def _reaches(ramp: Ramp, y: float) -> bool:
+    return ramp.bottom[1] - 0.5 <= y <= ramp.top[1] + 0.5
+
+
+def _way_at(plan: Plan, a: int, b: int, point: NDArray[np.float64]) -> Door | Ramp | None:
+    x, z = float(point[0]), float(point[1])
+    for door in plan.doors:
+        if set(door.rooms) == {a, b} and door.zone(0.3).contains(x, z):
             return door
-    return None
+    return next((ramp for ramp in plan.ramps if set(ramp.rooms) == {a, b} and ramp.rect.contains(x, z)), None)
 
 
 def _leg(
-    house: House, points: Points, heading: float, rooms: tuple[int, int], door: Door | None, *, first: bool
+    house: House,
+    points: Points,
+    heading: float,
+    rooms: tuple[int, int],
+    ways: tuple[Door | Ramp | None, Door | Ramp | None],
 ) -> Leg:
+    room, (entry, way) = rooms[0], ways
     length = float(np.hypot(*np.diff(points, axis=0).T).sum())
     span = points[-1] - points[0]
     bearing = yaw_of(*span) if np.hypot(*span) > 0.3 else heading
@@ -153,17 +206,27 @@ def _leg(
         reach = min(len(points) - 1, round(1.2 / SAMPLE_M))
         bearing = yaw_of(*(points[reach] - points[0]))
     turn_in, turn_out = wrap_degrees(bearing - heading), 0.0
-    if door is not None:
-        out = yaw_of(*door.normal(rooms[1]))
+    if isinstance(way, Door):
+        out = yaw_of(*way.normal(rooms[1]))
         turn_out = wrap_degrees(out - bearing)
-        if length < 1.0 and not first:
+        if length < 1.0 and entry is not None:
             # From door to door in a few steps: one turn, whatever the line between them.
             turn_in, turn_out = wrap_degrees(out - heading), 0.0
-    elif length < 1.0:
+    elif way is None and length < 1.0:
         turn_in = 0.0
-    ordinal = _ordinal(house, points, rooms[0], door) if door is not None else None
-    passings = _passings(house, points, rooms[0])
-    return Leg(rooms[0], length, turn_in, turn_out, door, ordinal, passings)
+    x, z = points[0].tolist()
+    return Leg(
+        room=room,
+        start=(x, house.plan.floor_m(room), z),
+        heading=heading,
+        length=length,
+        turn_in=turn_in,
+        turn_out=turn_out,
+        way=way,
+        ordinal=_ordinal(house, points, room, way) if isinstance(way, Door) else None,
+        passings=_passings(house, points, room),
+        waypoint=_waypoint(house, points, room),
+    )
 
 
 def _ordinal(house: House, points: Points, room: int, door: Door) -> int | None:
@@ -184,6 +247,21 @@ def _ordinal(house: House, points: Points, room: int, door: Door) -> int | None:
     return ahead.index((end - begin) * sign) + 1 if (end - begin) * sign in ahead and len(ahead) > 1 else None
 
 
+def _waypoint(house: House, points: Points, room: int) -> Item | None:
+    """The landmark nearest to where a leg ends, if it is a good mark for that place."""
+    x, z = points[-1].tolist()
+    bearing = yaw_of(*(points[min(len(points) - 1, round(1.5 / SAMPLE_M))] - points[0]))
+    gaps = [
+        (item.footprint.distance(x, z), i)
+        for i, item in enumerate(house.items)
+        if item.room == room
+        and item.landmark
+        and item.footprint.distance(x, z) <= WAYPOINT_M
+        and abs(wrap_degrees(yaw_of(item.x - points[0][0], item.z - points[0][1]) - bearing)) < 40.0
+    ]
+    return house.items[min(gaps)[1]] if gaps else None
+
+
 def _passings(house: House, points: Points, room: int) -> tuple[Passing, ...]:
     """Objects abreast of the path somewhere in the middle of a leg, in the order they are passed."""
     margin = round(0.6 / SAMPLE_M)
@@ -191,7 +269,7 @@ def _passings(house: House, points: Points, room: int) -> tuple[Passing, ...]:
         return ()
     found = []
     for item in house.items:
-        if item.room != room or item.noun == "rug":
+        if item.room != room or item.noun == "rug" or item.distractor:
             continue
         distances = np.hypot(points[:, 0] - item.x, points[:, 1] - item.z)
         nearest = int(distances.argmin())

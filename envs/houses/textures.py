@@ -16,6 +16,7 @@ COLORS: dict[str, tuple[int, int, int]] = {
     "yellow": (245, 212, 30),
     "green": (38, 150, 56),
     "blue": (35, 82, 205),
+    "turquoise": (50, 196, 190),
     "purple": (128, 48, 160),
     "pink": (240, 120, 175),
     "white": (240, 240, 238),
@@ -28,6 +29,7 @@ COLORS: dict[str, tuple[int, int, int]] = {
     "glass": (160, 205, 235),
     "screen": (22, 26, 34),
     "display": (78, 120, 178),
+    "brass": (214, 176, 80),
     "pine": (196, 150, 96),
     "cream": (236, 224, 196),
     "terracotta": (178, 92, 58),
@@ -38,48 +40,23 @@ COLORS: dict[str, tuple[int, int, int]] = {
     "facade": (170, 150, 130),
 }
 
-PALETTE_LEVELS = 16
-_SHADE_LOW, _SHADE_HIGH = 0.5, 1.0
+LUMINOUS = ("light", "glass", "flame", "display")
+"""Colours that look the same in any light."""
+
 _CELL = 4
-_FACE_SHADES = {0: (0.86, 0.76), 1: (1.0, 0.56), 2: (0.92, 0.70)}
-"""Brightness of faces looking along +axis and -axis: a fixed light from above, baked into the colours."""
-
-_FIXED_SHADES = {"ceiling": 0.86, "light": 1.0, "glass": 1.0, "flame": 1.0, "display": 1.0}
-"""Colours that look the same from every side: lit from behind, or the whole ceiling."""
-
 FLOOR_TILE_M = 2.0
 WALL_TILE_M = 2.6
 
 
-def shade_levels(normals: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n, 3) unit normals -> (n,) palette columns."""
-    shade = np.zeros(len(normals))
-    for axis, (plus, minus) in _FACE_SHADES.items():
-        component = normals[:, axis]
-        shade += component**2 * np.where(component > 0, plus, minus)
-    return _level(shade)
-
-
-def _level(shade: NDArray[np.float64] | float) -> NDArray[np.int64]:
-    level = (np.asarray(shade) - _SHADE_LOW) / (_SHADE_HIGH - _SHADE_LOW) * (PALETTE_LEVELS - 1)
-    rounded: NDArray[np.int64] = np.clip(np.rint(level), 0, PALETTE_LEVELS - 1).astype(np.int64)
-    return rounded
-
-
-def palette_uv(color: str, levels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n,) palette columns -> (n, 2) texture coordinates at the centre of the colour's cells."""
-    row = list(COLORS).index(color)
-    if color in _FIXED_SHADES:
-        levels = np.full_like(levels, _level(_FIXED_SHADES[color]))
-    u = (levels + 0.5) / PALETTE_LEVELS
-    return np.stack((u, np.full(len(levels), (row + 0.5) / len(COLORS))), axis=1)
+def palette_uv(color: str) -> tuple[float, float]:
+    """Texture coordinates at the middle of the colour's cell."""
+    return 0.5, (list(COLORS).index(color) + 0.5) / len(COLORS)
 
 
 @cache
 def palette_png() -> bytes:
-    """One row per colour, one column per brightness."""
-    shades = np.linspace(_SHADE_LOW, _SHADE_HIGH, PALETTE_LEVELS)
-    cells = np.array(list(COLORS.values()), dtype=np.float64)[:, None] * shades[None, :, None]
+    """One square cell per colour."""
+    cells = np.array(list(COLORS.values()), dtype=np.float64)[:, None]
     return _png(cells.repeat(_CELL, axis=0).repeat(_CELL, axis=1))
 
 
@@ -114,7 +91,7 @@ def floor_png(style: str, color: tuple[int, int, int]) -> bytes:
 
 
 @cache
-def wall_png(style: str, color: tuple[int, int, int], shade: float) -> bytes:
+def wall_png(style: str, color: tuple[int, int, int]) -> bytes:
     """128 x 128 pixels for WALL_TILE_M metres of a wall: top row at the ceiling, skirting board at the foot."""
     size = 128
     rows, columns = np.mgrid[0:size, 0:size]
@@ -141,7 +118,7 @@ def wall_png(style: str, color: tuple[int, int, int], shade: float) -> bytes:
     image = np.array(color, dtype=np.float64) * gain[:, :, None]
     image[size - 5 :] = np.array(COLORS["trim"]) * 0.93
     image[size - 6] *= 0.7
-    return _png(image * shade)
+    return _png(image)
 
 
 def pale(color: str, amount: float = 0.55) -> tuple[int, int, int]:

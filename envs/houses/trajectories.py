@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from envs.embedded.navmesh.pathfinder import PathFinder
+from vlnbench.houses_config import StartHeading
 
 from .follow import Walk, follow
 from .furnish import Item
@@ -27,8 +28,7 @@ SHORTEST_M, LONGEST_M = 4.0, 20.0
 MAX_DETOUR_M = 0.6
 """A walk further from the planned path than this has left it."""
 GOAL_TOLERANCE_M = 0.5
-_STARTS_PER_ROOM = 1
-_MOST_DOORS = 3
+_MOST_DOORS = 4
 _GOAL_CLEARANCE_M = 0.25
 _START_CLEARANCE_M = 0.35
 _FRONT_DEG = 40.0
@@ -48,43 +48,53 @@ class Trajectory:
     route: Route
 
 
-def trajectories(house: House, pathfinder: PathFinder, rng: random.Random) -> Iterator[Trajectory]:
+def trajectories(
+    house: House,
+    pathfinder: PathFinder,
+    rng: random.Random,
+    heading: StartHeading = "random",
+    starts_per_room: int = 2,
+) -> Iterator[Trajectory]:
     """All usable trajectories of a house in random order.
 
     Starts come from a small pool and every start is paired with goals all over the house, so that the instruction
     alone tells where to go.
     """
-    starts = _starts(house, pathfinder, rng)
-    goals = [(goal, point) for goal in _goals(house, rng) if (point := _stand(pathfinder, goal)) is not None]
+    starts = _starts(house, pathfinder, starts_per_room, rng)
+    goals = []
+    for goal in _goals(house, rng):
+        point = _stand(pathfinder, goal, house.plan.floor_m(goal.room))
+        if point is not None:
+            goals.append((goal, point))
     pairs = [(start, goal) for start in starts for goal in goals]
     rng.shuffle(pairs)
     for start, (goal, point) in pairs:
-        trajectory = _make(house, pathfinder, start, (goal, point))
+        trajectory = _make(house, pathfinder, start, (goal, point), heading)
         if trajectory is not None:
             yield trajectory
 
 
-def _starts(house: House, pathfinder: PathFinder, rng: random.Random) -> list[Start]:
+def _starts(house: House, pathfinder: PathFinder, per_room: int, rng: random.Random) -> list[Start]:
     starts: list[Start] = []
-    for rect in house.plan.rooms:
+    for room, rect in enumerate(house.plan.rooms):
         inner = rect.grown(-WALL_M / 2 - _START_CLEARANCE_M)
         found = 0
         for _ in range(60):
             x = inner.x0 + rng.random() * inner.width
             z = inner.z0 + rng.random() * inner.depth
             yaw = 30.0 * rng.randrange(12)
-            point = _snap(pathfinder, x, z, _START_CLEARANCE_M)
+            point = _snap(pathfinder, (x, house.plan.floor_m(room), z), _START_CLEARANCE_M)
             if point is not None and rect.contains(point[0], point[2]):
                 starts.append((point, yaw))
                 found += 1
-                if found == _STARTS_PER_ROOM:
+                if found == per_room:
                     break
     return starts
 
 
 def _goals(house: House, rng: random.Random) -> Iterator[Goal]:
     for item in house.items:
-        if item.noun == "rug":
+        if item.noun == "rug" or item.distractor:
             continue
         alone = [other.noun for other in house.items if other.room == item.room].count(item.noun) == 1
         if alone or item.landmark:
@@ -113,33 +123,39 @@ def _beside(house: House, item: Item, rng: random.Random) -> Iterator[Goal]:
         return
 
 
-def _stand(pathfinder: PathFinder, goal: Goal) -> Point | None:
-    point = _snap(pathfinder, goal.x, goal.z, 0.1 if goal.door else _GOAL_CLEARANCE_M)
+def _stand(pathfinder: PathFinder, goal: Goal, floor_m: float) -> Point | None:
+    place = (goal.x, floor_m, goal.z)
+    point = _snap(pathfinder, place, 0.1 if goal.door else _GOAL_CLEARANCE_M)
     if point is None or math.hypot(point[0] - goal.x, point[2] - goal.z) > 0.3:
         return None
     return point
 
 
-def _snap(pathfinder: PathFinder, x: float, z: float, clearance: float) -> Point | None:
-    """The navmesh point at (x, z) on the floor, unless an obstacle is close."""
-    point = pathfinder.snap_point((x, 0.0, z))
-    if not np.isfinite(point).all() or abs(float(point[1])) > 0.15:
+def _snap(pathfinder: PathFinder, place: Point, clearance: float) -> Point | None:
+    """The navmesh point at a place on the floor, unless an obstacle is close."""
+    point = pathfinder.snap_point(place)
+    if not np.isfinite(point).all() or abs(float(point[1]) - place[1]) > 0.15:
         return None
     if pathfinder.distance_to_closest_obstacle(point, 1.0) < clearance:
         return None
     return float(point[0]), float(point[1]), float(point[2])
 
 
-def _make(house: House, pathfinder: PathFinder, start: Start, goal: tuple[Goal, Point]) -> Trajectory | None:
+def _make(
+    house: House, pathfinder: PathFinder, start: Start, goal: tuple[Goal, Point], heading: StartHeading
+) -> Trajectory | None:
     (position, yaw), (where, end) = start, goal
     path = pathfinder.find_path(position, end)
     if not SHORTEST_M <= path.geodesic_distance <= LONGEST_M:
         return None
     corners = [(float(x), float(y), float(z)) for x, y, z in path.points]
-    route = trace(house, [(x, z) for x, _, z in corners], yaw, where)
+    if heading != "random":
+        ahead = yaw_of(corners[1][0] - corners[0][0], corners[1][2] - corners[0][2])
+        yaw = 30.0 * (round((ahead + (180.0 if heading == "away" else 0.0)) / 30.0) % 12)
+    route = trace(house, corners, yaw, where)
     if route is None or not 2 <= len(route.legs) <= _MOST_DOORS + 1:
         return None
-    if where.door is not None and route.legs[-2].door != where.door:
+    if where.door is not None and route.legs[-2].way != where.door:
         return None
     reference = reference_path(pathfinder, corners, route.crossings)
     walk = follow(pathfinder, position, yaw, end)

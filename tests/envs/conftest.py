@@ -8,7 +8,8 @@ import pytest
 @pytest.fixture(scope="session")
 def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data root with the smallest houses benchmark: two houses, six episodes per split."""
-    from envs.houses import HousesConfig, generate
+    from envs.houses.dataset import generate
+    from vlnbench.houses_config import HousesConfig
 
     root = tmp_path_factory.mktemp("houses")
     config = HousesConfig(

@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from envs.houses import HousesConfig, HousesManifest, generate
+from envs.houses.dataset import HousesManifest, generate
+from vlnbench.houses_config import HousesConfig
 
 TINY = HousesConfig(
-    seed=3, train_houses=2, val_unseen_houses=1, train_episodes=36, val_seen_episodes=13, val_unseen_episodes=12
+    seed=3,
+    train_houses=2,
+    val_unseen_houses=1,
+    train_episodes=36,
+    val_seen_episodes=13,
+    val_unseen_episodes=12,
+    storeys_share=0.5,
 )
 
 
@@ -23,6 +30,11 @@ class Generated:
 
     def split(self, name: str) -> dict[str, Any]:
         return read_json(self.root / f"datasets/houses_r2r/{name}/{name}.json.gz")
+
+    def rxr(self, name: str) -> dict[str, Any]:
+        """Of a stem such as val_unseen_guide."""
+        split = name.removesuffix("_gt").rpartition("_")[0]
+        return read_json(self.root / f"datasets/houses_rxr/{split}/{name}.json.gz")
 
     def truth(self, name: str) -> dict[str, Any]:
         return read_json(self.root / f"datasets/houses_r2r/{name}/{name}_gt.json.gz")

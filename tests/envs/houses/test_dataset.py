@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses import HousesConfig, generate, house_names, is_complete
-from envs.houses.dataset import MANIFEST, SPLITS
+from envs.houses.dataset import MANIFEST, SPLITS, VERSION, generate, house_names, is_complete
+from envs.houses.statistics import R2R_CE, clause_count, real_turns
 from tests.envs.houses.conftest import Generated, read_json
 from vlnbench.errors import UsageError
+from vlnbench.houses_config import RANGES, HousesConfig
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -65,7 +68,7 @@ def test_counts_are_as_configured(tiny: Generated) -> None:
         siblings: dict[int, list[Any]] = {}
         for episode in episodes:
             siblings.setdefault(episode["trajectory_id"], []).append(episode)
-        assert tiny.manifest.counts[split]["trajectories"] == len(siblings) == math.ceil(wanted / 3)
+        assert tiny.manifest.counts[split]["trajectories"] == len(siblings) >= math.ceil(wanted / 3)
         assert not ids & set(siblings)
         ids |= set(siblings)
         for group in siblings.values():
@@ -127,7 +130,7 @@ def test_ground_truth_walks_to_the_goal(tiny: Generated) -> None:
             goal = episode["goals"][0]["position"]
             assert math.dist(locations[-1], goal) <= 0.5
             steps = [math.dist(a, b) for a, b in pairwise(locations)]
-            assert max(steps) <= 0.26
+            assert max(steps) <= 0.30  # 0.25 m in plan, up a ramp of 29 degrees
             assert len(actions) < 300
             ratios.append(sum(steps) / episode["info"]["geodesic_distance"])
     assert 0.93 < np.median(ratios) < 1.05
@@ -150,11 +153,50 @@ def test_ground_truth_actions_lead_through_the_locations(tiny: Generated) -> Non
 
 
 def test_same_config_same_bytes(tiny: Generated, tmp_path: Path) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     generate(tmp_path, tiny.config)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     assert tree(tmp_path) == tree(tiny.root)
-    assert seconds / 3 < 3.5, "17 houses have to be generated within a minute"
+    assert seconds / 3 < 3.5, "70 houses have to be generated within a few minutes"
+
+
+def test_finished_houses_are_kept(tiny: Generated) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tiny.root.rglob("*")}
+    assert generate(tiny.root, tiny.config) == tiny.manifest
+    assert {path: path.stat().st_mtime_ns for path in tiny.root.rglob("*")} == before
+
+
+def test_statistics_are_those_of_the_files(tiny: Generated) -> None:
+    for split in SPLITS:
+        episodes, truth = tiny.split(split)["episodes"], tiny.truth(split)
+        means = tiny.manifest.statistics[split]
+        words = [len(e["instruction"]["instruction_text"].split()) for e in episodes]
+        actions = [len(entry["actions"]) for entry in truth.values()]
+        assert means["words"] == pytest.approx(np.mean(words), abs=0.0501)
+        assert means["actions"] == pytest.approx(np.mean(actions), abs=0.0501)
+        assert means["geodesic distance (m)"] == pytest.approx(
+            np.mean([e["info"]["geodesic_distance"] for e in episodes]), abs=0.0501
+        )
+
+
+def test_figures_of_r2r_ce_are_those_of_its_files(shared: Path) -> None:
+    for split, expected in R2R_CE.items():
+        folder = shared / "data/datasets/R2R_VLNCE_v1-3_preprocessed" / split
+        episodes = read_json(folder / f"{split}.json.gz")["episodes"]
+        truth = read_json(folder / f"{split}_gt.json.gz")
+        actions = [truth[str(e["episode_id"])]["actions"] for e in episodes]
+        texts = [e["instruction"]["instruction_text"] for e in episodes]
+        found = {
+            "actions": np.mean([len(a) for a in actions]),
+            "forward": np.mean([a.count(1) for a in actions]),
+            "turn actions": np.mean([a.count(2) + a.count(3) for a in actions]),
+            "turns of 45 degrees or more": np.mean([real_turns(a) for a in actions]),
+            "words": np.mean([len(text.split()) for text in texts]),
+            "clauses": np.mean([clause_count(text.lower()) for text in texts]),
+            "geodesic distance (m)": np.mean([e["info"]["geodesic_distance"] for e in episodes]),
+        }
+        for name, value in found.items():
+            assert expected[name] == pytest.approx(value, abs=0.0501), name
 
 
 def test_other_seed_other_houses(tiny: Generated, tmp_path: Path) -> None:
@@ -168,7 +210,8 @@ def test_other_seed_other_houses(tiny: Generated, tmp_path: Path) -> None:
 
 def test_interrupted_generation_is_resumed(tiny: Generated, tmp_path: Path) -> None:
     def stop(stage: str, done: int, total: int) -> None:
-        assert (stage, total) == ("houses", 3)
+        assert stage in ("houses", "writing episodes")
+        assert total == 3
         if done == 2:
             raise KeyboardInterrupt
 
@@ -189,7 +232,8 @@ def test_complete_means_this_config_and_all_files(tiny: Generated, tmp_path: Pat
     assert not is_complete(tmp_path, tiny.config)
     manifest = json.loads((tiny.root / MANIFEST).read_text())
     assert manifest["config"] == asdict(tiny.config)
-    assert len(manifest["files"]) == 2 * 3 + 2 * len(SPLITS)
+    assert manifest["version"] == VERSION == "houses-2"
+    assert len(manifest["files"]) == 2 * 3 + 6 * len(SPLITS)
     (tmp_path / MANIFEST).parent.mkdir(parents=True)
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     assert not is_complete(tmp_path, tiny.config)
@@ -205,12 +249,46 @@ def test_complete_means_this_config_and_all_files(tiny: Generated, tmp_path: Pat
         {"val_seen_episodes": 2.5},
         {"train_episodes": True},
         {"val_unseen_houses": "3"},
+        {"rooms_min": 9, "rooms_max": 8},
+        {"storeys_share": 1.5},
+        {"storeys_share": float("nan")},
+        {"clause_dropout": "0.1"},
+        {"distractors": 0.5},
+        {"start_heading": "up"},
     ],
 )
 def test_bad_config_is_one_line(bad: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(bad))) as error:
         HousesConfig(**bad)
     assert "\n" not in str(error.value)
+
+
+@given(st.sampled_from(sorted(RANGES)), st.integers() | st.floats() | st.text() | st.none())
+def test_options_are_in_range_or_refused(name: str, value: Any) -> None:
+    low, high = RANGES[name]
+    kinds = (int,) if isinstance(low, int) else (int, float)
+    if type(value) in kinds and low <= value <= high:
+        assert getattr(HousesConfig(**{name: value}), name) == value
+    else:
+        with pytest.raises(UsageError, match=name) as error:
+            HousesConfig(**{name: value})
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("heading", ["along", "away"])
+def test_start_heading(heading: Any, tmp_path: Path) -> None:
+    config = HousesConfig(
+        train_houses=1,
+        val_unseen_houses=1,
+        train_episodes=6,
+        val_seen_episodes=1,
+        val_unseen_episodes=1,
+        start_heading=heading,
+    )
+    generate(tmp_path, config)
+    for entry in read_json(tmp_path / "datasets/houses_r2r/train/train_gt.json.gz").values():
+        first = entry["actions"].index(1)
+        assert (first <= 2) if heading == "along" else (first >= 9)
 
 
 def test_too_many_episodes_for_one_house(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_trace_climbs_ramps(tall: House) -> None:
     assert route is not None
     assert [leg.room for leg in route.legs] == list(ramp.rooms)
     assert [leg.climbs for leg in route.legs] == ["up", ""]
-    assert route.legs[1].heading == pytest.approx(yaw_of(ux, uz))
+    assert wrap_degrees(route.legs[1].heading - yaw_of(ux, uz)) == pytest.approx(0.0, abs=1e-6)
     down = trace(tall, corners[::-1], yaw_of(-ux, -uz), Goal(ramp.rooms[0], corners[0][0], corners[0][2]))
     assert down is not None
     assert [leg.climbs for leg in down.legs] == ["down", ""]

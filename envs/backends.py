@@ -52,7 +52,9 @@ class Backend(Protocol):
         """Raise UsageError for the first scene or start position that cannot be used."""
         ...
 
-    def follower(self, sim: Any, body: Embodiment) -> Follower: ...
+    def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
+        """A follower for one episode that stops within a geodesic distance of its goal."""
+        ...
 
 
 def choose_backend(name: SimulatorName, gpu: int | None = None) -> Backend:
@@ -112,17 +114,17 @@ class HabitatSimBackend:
                 pathfinder.load_nav_mesh(str(navmesh))
                 check_positions(path, members, pathfinder.snap_point)
 
-    def follower(self, sim: Any, body: Embodiment) -> Follower:
-        return _HabitatFollower(sim)
+    def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
+        return _HabitatFollower(sim, goal_radius_m)
 
 
 class _HabitatFollower:
     """habitat-lab's ShortestPathFollower, led to the nearest of several goals."""
 
-    def __init__(self, sim: Any) -> None:
+    def __init__(self, sim: Any, goal_radius_m: float) -> None:
         follower = importlib.import_module("habitat.tasks.nav.shortest_path_follower").ShortestPathFollower
         self._sim = sim
-        self._follower = follower(sim, ORACLE_GOAL_RADIUS_M, return_one_hot=False)
+        self._follower = follower(sim, goal_radius_m, return_one_hot=False)
 
     def next_action(self, pose: Pose, goals: Sequence[Vec3]) -> Action:
         nearest = min(goals, key=lambda goal: float(self._sim.geodesic_distance(pose.position, [goal])))

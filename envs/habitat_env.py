@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends import Backend, Follower, SimulatorName, choose_backend
+from envs.backends import ORACLE_GOAL_RADIUS_M, Backend, Follower, SimulatorName, choose_backend
 from envs.habitat_lab import import_habitat
 from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Sensor, TopDownMap, Vec3
 
@@ -43,7 +43,7 @@ class HabitatEnv:
         self._scenes_dir = scenes_dir
         self._sensors = sensors
         self._env: Any = None
-        self._follower: Follower | None = None
+        self._followers: dict[float, Follower] = {}
         self._episode: Episode | None = None
         self._steps = 0
 
@@ -56,8 +56,7 @@ class HabitatEnv:
             self._env = self._habitat.Env(self._config(episode))
         self._env.current_episode = _habitat_episode(episode, self._scenes_dir)
         frames = self._env.reset()
-        if "oracle_action" in self._sensors and episode.goals:
-            self._follower = self._backend.follower(self._env.sim, self.embodiment)
+        self._followers.clear()
         return self._observation(frames, collided=False)
 
     def step(self, action: Action) -> Observation:
@@ -70,6 +69,10 @@ class HabitatEnv:
 
     def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
         return float(self._env.sim.geodesic_distance(position, goals))
+
+    def shortest_path_action(self, target: Vec3, radius_m: float) -> Action:
+        """Next action of the shortest-path follower towards a point (metres); STOP within `radius_m` of it."""
+        return self._follow([target], radius_m)
 
     def render(self, pose: Pose) -> NDArray[np.uint8]:
         if "rgb" not in self._sensors:
@@ -128,17 +131,23 @@ class HabitatEnv:
 
     def _observation(self, frames: Any, collided: bool) -> Observation:
         assert self._episode is not None
-        pose = _pose(self._env.sim.get_agent_state())
-        oracle = self._follower.next_action(pose, self._episode.goals) if self._follower else None
+        goals = self._episode.goals
+        asked = "oracle_action" in self._sensors and goals
+        oracle = self._follow(goals, ORACLE_GOAL_RADIUS_M) if asked else None
         return Observation(
             instruction=self._episode.instruction,
             step=self._steps,
             rgb=frames.get("rgb"),
             depth=frames["depth"][..., 0] if "depth" in frames else None,
-            pose=pose,
+            pose=_pose(self._env.sim.get_agent_state()),
             collided=collided,
             oracle_action=oracle,
         )
+
+    def _follow(self, goals: Sequence[Vec3], radius_m: float) -> Action:
+        if radius_m not in self._followers:
+            self._followers[radius_m] = self._backend.follower(self._env.sim, self.embodiment, radius_m)
+        return self._followers[radius_m].next_action(_pose(self._env.sim.get_agent_state()), goals)
 
 
 def _whole_degrees(field: str, value: float) -> int:

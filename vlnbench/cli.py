@@ -118,6 +118,39 @@ class List:
 
 
 @dataclass(frozen=True)
+class Collect:
+    """Walk the reference paths of a split and write trajectories to train on (StreamVLN's layout). Resumable."""
+
+    out: Path
+    """Folder of the set, e.g. trajectory_data/R2R."""
+    benchmark: str = "houses-r2r"
+    """Name from `vlnbench list`."""
+    set: Literal["r2r", "rxr", "envdrop"] = "r2r"
+    """Which data: names the trajectories; envdrop takes the split envdrop."""
+    split: str | None = None
+    """Split; default train, for the set envdrop envdrop."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+    workers: int = 1
+    """Processes that walk."""
+    frame_width: int | None = None
+    """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
+    tours: int | None = None
+    """Walk only this many (the first ones); episodes that differ in their instruction alone share a tour."""
+    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    """Simulator; auto takes habitat-sim where it is installed."""
+    gpu: int | None = None
+    """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
+    allow_partial: bool = False
+    """Collect although the split does not hold the published number of episodes."""
+
+    def run(self) -> None:
+        from vlnbench.training.collect import CollectRequest, collect, format_collected
+
+        print(format_collected(collect(CollectRequest(**vars(self))), self.out))
+
+
+@dataclass(frozen=True)
 class Rescore:
     """Score the recorded trajectories of a run again, without a simulator."""
 
@@ -190,6 +223,7 @@ class Doctor:
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
+    | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]

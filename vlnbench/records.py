@@ -92,8 +92,8 @@ class RunFolder:
                     if any(self.path.iterdir()):
                         raise UsageError(f"{self.path}: not empty and not a run folder; choose another --out")
                     write_json(self.path / MANIFEST, self._manifest)
-                self._rows = opened.enter_context(_open_for_append(self.path / ROWS))
-                self._trajectories = opened.enter_context(_open_for_append(self.path / TRAJECTORIES))
+                self._rows = opened.enter_context(open_for_append(self.path / ROWS))
+                self._trajectories = opened.enter_context(open_for_append(self.path / TRAJECTORIES))
                 self._files = opened.pop_all()
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be used as a run folder ({error.strerror})") from error
@@ -109,11 +109,11 @@ class RunFolder:
         """
         try:
             if detail is not None:
-                with _open_for_append(self.path / ERRORS) as errors:
-                    _append(errors, f"episode {row.episode_id}, repeat {row.repeat}\n{detail}\n".encode())
+                with open_for_append(self.path / ERRORS) as errors:
+                    _write(errors, f"episode {row.episode_id}, repeat {row.repeat}\n{detail}\n".encode())
             if trajectory is not None:
-                _append(self._trajectories, encode_line({"key": row.key, **encode_trajectory(trajectory)}))
-            _append(self._rows, encode_line(asdict(row)))
+                append_line(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
+            append_line(self._rows, asdict(row))
         except OSError as error:
             raise _stopped(self.path, error) from error
 
@@ -213,7 +213,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
-            _append(file, content)
+            _write(file, content)
         finally:
             os.close(file)
         os.replace(temporary, path)
@@ -258,7 +258,12 @@ def encode_line(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _append(file: int, content: bytes) -> None:
+def append_line(file: int, entry: Mapping[str, Any]) -> None:
+    """Add a line to a JSON Lines file; when this returns, it is on disk."""
+    _write(file, encode_line(entry))
+
+
+def _write(file: int, content: bytes) -> None:
     """Write all of it, onto the disk. Unbuffered: after a failure, nothing is left to be written later."""
     rest = memoryview(content)
     while rest:
@@ -267,8 +272,8 @@ def _append(file: int, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _open_for_append(path: Path) -> Iterator[int]:
-    """Open for appending after cutting off a torn last line."""
+def open_for_append(path: Path) -> Iterator[int]:
+    """Descriptor of a file opened for appending, after cutting off a torn last line."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = end = os.fstat(file).st_size

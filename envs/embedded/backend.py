@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.backends import ORACLE_GOAL_RADIUS_M, check_positions, check_scene_files
+from envs.backends import check_positions, check_scene_files
 from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.settings import NavMeshSettings
@@ -28,5 +28,5 @@ class EmbeddedBackend:
             check_container(path)
             check_positions(path, members, SceneAssets(path).pathfinder(settings).snap_point)
 
-    def follower(self, sim: Any, body: Embodiment) -> GreedyFollower:
-        return GreedyFollower(sim.pathfinder, body, ORACLE_GOAL_RADIUS_M)
+    def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> GreedyFollower:
+        return GreedyFollower(sim.pathfinder, body, goal_radius_m)

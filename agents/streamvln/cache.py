@@ -1,0 +1,90 @@
+"""The key-value caches of one chunk of turns, side by side in one buffer that grows in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from agents.streamvln.config import StreamVLNConfig
+
+SPARE = 64  # columns a buffer grows by, beyond what is asked for
+
+
+class CacheView(DynamicCache):
+    """Rows of a buffer as transformers' cache: new keys and values go to columns from `length` on.
+
+    Writing in place spares the copy of the whole cache per layer and token that appending to tensors costs.
+    """
+
+    def __init__(self, buffer: Tensor, length: int) -> None:
+        super().__init__()
+        self._buffer = buffer
+        self._length = length
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        layer = self._buffer[layer_idx, ..., : self._length + key_states.shape[-2], :]
+        layer[0, ..., self._length :, :] = key_states
+        layer[1, ..., self._length :, :] = value_states
+        return layer[0], layer[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self._length
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        return self._length
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
+        return self._length + int(query_length), 0
+
+
+class TurnCache:
+    """One buffer (layers, 2, rows, kv heads, columns, head dim) with a mask (rows, columns) of valid entries.
+
+    A row's valid entries lie in the order of their positions, with holes where other rows wrote more. What a pass
+    feeds is padded on the right, so that no query is ever without a key.
+    """
+
+    def __init__(self, config: StreamVLNConfig, pasts: Sequence[Tensor | None], like: Tensor) -> None:
+        """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim)."""
+        # The column behind a row's last valid one.
+        self._ends = [0 if past is None else past.shape[-2] for past in pasts]
+        columns = max(self._ends) + SPARE
+        shape = (config.num_hidden_layers, 2, len(pasts), config.num_key_value_heads, columns, config.head_dim)
+        self._buffer = like.new_zeros(shape)  # zeros: what is masked still meets a weight of 0, and 0 * NaN is NaN
+        self._mask = torch.zeros(len(pasts), columns, dtype=torch.bool)
+        for i, past in enumerate(pasts):
+            if past is not None:
+                self._buffer[:, :, i, :, : self._ends[i]] = past
+                self._mask[i, : self._ends[i]] = True
+
+    def open(self, rows: range, counts: Sequence[int]) -> tuple[CacheView, Tensor | None]:
+        """Room for `counts` new entries in neighbouring `rows`: the cache and the attention mask of one pass."""
+        begin = max(self._ends[i] for i in rows)
+        end = begin + max(counts)
+        if end > self._mask.shape[1]:
+            more = end + SPARE - self._mask.shape[1]
+            self._buffer = pad(self._buffer, (0, 0, 0, more))
+            self._mask = pad(self._mask, (0, more))
+        for i, count in zip(rows, counts, strict=True):
+            self._ends[i] = begin + count
+            self._mask[i, begin : self._ends[i]] = True
+        mask = self._mask[rows.start : rows.stop, :end]
+        view = CacheView(self._buffer[:, :, rows.start : rows.stop], begin)
+        return view, None if mask.all() else mask.to(self._buffer.device)
+
+    def discard(self, row: int, count: int) -> None:
+        """Take back a row's last entries, all of them from its last pass."""
+        self._mask[row, self._ends[row] - count : self._ends[row]] = False
+        self._ends[row] -= count
+
+    def row(self, row: int) -> Tensor:
+        """A copy of a row's valid entries: (layers, 2, kv heads, length, head dim)."""
+        valid = self._mask[row].nonzero()[:, 0].to(self._buffer.device)
+        return self._buffer[:, :, row].index_select(-2, valid)

@@ -1,0 +1,276 @@
+"""Greedy decoding for many episodes at once, one key-value cache per episode and window.
+
+A turn feeds what is new (an image and a few words) and generates a handful of tokens. Episodes advance together:
+their caches are laid side by side for a turn and taken apart again after it.
+
+The likely answer of a turn is that of the turn before, so its tokens are fed along and kept as far as greedy
+decoding agrees with them (speculative decoding, arXiv 2211.17192, for the greedy case). That changes how many
+passes a turn takes, not what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.streamvln.cache import TurnCache
+from agents.streamvln.config import StreamVLNConfig
+from agents.streamvln.model import StreamVLN
+from vlnbench.errors import UsageError
+
+IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
+DRAFT = 16  # tokens of the last answer that are tried at once
+GROUP = 1.5  # first passes whose lengths differ by more than this factor are not padded to one another
+PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """Token ids that end an answer, and the repetition penalty (1: none) on tokens of the same answer."""
+
+    eos: frozenset[int]
+    repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request for an answer.
+
+    `input_ids` are what the window gets in this turn: the last answer's ids and the new block, or a whole prompt
+    where `opens_window`; -200 stands for an image and -300 for all memory frames. `images` is (k, 3, S, S), memory
+    frames first, the current frame last.
+    """
+
+    slot: int
+    input_ids: list[int]
+    images: Tensor
+    opens_window: bool
+
+
+@dataclass
+class Window:
+    """What a slot keeps between turns. `cache`: (layers, 2, kv heads, length, head dim), keys before values."""
+
+    cache: Tensor
+    output: list[int]
+
+
+@dataclass
+class Row:
+    """A turn in progress: `length` cache entries, then `ids` to feed, then `guess`, what likely comes after them.
+
+    `likely` is the whole answer that guesses are taken from, `output` the answer so far.
+    """
+
+    turn: Turn
+    past: Window | None
+    length: int
+    ids: Tensor
+    likely: list[int]
+    guess: list[int] = field(default_factory=list)
+    output: list[int] = field(default_factory=list)
+    done: bool = False
+
+
+class Decoder:
+    """Answers turns for any number of slots, at most `max_batch` of them in one pass.
+
+    The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block.
+    The repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or
+    after `max_new_tokens`. `compile` has torch.compile build the language model's blocks.
+    """
+
+    def __init__(
+        self,
+        model: StreamVLN,
+        settings: GenerationSettings,
+        *,
+        max_new_tokens: int = 512,
+        max_batch: int = 16,
+        compile: bool = False,
+    ) -> None:
+        self.model = model.eval()
+        self.settings = settings
+        self.max_new_tokens = max_new_tokens
+        self.max_batch = max_batch
+        self._blocks: Any = torch.compile(model.model, dynamic=True) if compile else model.model
+        self._windows: dict[int, Window] = {}
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        config = self.model.config
+        entries = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+        return entries * self.model.dtype.itemsize
+
+    @property
+    def cache_bytes_per_slot(self) -> int:
+        """Bytes of the longest window there can be: a turn for every step, each with the longest answer."""
+        return self.cache_bytes_per_token * window_tokens(self.model.config, 1, self.max_new_tokens)
+
+    def describe(self) -> str:
+        """One line about the memory that episodes take."""
+        config = self.model.config
+        typical = window_tokens(config, config.num_future_steps, config.num_future_steps + 4)
+        return (
+            f"key-value cache: {self.cache_bytes_per_token:,} bytes per token; per episode about"
+            f" {typical * self.cache_bytes_per_token / 1e9:.2g} GB ({typical:,} tokens), at most"
+            f" {self.cache_bytes_per_slot / 1e9:.2g} GB, twice that during a turn"
+        )
+
+    def drop(self, slot: int) -> None:
+        """Forget a slot's window, if it has one."""
+        self._windows.pop(slot, None)
+
+    def window_length(self, slot: int) -> int:
+        """Cached positions of a slot, 0 without a window."""
+        return self._windows[slot].cache.shape[-2] if slot in self._windows else 0
+
+    @torch.inference_mode()
+    def run(self, turns: Sequence[Turn]) -> list[list[int]]:
+        """The answers to `turns`, in their order. A slot may occur once.
+
+        Raises UsageError for a window longer than the model's positions, before any turn is answered; ValueError
+        for a turn that does not continue its slot's window. Slots of a chunk that fails half-way are dropped.
+        """
+        if len({turn.slot for turn in turns}) != len(turns):
+            raise ValueError("a slot occurs twice in one call")
+        rows = [self._row(turn) for turn in turns]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
+        for start in range(0, len(order), self.max_batch):
+            self._answer([rows[i] for i in order[start : start + self.max_batch]])
+        return [row.output for row in rows]
+
+    def _row(self, turn: Turn) -> Row:
+        """A turn's starting point: what of it is not in the cache yet, and what it may answer."""
+        past = None if turn.opens_window else self._windows.get(turn.slot)
+        ids, last = turn.input_ids, self._windows[turn.slot].output if turn.slot in self._windows else []
+        if not turn.opens_window:
+            if past is None:
+                raise ValueError(f"slot {turn.slot} has no window to continue")
+            if ids[: len(last)] != last:
+                raise ValueError(f"slot {turn.slot}: a turn must begin with the last answer's ids")
+            ids = ids[len(last) - 1 :]
+        expanded, _ = self.model.expand(ids, len(turn.images))
+        length = 0 if past is None else past.cache.shape[-2]
+        limit = self.model.config.max_position_embeddings
+        if (total := length + len(expanded)) + self.max_new_tokens > limit:
+            raise UsageError(
+                f"slot {turn.slot}: a window of {total:,} tokens and up to {self.max_new_tokens:,} to come exceed"
+                f" max_position_embeddings {limit:,}: shorten the instruction or lower max_new_tokens"
+            )
+        row = Row(turn, past, length, expanded, [token for token in last if token not in self.settings.eos])
+        self._guess(row)
+        return row
+
+    def _guess(self, row: Row) -> None:
+        room = min(DRAFT, self.max_new_tokens - len(row.output) - 1)
+        row.guess = row.likely[len(row.output) :][:room]
+
+    def _answer(self, rows: list[Row]) -> None:
+        """Answer one chunk of turns, sorted by the length of what they feed, and store their windows."""
+        for row in rows:
+            self.drop(row.turn.slot)
+        images = torch.cat([row.turn.images for row in rows])
+        features = torch.cat([self.model.encode_images(part) for part in torch.split(images, IMAGE_BATCH)])
+        cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
+        for row in rows:
+            row.past = None  # copied into the batch
+        hidden: list[Tensor] = []
+        for size in groups([len(row.ids) for row in rows]):
+            group = range(len(hidden), len(hidden) + size)
+            count = sum(len(rows[i].turn.images) for i in group)
+            hidden += self._forward(rows, group, cache, features[:count])
+            features = features[count:]
+        self._keep(rows, hidden, cache)
+        while not all(row.done for row in rows):
+            self._keep(rows, self._forward(rows, range(len(rows)), cache, features), cache)
+        for i, row in enumerate(rows):
+            self._windows[row.turn.slot] = Window(cache.row(i), row.output)
+
+    def _forward(self, rows: Sequence[Row], group: range, cache: TurnCache, features: Tensor) -> list[Tensor]:
+        """Feed ids and guesses of a group of rows.
+
+        Returns for every row the hidden states (1 + guesses, hidden) that its answer's next tokens follow from.
+        """
+        fed = [torch.cat([rows[i].ids, torch.tensor(rows[i].guess, dtype=torch.long)]) for i in group]
+        padded = nn.utils.rnn.pad_sequence(fed, batch_first=True)
+        lengths = torch.tensor([rows[i].length for i in group])
+        positions = lengths[:, None] + torch.arange(padded.shape[1])
+        view, mask = cache.open(group, [len(ids) for ids in fed])
+        states = self._blocks(
+            inputs_embeds=self.model.embed(padded, features),
+            attention_mask=mask,
+            position_ids=positions.to(self.model.device),
+            past_key_values=view,
+            use_cache=True,
+        ).last_hidden_state
+        wanted = []
+        for i, state, ids in zip(group, states, fed, strict=True):
+            rows[i].length += len(ids)
+            wanted.append(state[len(ids) - len(rows[i].guess) - 1 : len(ids)])
+        return wanted
+
+    def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: TurnCache) -> None:
+        """Extend every answer as far as its guess is what greedy decoding says, and by one token more."""
+        logits = self.model.lm_head(nn.utils.rnn.pad_sequence(list(hidden), batch_first=True)).float()
+        for i, (row, best) in enumerate(zip(rows, self._choose(rows, logits), strict=True)):
+            wrong = 1  # a finished row's last token is fed again, for the shape's sake
+            if not row.done:
+                right = 0
+                while True:
+                    row.output.append(best[right])
+                    row.done = best[right] in self.settings.eos or len(row.output) == self.max_new_tokens
+                    if row.done or row.guess[right : right + 1] != [best[right]]:
+                        break
+                    right += 1
+                wrong = len(row.guess) - right
+            cache.discard(i, wrong)
+            row.length -= wrong
+            row.ids = torch.tensor(row.output[-1:])
+            row.guess = []
+            if not row.done:
+                self._guess(row)
+
+    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        """The best token at every position, were the guess right up to it.
+
+        logits: float32 (rows, positions, vocabulary).
+        """
+        penalty = self.settings.repetition_penalty
+        seen = [
+            (i, j, token)
+            for i, row in enumerate(rows)
+            for j in range(len(row.guess) + 1)
+            for token in {*row.output, *row.guess[:j]}
+        ]
+        if penalty != 1 and seen:
+            i, j, token = torch.tensor(seen, device=logits.device).T
+            value = logits[i, j, token]
+            logits = logits.index_put((i, j, token), torch.where(value < 0, value * penalty, value / penalty))
+        best: list[list[int]] = logits.argmax(-1).tolist()
+        return best
+
+
+def groups(lengths: Sequence[int]) -> list[int]:
+    """Sizes of runs of ascending `lengths` that may be padded to one another."""
+    sizes: list[int] = []
+    shortest = 0
+    for length in lengths:
+        if sizes and length <= GROUP * shortest:
+            sizes[-1] += 1
+        else:
+            sizes.append(1)
+            shortest = length
+    return sizes
+
+
+def window_tokens(config: StreamVLNConfig, steps_per_turn: int, answer: int) -> int:
+    """Tokens of a window whose turns take `steps_per_turn` steps and answers of `answer` tokens."""
+    turns = -(-config.num_frames // steps_per_turn)
+    prompt = PROMPT_TOKENS + config.num_history * config.image_tokens
+    tokens = prompt + turns * (config.image_tokens + TURN_TOKENS + answer)
+    return min(tokens, config.max_position_embeddings)

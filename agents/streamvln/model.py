@@ -1,0 +1,177 @@
+"""The StreamVLN network: SigLIP vision tower, projector, Qwen2 language model (arXiv 2507.05240).
+
+Built from transformers' own modules; parameter names are those of the published checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import Qwen2Model, SiglipVisionModel
+
+from agents.streamvln.config import LANGUAGE_ATTENTION, StreamVLNConfig
+from vlnbench.errors import UsageError
+
+IMAGE, MEMORY, IGNORED = -200, -300, -100
+"""Placeholder ids of an image and of all memory frames, and the label that takes no part in the loss."""
+
+Part = Literal["mm_vision_tower", "mm_mlp_adapter", "mm_language_model"]
+
+
+def part_of(name: str) -> Part:
+    """Which tunable part a parameter belongs to, by the name rules of the original training code."""
+    if "vision_tower" in name:
+        return "mm_vision_tower"
+    return "mm_mlp_adapter" if "mm_projector" in name else "mm_language_model"
+
+
+class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of transformers
+    """The language model's blocks with the vision parts as children, where published checkpoints have them."""
+
+    def __init__(self, config: StreamVLNConfig, attn: str) -> None:
+        super().__init__(config.language_config(attn))
+        self.mm_projector = nn.Sequential(
+            nn.Linear(config.vision.hidden_size, config.hidden_size),
+            nn.GELU(),
+            nn.Linear(config.hidden_size, config.hidden_size),
+        )
+        tower = SiglipVisionModel(config.vision_config("eager" if attn == "eager" else "sdpa"))
+        inner = getattr(tower, "vision_model", tower)  # transformers 4 has one more level
+        self.vision_tower = nn.ModuleDict({"vision_tower": nn.ModuleDict({"vision_model": inner})})
+
+
+@dataclass
+class Output:
+    """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
+
+    logits: Tensor | None
+    loss: Tensor | None
+
+
+class StreamVLN(nn.Module):
+    """Vision tower, projector and language model of one checkpoint.
+
+    `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
+    sdpa otherwise. Parameters are created in torch's default dtype on its default device.
+
+    Raises UsageError where flash_attention_2 is asked for and not installed.
+    """
+
+    def __init__(self, config: StreamVLNConfig, attn: str = "sdpa") -> None:
+        super().__init__()
+        if attn not in LANGUAGE_ATTENTION:
+            raise UsageError(f"attention {attn!r}: expected one of {', '.join(LANGUAGE_ATTENTION)}")
+        self.config = config
+        try:
+            self.model = Backbone(config, attn)
+        except ImportError as error:
+            raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.lm_head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.lm_head.weight.dtype
+
+    @property
+    def tower(self) -> nn.Module:
+        return self.model.vision_tower.get_submodule("vision_tower.vision_model")
+
+    def enable_checkpointing(self) -> None:
+        """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
+        new, old = (
+            "activation_checkpointing_enable",
+            "gradient_checkpointing_enable",
+        )  # the old one warns, where both are
+        getattr(self.model, new if hasattr(self.model, new) else old)({"use_reentrant": False})
+
+    def fill_buffers(self, device: torch.device | str) -> None:
+        """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
+        embeddings = self.tower.get_submodule("embeddings")
+        count = self.config.vision.grid**2
+        embeddings.register_buffer("position_ids", torch.arange(count, device=device)[None], persistent=False)
+        with torch.device(device):
+            self.model.rotary_emb = type(self.model.rotary_emb)(config=self.model.config)
+
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalised."""
+        patches = self.tower.get_submodule("embeddings")(pixels)
+        features: Tensor = self.tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
+        return features
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S), values in [-1, 1]."""
+        grid = self.config.vision.grid
+        projected = self.model.mm_projector(self.patch_features(pixels.to(self.device, self.dtype)))
+        planes = projected.transpose(1, 2).unflatten(2, (grid, grid))
+        side = (grid + 1) // 2
+        pooled = functional.interpolate(planes, size=(side, side), mode="bilinear", align_corners=False)
+        return pooled.flatten(2).transpose(1, 2)
+
+    def expand(
+        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Ids and labels with every placeholder repeated once per embedding that takes its place.
+
+        `images` is how many images belong to the sequence: memory frames first, then one per image placeholder.
+        Expanded placeholders have negative ids and, where no labels are given, every label is ignored.
+
+        Raises ValueError where placeholders and images do not match.
+        """
+        memory = images - ids.count(IMAGE)
+        found = ids.count(MEMORY)
+        if memory < 0 or found > 1 or (found == 1) != (memory > 0):
+            raise ValueError(f"{images} images for {ids.count(IMAGE)} image and {found} memory placeholders")
+        if found and IMAGE in ids[: ids.index(MEMORY)]:
+            raise ValueError("the memory placeholder must come before the first image placeholder")
+        tokens = self.config.image_tokens
+        repeats = torch.tensor([{IMAGE: tokens, MEMORY: tokens * memory}.get(token, 1) for token in ids])
+        targets = torch.full((len(ids),), IGNORED) if labels is None else torch.tensor(labels)
+        return torch.tensor(ids).repeat_interleave(repeats), targets.repeat_interleave(repeats)
+
+    def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
+        """Input embeddings (..., length, hidden) of expanded ids; features (N, image_tokens, hidden) in order."""
+        expanded = expanded.to(self.device)
+        text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
+        slots = (expanded < 0)[..., None].expand_as(text)
+        return text.masked_scatter(slots, features.to(text.dtype))
+
+    def forward(
+        self,
+        input_ids: Sequence[Sequence[int]],
+        images: Sequence[Tensor],
+        labels: Sequence[Sequence[int]] | None = None,
+        *,
+        want_logits: bool = True,
+    ) -> Output:
+        """One training step's forward pass.
+
+        `input_ids` and `labels` hold placeholders; `images[i]` is (k, 3, S, S) with sample i's memory frames first
+        and its current frames after them in order. Samples are padded on the right. The loss is the mean float32
+        cross entropy of each next label that is not ignored. Without `want_logits` (labels needed) only supervised
+        positions meet the vocabulary, which is what keeps memory down at 152,064 entries.
+        """
+        features = self.encode_images(torch.cat(list(images)))
+        pairs = [
+            self.expand(ids, len(images[i]), None if labels is None else labels[i])
+            for i, ids in enumerate(input_ids)
+        ]
+        # No attention mask: padding is on the right, where causal attention never looks.
+        expanded = nn.utils.rnn.pad_sequence([ids for ids, _ in pairs], batch_first=True)
+        hidden = self.model(inputs_embeds=self.embed(expanded, features), use_cache=False).last_hidden_state
+        loss = None
+        if labels is not None:
+            padded = [target for _, target in pairs]
+            targets = nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=IGNORED)[:, 1:]
+            supervised = (targets != IGNORED).to(self.device)
+            scores = self.lm_head(hidden[:, :-1][supervised]).float()
+            loss = functional.cross_entropy(scores, targets.to(self.device)[supervised])
+        return Output(self.lm_head(hidden) if want_logits else None, loss)

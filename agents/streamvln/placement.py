@@ -1,0 +1,80 @@
+"""Where and in which arithmetic a model runs: the options `device`, `dtype` and `attn`, checked and resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from agents.streamvln.config import DTYPES
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import ModelOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Device, precision and attention implementation, all of which this machine can do."""
+
+    device: torch.device
+    dtype: torch.dtype
+    attn: str
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype's name as options and config files write it."""
+        return str(self.dtype).removeprefix("torch.")
+
+
+def place(options: ModelOptions, checkpoint_dtype: torch.dtype) -> Placement:
+    """Resolve the options; `checkpoint_dtype` is what `auto` means on CUDA. Raises UsageError if it cannot be."""
+    device = _device(options.device)
+    dtype = _dtype(options.dtype, device, checkpoint_dtype)
+    return Placement(device, dtype, _attn(options.attn, device, dtype))
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    kind, colon, index = name.partition(":")
+    if name != "cpu" and (kind != "cuda" or (colon and not index.isdecimal())):
+        raise UsageError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
+    if name == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
+        raise UsageError(f"--device {name}: this machine has {count} CUDA devices that torch can use")
+    return torch.device("cuda", int(index or 0))
+
+
+def _dtype(name: str, device: torch.device, checkpoint_dtype: torch.dtype) -> torch.dtype:
+    automatic = checkpoint_dtype if device.type == "cuda" else torch.float32
+    dtype = DTYPES.get(name, automatic)
+    if dtype is torch.float16 and device.type == "cpu":
+        raise UsageError("--dtype float16: not on the CPU; expected float32 or bfloat16 there")
+    if dtype is torch.bfloat16 and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        raise UsageError(
+            f"--dtype bfloat16: {torch.cuda.get_device_name(device)} cannot do it; expected float16 or float32"
+        )
+    return dtype
+
+
+def _attn(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    """Flash attention works on CUDA, in half precision, with the package flash_attn."""
+    flash = "flash_attention_2"
+    if name not in ("auto", flash):
+        return name
+    obstacle = (
+        "needs a CUDA device"
+        if device.type != "cuda"
+        else "needs --dtype bfloat16 or float16"
+        if dtype is torch.float32
+        else "needs the package flash_attn (pip install flash-attn)"
+        if find_spec("flash_attn") is None
+        else None
+    )
+    if obstacle is None:
+        return flash
+    if name == flash:
+        raise UsageError(f"--attn {flash}: {obstacle}; expected sdpa or eager without it")
+    return "sdpa"

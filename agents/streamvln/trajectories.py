@@ -1,0 +1,97 @@
+"""Folders of recorded trajectories in StreamVLN's training layout.
+
+`<folder>/annotations.json` lists the trajectories; frame i of one lies in `<folder>/<video>/rgb`, at position i of
+the sorted listing (the names count from 000 or from 001), and was seen before its i-th action.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
+
+SHORTEST = 4
+"""Trajectories with fewer actions are left out, as the published training does."""
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP."""
+
+    frames_dir: Path
+    instructions: tuple[str, ...]
+    actions: tuple[Action, ...]
+
+    def frames(self) -> list[Path]:
+        """Image files in order."""
+        names = [path for path in self.frames_dir.iterdir() if path.suffix.lower() in _SUFFIXES]
+        return sorted(names)
+
+
+def read_trajectories(folder: Path) -> list[Trajectory]:
+    """The trajectories of a folder that are long enough to train on, in the order of its annotations.
+
+    Every frame is looked for. Raises UsageError for records that break the format and for frames that are
+    missing or too many, with their number.
+    """
+    path = folder / "annotations.json"
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: not there; expected a folder of trajectories with annotations.json") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
+    if not isinstance(records, list):
+        raise UsageError(f"{path}: expected a list of trajectories")
+    trajectories = [
+        trajectory
+        for index, record in enumerate(records)
+        if len((trajectory := _trajectory(path, index, record)).actions) >= SHORTEST
+    ]
+    if not trajectories:
+        raise UsageError(f"{path}: no trajectory of at least {SHORTEST} actions")
+    _check_frames(path, trajectories)
+    return trajectories
+
+
+def _trajectory(path: Path, index: int, record: Any) -> Trajectory:
+    def fail(name: str, expected: str) -> UsageError:
+        return UsageError(f"{path}: record {index}: field {name!r}: expected {expected}")
+
+    if not isinstance(record, dict):
+        raise UsageError(f"{path}: record {index}: expected an object with video, instructions and actions")
+    video, texts, actions = (record.get(name) for name in ("video", "instructions", "actions"))
+    if not isinstance(video, str) or not video:
+        raise fail("video", "the path of the trajectory's folder")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise fail("instructions", "a text or a list of texts")
+    if not isinstance(actions, list) or actions[:1] != [-1] or not all(map(_is_action, actions[1:])):
+        raise fail("actions", "-1 and then actions from 0 to 3")
+    labels = (*(Action(action) for action in actions[1:]), Action.STOP)
+    return Trajectory(path.parent / video / "rgb", tuple(texts), labels)
+
+
+def _is_action(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= Action.TURN_RIGHT
+
+
+def _check_frames(path: Path, trajectories: list[Trajectory]) -> None:
+    broken, missing = [], 0
+    for trajectory in trajectories:
+        found = len(trajectory.frames()) if trajectory.frames_dir.is_dir() else 0
+        if found != len(trajectory.actions):
+            broken.append((trajectory, found))
+            missing += max(len(trajectory.actions) - found, 0)
+    if broken:
+        first, found = broken[0]
+        raise UsageError(
+            f"{path}: {len(broken)} of {len(trajectories)} trajectories have not one frame per action "
+            f"({missing} frames missing), first {first.frames_dir}: expected {len(first.actions)} images, found "
+            f"{found}; extract the image archives completely"
+        )

@@ -1,0 +1,152 @@
+"""Weight files of a checkpoint: safetensors, in one file or in shards with an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from agents.streamvln.config import read_json
+from vlnbench.errors import UsageError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth")
+FLOATS = ("F64", "F32", "F16", "BF16")
+NAMED = 3  # keys of one kind that a message lists
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor in a file, before it is read. `floating`: whether it holds floating-point numbers."""
+
+    path: Path
+    shape: tuple[int, ...]
+    floating: bool
+
+
+def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
+    """The weight files of a checkpoint folder, sorted.
+
+    Raises UsageError where there are none, where the index names one that is absent, and for pickled weights that
+    the user does not vouch for.
+    """
+    index = folder / INDEX
+    if index.is_file():
+        shards = read_json(index).get("weight_map")
+        if (
+            not isinstance(shards, dict)
+            or not shards
+            or not all(isinstance(name, str) for name in shards.values())
+        ):
+            raise UsageError(f"{index}: weight_map: expected an object of key: file name")
+        found = sorted({folder / Path(name).name for name in shards.values()})
+        for path in found:
+            if not path.is_file():
+                raise UsageError(f"{path} is missing: {INDEX} names it; copy the whole checkpoint again")
+        return found
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    pickled = sorted(path for pattern in PICKLES for path in folder.glob(pattern))
+    if not pickled:
+        raise UsageError(f"{folder} has no weights: expected {SINGLE} or {INDEX}")
+    if not trust_pickle:
+        raise UsageError(
+            f"{pickled[0]} is a pickle, which can run code: convert the checkpoint to safetensors, or say that you"
+            " trust the file with --trust-pickle"
+        )
+    return pickled
+
+
+def read_entries(files: Sequence[Path]) -> dict[str, Entry]:
+    """Names and shapes of all tensors in `files`; nothing is loaded. Raises UsageError for a damaged file."""
+    entries: dict[str, Entry] = {}
+    for path in files:
+        for name, entry in _entries(path):
+            if name in entries:
+                raise UsageError(f"{path}: {name} is in {entries[name].path.name} as well")
+            entries[name] = entry
+    return entries
+
+
+def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path) -> None:
+    """Raise UsageError, one line, unless `entries` are exactly the model's parameters."""
+    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    shapes = [
+        f"{name} {list(entries[name].shape)} for {list(shape)}"
+        for name, shape in wanted.items()
+        if name in entries and entries[name].shape != shape
+    ]
+    faults = {
+        "missing": [name for name in wanted if name not in entries],
+        "unexpected": [name for name in entries if name not in wanted],
+        "misshapen": shapes,
+        "not floating-point": [name for name, entry in entries.items() if not entry.floating],
+    }
+    found = [f"{len(names)} {kind}: {shorten(names)}" for kind, names in faults.items() if names]
+    if found:
+        raise UsageError(f"{folder}: the weights are not those of the model in config.json: {'; '.join(found)}")
+
+
+def shorten(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:NAMED])
+    return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
+
+
+def fill(model: nn.Module, files: Sequence[Path], dtype: torch.dtype, device: torch.device) -> None:
+    """Put the tensors of `files` in place of the model's parameters, one at a time."""
+    for path in files:
+        for name, tensor in _tensors(path):
+            parent, _, leaf = name.rpartition(".")
+            module = model.get_submodule(parent)
+            module.register_parameter(leaf, nn.Parameter(tensor.to(device=device, dtype=dtype)))
+
+
+def write(model: nn.Module, folder: Path, shard_size: str | int) -> None:
+    """Write a model's parameters: one file, or shards of at most `shard_size` with an index."""
+    tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    save_torch_state_dict(tensors, folder, max_shard_size=shard_size)
+
+
+def _entries(path: Path) -> Iterator[tuple[str, Entry]]:
+    if path.suffix != ".safetensors":
+        for name, tensor in _tensors(path):
+            yield name, Entry(path, tuple(tensor.shape), tensor.is_floating_point())
+        return
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118 - not a mapping
+            part = file.get_slice(name)
+            yield name, Entry(path, tuple(part.get_shape()), part.get_dtype() in FLOATS)
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    if path.suffix != ".safetensors":
+        yield from _unpickled(path).items()
+        return
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118 - not a mapping
+            yield name, file.get_tensor(name)
+
+
+def _opened(path: Path) -> Any:
+    """A safetensors file, whose header and length have been checked against one another."""
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path} is damaged: {error}; copy it again") from None
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    """Tensors of a pickle that the user trusts, which still may hold nothing else."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises half a dozen kinds for damage and for forbidden content
+        raise UsageError(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from None
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UsageError(f"{path}: expected nothing but named tensors")
+    return state

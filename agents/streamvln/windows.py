@@ -1,0 +1,40 @@
+"""How an episode is cut into windows, and which earlier frames a window remembers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlnbench.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """An episode in windows of `num_frames` steps, as StreamVLN is trained and run (arXiv 2507.05240).
+
+    A window sees `num_history` frames of the whole past first, then one frame every `num_future_steps` steps (in
+    evaluation: whenever the actions of the last answer are used up). Raises UsageError where the windows cannot
+    be cut evenly, for then the published code mistakes memory frames for current ones.
+    """
+
+    num_frames: int = 32
+    num_history: int = 8
+    num_future_steps: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("num_history", "num_future_steps"):
+            value = getattr(self, name)
+            if value < 1 or self.num_frames % value:
+                raise UsageError(f"{name} {value}: expected a divisor of num_frames, {self.num_frames}")
+
+    @property
+    def stride(self) -> int:
+        """Steps between frames that can become memory: every boundary's memory steps are multiples of it."""
+        return self.num_frames // self.num_history
+
+    def boundary(self, step: int) -> int:
+        """Step at which the window that holds `step` begins."""
+        return step - step % self.num_frames
+
+    def memory_steps(self, boundary: int) -> range:
+        """Steps of the frames that the window beginning at `boundary` remembers, oldest first: none at 0."""
+        return range(0, boundary, max(boundary // self.num_history, 1))

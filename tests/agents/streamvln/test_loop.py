@@ -1,0 +1,244 @@
+"""The loop against the recorded runs and against made-up answers; no network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.streamvln.decode import Turn
+from agents.streamvln.image import network_input, resize
+from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln.prompt import Prompts, load_tokenizer
+from agents.streamvln.windows import Windows
+from tests.agents.streamvln.frames import frame
+from tests.agents.streamvln.recordings import RUNS, Recorded, recorded
+from tests.agents.streamvln.test_prompt import Letters
+from tests.fakes import make_episode
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Observation
+
+SIZE = 4
+
+
+class Script:
+    """A decoder that says what it is told to say and writes down what it was asked."""
+
+    max_new_tokens = 512
+
+    def __init__(self, answer: Callable[[Turn], list[int]]) -> None:
+        self.answer = answer
+        self.asked: list[Turn] = []
+        self.calls = 0
+        self.dropped: list[int] = []
+
+    def run(self, turns: Sequence[Turn]) -> list[list[int]]:
+        self.calls += 1
+        self.asked += turns
+        return [self.answer(turn) for turn in turns]
+
+    def drop(self, slot: int) -> None:
+        self.dropped.append(slot)
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def numbered(step: int) -> Observation:
+    """A frame of one colour that tells its step."""
+    rgb = np.empty((6, 8, 3), np.uint8)
+    rgb[:] = (step % 250, step // 250, 7)
+    return Observation("", step, rgb=rgb)
+
+
+def shown(turn: Turn) -> list[int]:
+    """Steps of the frames of a turn that saw `numbered` observations."""
+    levels = ((turn.images[:, :, 0, 0] + 1) * 127.5).round().int()
+    assert (levels[:, 2] == 7).all()
+    return [int(low + 250 * high) for low, high, _ in levels]
+
+
+def drive(loop: EpisodeLoop, steps: int, slot: int = 0) -> list[Action]:
+    """Act on `numbered` observations until STOP or the end."""
+    loop.reset(slot, make_episode(1), seed=3)
+    taken: list[Action] = []
+    while len(taken) < steps and Action.STOP not in taken[-1:]:
+        taken += loop.act({slot: numbered(len(taken))}).values()
+    return taken
+
+
+def looping(answer: Callable[[Turn], list[int]], windows: Windows | None = None) -> tuple[EpisodeLoop, Script]:
+    script = Script(answer)
+    return EpisodeLoop(Prompts(Letters()), script, windows or Windows(), SIZE), script
+
+
+def replayed(run: Recorded, prompts: Prompts) -> tuple[list[Action], list[Turn]]:
+    """One recorded episode with the recorded answers; afterwards the decoder goes straight on."""
+    answers = iter([turn["output_ids"] for turn in run.turns if "output_ids" in turn])
+    forward = run.turns[0].get("output_ids", [])
+    script = Script(lambda turn: next(answers, forward))
+    names = ("num_frames", "num_history", "num_future_steps")
+    loop = EpisodeLoop(prompts, script, Windows(**{name: run.settings[name] for name in names}), 384)
+    loop.reset(0, run.task, seed=0)
+    loop._slots[0].rng = random.Random(run.settings["python_random_seed"])
+    for _ in range(run.first_turn):
+        loop._slots[0].rng.choice(range(7))
+    taken: list[Action] = []
+    while len(taken) < run.episode["max_steps"] and Action.STOP not in taken[-1:]:
+        step = len(taken)
+        looked_at = step % 4 == 0 or not loop._slots[0].queue
+        rgb = frame(run.episode["frame_seed"], run.episode["frame_episode"], step) if looked_at else None
+        taken += loop.act({0: Observation(run.task.instruction, step, rgb=rgb)}).values()
+    return taken, script.asked
+
+
+@pytest.fixture(scope="module")
+def goldens(shared: Path) -> Path:
+    return shared / "goldens" / "streamvln"
+
+
+@pytest.fixture(scope="module")
+def prompts(goldens: Path) -> Prompts:
+    return Prompts(load_tokenizer(goldens / "checkpoint"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_recorded_episodes_are_asked_and_acted_alike(goldens: Path, prompts: Prompts, name: str) -> None:
+    for run in recorded(goldens, name):
+        taken, asked = replayed(run, prompts)
+        done = run.episode["n_steps"]
+        assert taken[:done] == run.episode["executed_actions"]
+        assert (taken[-1] is Action.STOP) == run.episode["ended_by_stop"]
+        if name != "desync_three_action_turns":
+            assert len(taken) == done
+            assert len(asked) == len(run.turns)
+        for turn, expected in zip(asked, run.turns, strict=False):
+            assert turn.input_ids == expected["input_ids"]
+            assert turn.opens_window == expected["opens_window"]
+            steps = [*expected["memory_frame_steps"], expected["current_frame_step"]]
+            if "output_ids" not in expected:  # where the published code fails: the memory of the boundary
+                steps = [*range(0, 32, 4), 33]
+            key = (run.episode["frame_seed"], run.episode["frame_episode"])
+            assert torch.equal(turn.images, network_input([resize(frame(*key, step), 384) for step in steps]))
+
+
+def test_turns_that_straddle_a_boundary_go_on_where_the_published_code_fails() -> None:
+    loop, script = looping(lambda turn: letters("↑←→"))
+    assert len(drive(loop, 100)) == 100
+    opened = {shown(turn)[-1]: shown(turn)[:-1] for turn in script.asked if turn.opens_window}
+    assert opened == {
+        0: [],
+        33: list(range(0, 32, 4)),
+        66: list(range(0, 64, 8)),
+        96: list(range(0, 96, 12)),
+    }
+
+
+def test_an_answer_may_be_longer_than_windows() -> None:
+    loop, script = looping(lambda turn: letters("↑" * 70))
+    drive(loop, 200)
+    assert [shown(turn) for turn in script.asked] == [
+        [0],
+        [*range(0, 64, 8), 70],
+        [*range(0, 128, 16), 140],
+    ]
+
+
+def test_nothing_after_stop_is_used_and_the_cache_is_freed() -> None:
+    loop, script = looping(lambda turn: letters("←STOP→↑"))
+    assert drive(loop, 50) == [Action.TURN_LEFT, Action.STOP]
+    assert script.dropped == [0, 0]
+    assert drive(loop, 50) == [Action.TURN_LEFT, Action.STOP]
+
+
+def test_an_answer_without_actions_ends_the_episode() -> None:
+    loop, _ = looping(lambda turn: letters("assistant\n"))
+    assert drive(loop, 50) == [Action.STOP]
+
+
+def test_answers_at_the_token_limit_are_counted() -> None:
+    loop, script = looping(lambda turn: letters("↑↑→"))
+    script.max_new_tokens = 3
+    drive(loop, 9)
+    assert loop.truncated_turns == 3
+
+
+def test_slots_ask_together_and_do_not_mix() -> None:
+    loop, script = looping(lambda turn: letters("↑" * (turn.slot + 1)))
+    for slot in (0, 1, 3):
+        loop.reset(slot, replace(make_episode(slot), instruction=f"Task {slot}."), seed=slot)
+    for step in range(4):
+        assert loop.act({slot: numbered(step) for slot in (3, 0, 1)}) == dict.fromkeys((3, 0, 1), 1)
+    assert script.calls == 4
+    assert [turn.slot for turn in script.asked] == [3, 0, 1, 0, 0, 1, 0]
+    for turn in script.asked[:3]:
+        assert f"Your task is to Task {turn.slot}. Devise" in "".join(
+            map(chr, filter(lambda id_: id_ > 0, turn.input_ids))
+        )
+
+
+def test_the_episode_seed_decides_the_phrases() -> None:
+    prompts_of = []
+    for seed in (1, 1, 2):
+        loop, script = looping(lambda turn: letters("↑"))
+        loop.reset(0, make_episode(1), seed)
+        for step in range(12):
+            loop.act({0: numbered(step)})
+        prompts_of.append([turn.input_ids for turn in script.asked])
+    assert prompts_of[0] == prompts_of[1] != prompts_of[2]
+
+
+def test_only_frames_that_can_become_memory_are_kept() -> None:
+    loop, _ = looping(lambda turn: letters("↑↑↑"))
+    drive(loop, 500)
+    frames = loop._slots[0].frames
+    assert list(frames) == list(range(0, 500, 4))
+    assert sum(image.nbytes for image in frames.values()) == 125 * SIZE * SIZE * 3
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(1, 6).flatmap(lambda history: st.tuples(st.just(history), st.integers(1, 6))),
+    st.lists(st.integers(0, 40), min_size=1, max_size=40),
+    st.integers(1, 150),
+)
+def test_any_lengths_of_answers_work_and_memory_is_always_full(
+    sizes: tuple[int, int], lengths: list[int], steps: int
+) -> None:
+    history, stride = sizes
+    windows = Windows(num_frames=history * stride, num_history=history, num_future_steps=1)
+    spoken = iter(lengths)
+    loop, script = looping(lambda turn: letters("↑" * next(spoken, 3)), windows)
+    taken = drive(loop, steps)
+    assert len(taken) == steps or taken[-1] is Action.STOP
+    previous = -1
+    for turn in script.asked:
+        *memory, step = shown(turn)
+        boundary = step - step % windows.num_frames
+        assert turn.opens_window == (previous < boundary or step == 0)
+        assert memory == (list(windows.memory_steps(boundary)) if turn.opens_window else [])
+        assert len(memory) in ((0,) if boundary == 0 or not turn.opens_window else (history,))
+        assert memory == sorted(set(memory))
+        assert all(earlier < boundary for earlier in memory)
+        previous = step
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_history": 0}, "num_history 0: expected a divisor of num_frames, 32"),
+        ({"num_history": 5}, "num_history 5: expected a divisor of num_frames, 32"),
+        ({"num_future_steps": 5}, "num_future_steps 5: expected a divisor of num_frames, 32"),
+    ],
+)
+def test_windows_that_cannot_be_cut_evenly_are_refused(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Windows(**fields)

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from agents.streamvln.model import IGNORED
+from agents.streamvln.prompt import Prompts, load_tokenizer
+from agents.streamvln.samples import WindowDataset, collate
+from agents.streamvln.trajectories import Trajectory, read_trajectories
+from agents.streamvln.windows import Windows
+from tests.agents.streamvln.recordings import recordings
+from tests.agents.streamvln.test_prompt import Letters
+from vlnbench.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def goldens(shared: Path) -> Path:
+    return shared / "goldens" / "streamvln"
+
+
+@pytest.fixture(scope="module")
+def recorded_samples(goldens: Path) -> list[dict[str, Any]]:
+    return recordings(goldens)["training"]["samples"]
+
+
+@pytest.fixture(scope="module")
+def trajectories(goldens: Path) -> list[Trajectory]:
+    return read_trajectories(goldens / "train_data")
+
+
+@pytest.fixture(scope="module")
+def dataset(goldens: Path, trajectories: list[Trajectory]) -> WindowDataset:
+    return WindowDataset(trajectories, Prompts(load_tokenizer(goldens / "checkpoint")), Windows(), 384)
+
+
+def test_the_list_of_windows_is_the_recorded_one(goldens: Path, dataset: WindowDataset, recorded_samples) -> None:
+    assert len(dataset) == recordings(goldens)["training"]["dataset_length"] == len(recorded_samples)
+    for sample, key in zip(recorded_samples, dataset.keys, strict=True):
+        assert [*key, 0] == sample["data_list_entry"]  # no start turns are skipped
+
+
+def test_every_recorded_sample_token_for_token(
+    goldens: Path, dataset: WindowDataset, trajectories: list[Trajectory], recorded_samples
+) -> None:
+    for recorded in recorded_samples:
+        index = recorded["index"]
+        sample = dataset.sample(index, random.Random(recorded["python_random_seed"]))
+        assert sample.input_ids == recorded["input_ids"]
+        assert sample.labels == recorded["labels"]
+        assert sum(label != IGNORED for label in sample.labels) == recorded["supervised_count"]
+        assert list(sample.time_ids) == recorded["time_ids"]
+        assert (len(sample.images), sample.n_memory) == (recorded["n_images"], recorded["n_memory"])
+        memory, turns = dataset.steps(index)
+        frames = trajectories[dataset.keys[index].trajectory].frames()
+        files = [frames[step] for step in (*memory, *(turn.start for turn in turns))]
+        assert [str(file.relative_to(goldens / "train_data")) for file in files] == recorded["files_in_order"]
+        means, stds = sample.images.mean((1, 2, 3)), sample.images.std((1, 2, 3))
+        np.testing.assert_allclose(means, recorded["images_mean"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(stds, recorded["images_std"], rtol=0, atol=1e-6)
+
+
+def test_a_batch_keeps_the_samples_apart(dataset: WindowDataset) -> None:
+    samples = [dataset[1], dataset[4]]
+    batch = collate(samples)
+    assert [len(images) for images in batch["images"]] == [10, 11]
+    assert batch["input_ids"] == [sample.input_ids for sample in samples]
+    assert batch["labels"] == [sample.labels for sample in samples]
+
+
+def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first: int = 0) -> Path:
+    """A folder of trajectories with random frames."""
+    records = []
+    for i, length in enumerate(lengths):
+        frames = root / "images" / f"house_{i}" / "rgb"
+        frames.mkdir(parents=True)
+        for k in range(length):
+            noise = np.random.default_rng([i, k]).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(frames / f"{first + k:03d}.jpg")
+        actions = [-1, *([1] * (length - 1))]
+        records.append({"id": i, "video": f"images/house_{i}", "instructions": instructions, "actions": actions})
+    (root / "annotations.json").write_text(json.dumps(records))
+    return root
+
+
+def made(folder: Path, **options: Any) -> WindowDataset:
+    return WindowDataset(read_trajectories(folder), Prompts(Letters()), Windows(), 8, **options)
+
+
+def test_short_trajectories_are_left_out_and_exact_windows_have_no_empty_one(tmp_path: Path) -> None:
+    dataset = made(make_folder(tmp_path, [3, 4, 32, 33, 64], first=1))
+    assert [tuple(key) for key in dataset.keys] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+        (2, 0, 32),
+        (3, 0, 0),
+        (3, 0, 32),
+    ]
+    last = dataset[3]
+    assert (list(last.time_ids), last.n_memory, len(last.images)) == ([32], 8, 9)
+    text = "".join(chr(id_) for id_ in last.input_ids if id_ > 0)
+    assert text.endswith("<|im_start|>assistant\nSTOP<|im_end|>\n")
+
+
+def test_samples_depend_on_seed_epoch_and_index_only(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [40, 40])
+
+    def drawn(seed: int, epoch: int) -> list[Any]:
+        dataset = made(folder, augmented=True, seed=seed)
+        dataset.epoch = epoch
+        return [dataset[i] for i in (3, 0, 3)]
+
+    first, second = drawn(1, 0), drawn(1, 0)
+    for a, b in ((first[0], second[0]), (first[0], first[2])):
+        assert a.input_ids == b.input_ids
+        assert torch.equal(a.images, b.images)
+    for other in (drawn(2, 0), drawn(1, 1)):
+        assert not torch.equal(first[0].images, other[0].images)
+        assert first[1].input_ids != other[1].input_ids
+
+
+def test_augmentation_does_not_change_the_text_and_is_drawn_per_frame(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, [40])
+    plain, jittered = made(folder)[0], made(folder, augmented=True)[0]
+    assert plain.input_ids == jittered.input_ids
+    factors = (jittered.images + 1).mean((1, 2, 3)) / (plain.images + 1).mean((1, 2, 3))
+    assert len(set(factors.tolist())) == len(factors) == 8
+
+
+def spoil(folder: Path, **fields: Any) -> None:
+    path = folder / "annotations.json"
+    records = json.loads(path.read_text())
+    records[1] |= fields
+    path.write_text(json.dumps(records))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"video": None}, "record 1: field 'video': expected the path"),
+        ({"instructions": []}, "record 1: field 'instructions': expected a text or a list of texts"),
+        ({"instructions": ["a", 1]}, "record 1: field 'instructions': expected"),
+        ({"actions": [1, 1, 1, 1]}, "record 1: field 'actions': expected -1 and then actions from 0 to 3"),
+        ({"actions": [-1, 1, 4, 1]}, "record 1: field 'actions': expected"),
+        ({"actions": [-1, 1, True, 1]}, "record 1: field 'actions': expected"),
+        ({"actions": [-1, 1, 2]}, None),
+        (
+            {"actions": [-1] + [1] * 9},
+            "1 of 2 trajectories have not one frame per action (5 frames missing), first",
+        ),
+        ({"video": "images/gone"}, "(5 frames missing), first"),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, fields: dict[str, Any], message: str | None) -> None:
+    spoil(make_folder(tmp_path, [5, 5]), **fields)
+    if message is None:
+        assert len(read_trajectories(tmp_path)) == 1
+        return
+    with pytest.raises(UsageError) as caught:
+        read_trajectories(tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_surplus_frames_are_counted(tmp_path: Path) -> None:
+    make_folder(tmp_path, [5, 6, 7])
+    shutil.rmtree(tmp_path / "images" / "house_1")
+    (tmp_path / "images" / "house_2" / "rgb" / "006.jpg").unlink()
+    with pytest.raises(UsageError, match=r"2 of 3 trajectories .* \(7 frames missing\), first .*house_1"):
+        read_trajectories(tmp_path)
+    shutil.copytree(tmp_path / "images" / "house_0", tmp_path / "images" / "house_1")
+    shutil.copy(tmp_path / "images/house_2/rgb/000.jpg", tmp_path / "images/house_2/rgb/006.jpg")
+    shutil.copy(tmp_path / "images/house_2/rgb/000.jpg", tmp_path / "images/house_2/rgb/007.jpg")
+    with pytest.raises(UsageError, match=r"2 of 3 trajectories .* \(1 frames missing\), first .*house_1"):
+        read_trajectories(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "annotations.json: not there"),
+        ("[", "cannot be read as JSON"),
+        ("{}", "expected a list of trajectories"),
+        ("[1]", "record 0: expected an object"),
+        ("[]", "no trajectory of at least 4 actions"),
+    ],
+)
+def test_bad_annotations_are_one_line(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "annotations.json").write_text(content)
+    with pytest.raises(UsageError, match=message) as caught:
+        read_trajectories(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    dataset = made(make_folder(tmp_path, [5]))
+    (tmp_path / "images/house_0/rgb/004.jpg").write_bytes(b"\xff\xd8 nothing more")
+    with pytest.raises(UsageError, match=r"004.jpg: cannot be read as an image"):
+        dataset[0]

@@ -1,0 +1,1 @@
+"""Training: collected trajectories, datasets, the trainer and what it costs in memory."""

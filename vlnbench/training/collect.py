@@ -1,0 +1,248 @@
+"""Collect training trajectories: every episode's reference path, walked, seen and written, resumable.
+
+The folder is one set of StreamVLN's `trajectory_data` (`annotations.json`, `images/…/rgb/NNN.jpg`). Beside these
+lie `collect.json` (what is being collected) and `collected.jsonl` (a line per finished tour): running the same
+command again goes on where it ended. `annotations.json` is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tabulate import tabulate
+
+from vlnbench.benchmarks import get_benchmark
+from vlnbench.commands import ensure_data, warm_up
+from vlnbench.episodes import EpisodeSet, load_split
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Embodiment
+from vlnbench.loading import import_string
+from vlnbench.progress import Progress, say
+from vlnbench.records import append_line, locked, open_for_append, read_jsonl, write_bytes, write_json
+from vlnbench.training.walk import (
+    GOAL_RADIUS_M,
+    JPEG_QUALITY,
+    MAX_ACTIONS,
+    WAYPOINT_RADIUS_M,
+    Tour,
+    Walked,
+    WalkSettings,
+    start_process,
+    tours,
+    walk_in_process,
+)
+
+SetName = Literal["r2r", "rxr", "envdrop"]
+
+FORMAT = 1
+ANNOTATIONS = "annotations.json"
+MANIFEST = "collect.json"
+JOURNAL = "collected.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectRequest:
+    """What to collect and where to; see the options of `vlnbench collect`."""
+
+    benchmark: str
+    split: str | None
+    set: SetName
+    out: Path
+    data_root: Path
+    workers: int
+    frame_width: int | None
+    tours: int | None
+    sim: str
+    gpu: int | None
+    allow_partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a folder holds: tours and instructions written, tours left out by reason, frames and bytes."""
+
+    tours: int
+    instructions: int
+    left_out: dict[str, int]
+    frames: int
+    bytes: int
+
+
+def collect(request: CollectRequest) -> Collected:
+    """Walk every episode of a split and write the trajectories.
+
+    Raises UsageError, with nothing written, for unknown names, broken data and a folder that holds another set.
+    """
+    if request.workers < 1:
+        raise UsageError(f"--workers {request.workers}: expected at least 1")
+    benchmark = get_benchmark(request.benchmark)
+    if (benchmark.reader == "rxr") != (request.set == "rxr"):
+        raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
+    split = request.split or ("envdrop" if request.set == "envdrop" else "train")
+    body = _resized(benchmark.body, request.frame_width)
+    ensure_data(benchmark, request.data_root)
+    episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
+    planned = _planned(episode_set, request)
+    settings = WalkSettings(
+        request.out, body, episode_set.scenes_dir, request.sim, request.gpu, benchmark.success_distance_m
+    )
+    manifest = _manifest(request, benchmark.fingerprint, split, episode_set, settings)
+    _open_folder(request.out, manifest)
+    with locked(request.out):
+        done = _walk_the_rest(planned, settings, request.workers)
+        records = [done[tour.name].record for tour in planned if done[tour.name].record]
+        write_bytes(request.out / ANNOTATIONS, (json.dumps(records, ensure_ascii=False) + "\n").encode())
+    return verify(request.out, planned, done)
+
+
+def verify(root: Path, planned: list[Tour], done: dict[str, Walked]) -> Collected:
+    """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
+    frames = size = 0
+    for tour in planned:
+        record = done[tour.name].record
+        if record is None:
+            continue
+        files = sorted((root / record["video"] / "rgb").glob("*.jpg"))
+        if len(files) != len(record["actions"]):
+            raise UsageError(
+                f"{root / record['video']}: {len(files)} frames, expected {len(record['actions'])}; delete "
+                f"{root / JOURNAL} and collect again"
+            )
+        frames += len(files)
+        size += sum(file.stat().st_size for file in files)
+    kept = [tour for tour in planned if done[tour.name].record]
+    left_out = Counter(done[tour.name].reason for tour in planned if done[tour.name].reason)
+    return Collected(
+        tours=len(kept),
+        instructions=sum(len(tour.episodes) for tour in kept),
+        left_out={str(reason): count for reason, count in sorted(left_out.items(), key=str)},
+        frames=frames,
+        bytes=size,
+    )
+
+
+def format_collected(collected: Collected, out: Path) -> str:
+    """Table of what was collected."""
+    rows: list[list[object]] = [
+        ["tours", collected.tours],
+        ["instructions", collected.instructions],
+        ["frames", collected.frames],
+        ["frames per tour", round(collected.frames / max(1, collected.tours), 1)],
+        ["MB", round(collected.bytes / 1e6, 1)],
+        *([f"left out: {reason}", count] for reason, count in collected.left_out.items()),
+    ]
+    return f"{tabulate(rows)}\ntrajectories: {out / ANNOTATIONS}"
+
+
+def _resized(body: Embodiment, width: int | None) -> Embodiment:
+    """The body with a narrower picture of the same field of view and shape."""
+    if width is None:
+        return body
+    camera = body.camera
+    height = width * camera.height / camera.width
+    if width < 1 or width > camera.width or height != int(height):
+        raise UsageError(
+            f"--frame-width {width}: expected 1 to {camera.width}, such that the height {camera.height} scales to "
+            "a whole number"
+        )
+    return replace(body, camera=replace(camera, width=width, height=int(height)))
+
+
+def _planned(episode_set: EpisodeSet, request: CollectRequest) -> list[Tour]:
+    planned = tours(episode_set.episodes, request.set)
+    if request.tours is not None:
+        if not 1 <= request.tours <= len(planned):
+            raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} tours")
+        planned = planned[: request.tours]
+    without = next((t for t in planned if not t.episodes[0].goals), None)
+    if without is not None:
+        raise UsageError(
+            f"{episode_set.path}: episode {without.episodes[0].episode_id} has no goal to walk to; choose a split "
+            "with public goals"
+        )
+    return planned
+
+
+def _manifest(
+    request: CollectRequest, fingerprint: str, split: str, episode_set: EpisodeSet, settings: WalkSettings
+) -> dict[str, Any]:
+    backend = import_string("envs.backends:choose_backend")(request.sim, request.gpu)
+    if backend.name.startswith("embedded"):
+        warm_up(renderer=True)
+    return {
+        "format": FORMAT,
+        "benchmark": request.benchmark,
+        "fingerprint": fingerprint,
+        "split": split,
+        "set": request.set,
+        "dataset_sha256": episode_set.sha256,
+        "tours": request.tours,
+        "simulator": backend.name,
+        "frame": [settings.body.camera.width, settings.body.camera.height],
+        "jpeg_quality": JPEG_QUALITY,
+        "waypoint_radius_m": WAYPOINT_RADIUS_M,
+        "goal_radius_m": GOAL_RADIUS_M,
+        "max_actions": MAX_ACTIONS,
+    }
+
+
+def _open_folder(out: Path, manifest: dict[str, Any]) -> None:
+    """Make the folder, or find one that was begun with the same manifest."""
+    path = out / MANIFEST
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in manifest if found.get(key) != manifest[key]]
+        if differing:
+            listed = ", ".join(f"{key} {found.get(key)!r} (now {manifest[key]!r})" for key in differing)
+            raise UsageError(f"{out}: holds another collection: {listed}; choose another --out")
+        return
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out}: not empty and not a collection of vlnbench; choose another --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(path, manifest)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot write there ({error.strerror}); choose another --out") from error
+
+
+def _walk_the_rest(planned: list[Tour], settings: WalkSettings, workers: int) -> dict[str, Walked]:
+    """Walk the tours that the journal does not hold; returns all of them by name."""
+    path = settings.root / JOURNAL
+    done = {entry["name"]: Walked(**entry) for _, entry in read_jsonl(path)}
+    todo = [tour for tour in planned if tour.name not in done]
+    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {settings.root}")
+    with open_for_append(path) as journal, Progress("walking") as progress:
+        for walked in _walk_all(todo, settings, workers):
+            append_line(journal, asdict(walked))
+            done[walked.name] = walked
+            left_out = sum(each.record is None for each in done.values())
+            progress.update(len(done), len(planned), f"{left_out} left out" if left_out else "")
+    return done
+
+
+def _walk_all(todo: list[Tour], settings: WalkSettings, workers: int) -> Iterator[Walked]:
+    """Walk tours in processes of their own, scene by scene; they are yielded as they finish."""
+    if not todo:
+        return
+    in_scene_order = sorted(todo, key=lambda tour: tour.episodes[0].scene_id)
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(workers, context, start_process, (settings,))
+    try:
+        waiting = [executor.submit(walk_in_process, tour) for tour in in_scene_order]
+        for future in as_completed(waiting):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise UsageError(
+            "a walking process died (out of memory, or a crash of the simulator); run the same command again to "
+            "go on, with fewer --workers if it was memory"
+        ) from error
+    finally:
+        executor.shutdown(cancel_futures=True)

@@ -22,7 +22,7 @@ from vlnbench.rollout import Rollout
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """To a simulator process, once: make an environment. factory: import string; sensors: what to send."""
+    """To a simulator process: make an environment. factory: import string; sensors: what to send."""
 
     factory: str
     arguments: tuple[Any, ...]

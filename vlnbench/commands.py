@@ -79,7 +79,7 @@ def run_eval(request: EvalRequest) -> Summary:
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    with Simulators(_ENV, request.n_envs, _ENV_LIBRARY) as simulators:  # start while agent and data load
+    with Simulators(request.n_envs, _ENV_LIBRARY) as simulators:  # start while agent and data load
         agent = load_agent(request.agent, request.model)
         try:
             ensure_data(benchmark, request.data_root)
@@ -179,7 +179,7 @@ def _set_up(
     """Make the environments, on the GPUs in turn."""
     count = len(simulators.workers)
     gpus = [request.gpu[i % len(request.gpu)] if request.gpu else None for i in range(count)]
-    simulators.set_up([(body, scenes_dir, sensors, request.sim, gpu) for gpu in gpus], sensors)
+    simulators.set_up(_ENV, [(body, scenes_dir, sensors, request.sim, gpu) for gpu in gpus], sensors)
     if simulators.simulator.startswith("embedded"):
         warm_up(renderer=bool(sensors & {"rgb", "depth"}))
 

@@ -6,8 +6,9 @@ it was running and no other.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from types import TracebackType
@@ -20,8 +21,8 @@ from vlnbench.rollout import Outcome, Task, failure
 from vlnbench.schedule import SceneQueue
 from vlnbench.workers import Worker
 
-MAX_STARTS = 3
-"""A simulator that dies this many times in a row before it is ready will not get ready."""
+MAX_STARTS, START_TIMEOUT_S = 3, 600.0
+"""A simulator that dies so often in a row, or takes so long, before it is ready will not get ready."""
 
 LINGER = 0.1
 """How long the agent waits for more simulators to get ready, as a part of how long it last thought."""
@@ -32,14 +33,14 @@ POLL_S = 1.0
 class Simulators:
     """`count` simulator processes, which start at once. Use as a context manager.
 
-    factory: import string of what makes an `Env`; preload: import string of something to call at once in each
-    process, while the arguments of the factory are not known yet. `simulator` is known after `set_up`.
+    preload: import string of something to call at once in each process, while it is not known yet what
+    environments are needed. `simulator` is known after `set_up`.
     """
 
     simulator: str
 
-    def __init__(self, factory: str, count: int, preload: str = "") -> None:
-        self._factory, self._preload = factory, preload
+    def __init__(self, count: int, preload: str = "") -> None:
+        self._preload = preload
         self._setups: list[Setup] = []
         self.workers = [Worker(preload) for _ in range(count)]
 
@@ -51,12 +52,14 @@ class Simulators:
     ) -> None:
         self.close()
 
-    def set_up(self, arguments: Sequence[tuple[Any, ...]], sensors: frozenset[Sensor]) -> None:
+    def set_up(self, factory: str, arguments: Sequence[tuple[Any, ...]], sensors: frozenset[Sensor]) -> None:
         """Make the environments, with one tuple of arguments each, and wait for the first of them.
 
-        sensors: which observations to send. Raises UsageError if an environment does.
+        factory: import string of what makes an `Env`; sensors: which observations to send. May be called again
+        between runs. Raises UsageError if an environment does, RunError if the first process dies; that ends all.
         """
-        self._setups = [Setup(self._factory, each, sensors) for each in arguments]
+        self.workers = [Worker(self._preload) if worker.closed else worker for worker in self.workers]
+        self._setups = [Setup(factory, each, sensors) for each in arguments]
         for worker, setup in zip(self.workers, self._setups, strict=True):
             worker.set_up(setup)
         self.simulator = self._answer().simulator
@@ -77,16 +80,24 @@ class Simulators:
         """End all processes."""
         for worker in self.workers:
             worker.close()
-        self.workers = []
 
     def _answer(self) -> Any:
+        first = self.workers[0]
         try:
-            message = self.workers[0].receive()
+            message = first.receive()
+            if not isinstance(message, Failed):
+                return message
+            error: Exception = (
+                UsageError(message.reason) if message.usage else RunError(_cannot_start(message.reason))
+            )
         except EOFError:
-            raise RunError(self.workers[0].cause_of_death()) from None
-        if isinstance(message, Failed):
-            raise UsageError(message.reason) if message.usage else RunError(message.reason)
-        return message
+            error = RunError(_cannot_start(first.cause_of_death()))
+        self.close()
+        raise error
+
+
+def _cannot_start(reason: str) -> str:
+    return f"a simulator cannot be started: {reason}"
 
 
 @dataclass(eq=False)
@@ -153,22 +164,30 @@ class Engine:
         self._alone: set[tuple[str, int]] = set()
         self._linger_until = 0.0
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Outcome]:
-        """Outcomes in the order in which the episodes end. Raises RunError if a simulator cannot be started."""
+    def run(self, tasks: Iterable[Task]) -> Generator[Outcome, None, None]:
+        """Outcomes in the order in which the episodes end. Raises RunError if a simulator cannot be started.
+
+        Close it if it is not run to its end: simulators in the middle of an episode are ended.
+        """
         queue = SceneQueue(tasks)
-        while self._assign(queue):
-            self._beat()
-            for seat in self._news():
-                yield from self._hear(seat)
+        try:
+            while self._assign(queue):
+                self._beat()
+                for seat in self._news():
+                    yield from self._hear(seat)
+                for seat in self._seats:
+                    if self._seconds_left(seat) < 0:
+                        yield from self._end_hanging(seat)
+                yield from self._act(queue)
+        finally:
             for seat in self._seats:
-                if seat.simulating and time.monotonic() - seat.since > self._timeout_s:
-                    yield from self._end_hanging(seat)
-            yield from self._act(queue)
+                if seat.task is not None or not seat.worker.ready:
+                    seat.worker.close()
 
     def _assign(self, queue: SceneQueue) -> bool:
         """Give idle simulators something to do. Returns whether the run goes on."""
         for seat in self._seats:
-            if seat.worker.ready and seat.task is None:
+            if seat.worker.ready and seat.task is None and seat.worker.alive:
                 others = [other.scene for other in self._seats if other is not seat]
                 task = queue.take(seat.scene, others)
                 if task is not None:
@@ -177,14 +196,18 @@ class Engine:
 
     def _news(self) -> list[_Seat]:
         """Seats with a message, or a dead process; waits for one unless the agent has something to do."""
-        now = time.monotonic()
         if self._batch():
-            limit = self._linger_until - now if self._lingers() else 0.0
+            limit = self._linger_until - time.monotonic() if self._lingers() else 0.0
         else:
-            limits = [seat.since + self._timeout_s - now for seat in self._seats if seat.simulating]
-            limit = min([POLL_S, *limits])
+            limit = min(POLL_S, *map(self._seconds_left, self._seats))
         seats = {seat.worker.fileno(): seat for seat in self._seats}
         return [seats[number] for number in wait(list(seats), max(0.0, limit)) if isinstance(number, int)]
+
+    def _seconds_left(self, seat: _Seat) -> float:
+        """Until a simulator that owes an answer is taken to be hanging."""
+        if not seat.simulating:
+            return math.inf
+        return seat.since + (self._timeout_s if seat.worker.ready else START_TIMEOUT_S) - time.monotonic()
 
     def _hear(self, seat: _Seat) -> Iterator[Outcome]:
         try:
@@ -202,7 +225,7 @@ class Engine:
         elif message.usage:
             raise UsageError(message.reason)
         elif seat.task is None:
-            raise RunError(f"a simulator cannot be started: {message.reason}")
+            raise RunError(_cannot_start(message.reason))
         else:
             yield Outcome(seat.end(), status="error", reason=message.reason, detail=message.detail)
 
@@ -211,14 +234,15 @@ class Engine:
         if not seat.worker.ready:
             seat.starts += 1
             if seat.starts > MAX_STARTS:
-                raise RunError(f"a simulator cannot be started: {reason}")
+                raise RunError(_cannot_start(reason))
         seat.worker, seat.scene = self._simulators.replace(seat.slot), None
         seat.since = time.monotonic()
         if seat.task is not None:
             yield Outcome(seat.end(), status=status, reason=reason)
 
     def _end_hanging(self, seat: _Seat) -> Iterator[Outcome]:
-        reason = f"the simulator made no progress for {self._timeout_s:g} s"
+        limit = self._timeout_s if seat.worker.ready else START_TIMEOUT_S
+        reason = f"the simulator made no progress for {limit:g} s"
         stack = seat.worker.stack()
         yield from self._bury(seat, "timeout", f"{reason}; it was in {stack}" if stack else reason)
 

@@ -8,7 +8,8 @@ import json
 import math
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -184,15 +185,16 @@ def evaluate(
         try:
             if tasks:
                 execution.check_errors(failed, len(units))
-            for outcome in _outcomes(agent, env, tasks, execution):
-                row, detail = _row(plan, outcome)
-                run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
-                rows[row.key] = row
-                if on_row is not None:
-                    on_row(row, len(rows), len(units))
-                if row.failed:
-                    failed.append(row)
-                    execution.check_errors(failed, len(units))
+            with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
+                for outcome in outcomes:
+                    row, detail = _row(plan, outcome)
+                    run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
+                    rows[row.key] = row
+                    if on_row is not None:
+                        on_row(row, len(rows), len(units))
+                    if row.failed:
+                        failed.append(row)
+                        execution.check_errors(failed, len(units))
         except UsageError:
             run.discard_if_empty()
             raise
@@ -206,7 +208,9 @@ def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
     return int(_digest("seed", seed, episode_id, repeat)[:8], 16)
 
 
-def _outcomes(agent: Agent, env: Env | Simulators, tasks: list[Task], execution: Execution) -> Iterator[Outcome]:
+def _outcomes(
+    agent: Agent, env: Env | Simulators, tasks: list[Task], execution: Execution
+) -> Generator[Outcome, None, None]:
     if not isinstance(env, Simulators):
         return run_tasks(env, agent, tasks)
     limits = (execution.max_batch, execution.episode_timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,7 +46,7 @@ class Outcome:
     detail: str | None = None
 
 
-def run_tasks(env: Env, agent: Agent, tasks: Iterable[Task]) -> Iterator[Outcome]:
+def run_tasks(env: Env, agent: Agent, tasks: Iterable[Task]) -> Generator[Outcome, None, None]:
     """Run tasks one after the other in this process. An exception in an episode is its outcome."""
     for task in tasks:
         try:

@@ -35,35 +35,53 @@ def main(descriptor: int, memory: int, preload: str) -> None:
         try:
             if preload:
                 import_string(preload)()
-            setup: Setup = line.receive()
-            env = _make_env(setup)
         except Exception as error:
+            line.receive()
             line.send(_failed(error))
             return
-        line.send(Ready(env.simulator, env.embodiment))
-        _serve(line, env, setup, Frames(memory, env.embodiment, setup.sensors))
+        _Simulator(line, memory).serve()
 
 
-def _serve(line: _Line, env: Env, setup: Setup, frames: Frames) -> None:
-    agent = _RemoteAgent(line, frames, setup.sensors)
-    while True:
-        message: Check | Task = line.receive()
-        try:
-            if isinstance(message, Check):
-                env.check(message.episodes)
-                line.send(Checked())
-            else:
-                options = {"seed": message.seed, "max_steps": message.max_steps}
-                line.send(Finished(run_episode(env, agent, message.episode, **options)))
-        except _GivenUp:
-            pass
-        except UsageError as error:
-            line.send(_failed(error))
-        except Exception as error:
-            report = _failed(error)
-            env.close()
-            env = _make_env(setup)  # the next episode must not feel what broke this one
-            line.send(report)
+class _Simulator:
+    """The environment of this process and what is done with it."""
+
+    def __init__(self, line: _Line, memory: int) -> None:
+        self._line, self._memory = line, memory
+        self._setup: Setup
+        self._env: Env
+        self._agent: _RemoteAgent
+
+    def serve(self) -> None:
+        while True:
+            message: Setup | Check | Task = self._line.receive()
+            try:
+                self._line.send(self._answer(message))
+            except _GivenUp:
+                pass
+            except UsageError as error:
+                self._line.send(_failed(error))
+            except Exception as error:
+                report = _failed(error)
+                if isinstance(message, Task):  # the next episode must not feel what broke this one
+                    self._env.close()
+                    self._make_env()
+                self._line.send(report)
+
+    def _answer(self, message: Setup | Check | Task) -> Ready | Checked | Finished:
+        if isinstance(message, Setup):
+            self._setup = message
+            self._make_env()
+            frames = Frames(self._memory, self._env.embodiment, message.sensors)
+            self._agent = _RemoteAgent(self._line, frames, message.sensors)
+            return Ready(self._env.simulator, self._env.embodiment)
+        if isinstance(message, Check):
+            self._env.check(message.episodes)
+            return Checked()
+        options = {"seed": message.seed, "max_steps": message.max_steps}
+        return Finished(run_episode(self._env, self._agent, message.episode, **options))
+
+    def _make_env(self) -> None:
+        self._env = import_string(self._setup.factory)(*self._setup.arguments)
 
 
 class _HungUp(BaseException):
@@ -120,11 +138,6 @@ class _RemoteAgent:
 
     def close(self) -> None:
         """Nothing to free."""
-
-
-def _make_env(setup: Setup) -> Env:
-    env: Env = import_string(setup.factory)(*setup.arguments)
-    return env
 
 
 def _failed(error: Exception) -> Failed:

@@ -40,7 +40,7 @@ class Worker:
         self._connection, theirs = Pipe()
         self._memory = open_shared_memory()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
-        self.ready = False
+        self.ready = self.closed = False
         self._setup: Setup
         self._frames: Frames
         numbers = (theirs.fileno(), self._memory)
@@ -60,12 +60,12 @@ class Worker:
         return self._connection.fileno()
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def set_up(self, setup: Setup) -> None:
         """Send what the environment is made from; `Ready` is the answer."""
-        self._setup = setup
+        self.ready, self._setup = False, setup
         self.send(setup)
 
     def send(self, message: object) -> None:
@@ -103,6 +103,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process at once: it holds nothing to lose, and a simulator's own ending may hang."""
+        if self.closed:
+            return
+        self.closed = True
         self._process.kill()
         self._process.wait()
         self._connection.close()

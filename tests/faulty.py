@@ -107,4 +107,4 @@ class BreaksOnFive(EpisodeAgent):
 def plane(*_: Any) -> FaultyEnv:
     """What the command line makes instead of a `HabitatEnv` in tests of whole runs."""
     faults = os.environ.get("FAULTS", "")
-    return FaultyEnv(dict(pair.split("=") for pair in faults.split(",") if pair), 0.005)
+    return FaultyEnv(dict(pair.split("=") for pair in faults.split(",") if pair), 0.002)

@@ -249,9 +249,7 @@ def test_a_simulator_that_never_starts_again_ends_the_run(tmp_path: Path) -> Non
     with Simulators(1) as simulators:
         simulators.set_up(FAULTY, [({"7": "exit"},)], agent.sensors)
         simulators._setups[0] = replace(simulators._setups[0], arguments=({}, 0.0, "exit"))
-        with pytest.raises(
-            RunError, match="a simulator cannot be started: the simulator process ended: exit code 3"
-        ):
+        with pytest.raises(RunError, match="a simulator cannot be used: the simulator process ended: exit code 3"):
             evaluate(plan(), agent, simulators, tmp_path)
     assert any(row.episode_id == "7" for row in read_rows(tmp_path))
 
@@ -331,7 +329,7 @@ def test_a_simulator_keeps_its_scene_and_helps_at_the_end() -> None:
     assert take("a", ["b"]) == "a"
     assert take("a", ["b"]) == "c"
     assert take("c", ["b"]) == "b"
-    assert (len(queue), queue.take("b", [])) == (0, None)
+    assert (bool(queue), queue.take("b", [])) == (False, None)
 
 
 def test_outcomes_name_their_tasks(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlnbench.interfaces import Embodiment, Episode, Observation, Sensor
+from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Quaternion, Sensor, Vec3
 from vlnbench.rollout import Rollout
 
 
@@ -49,14 +49,18 @@ class Checked:
     """The answer to `Check`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """An observation without its frames, and which of them lie in shared memory. Answered by an action or None.
+class Observed(NamedTuple):
+    """An `Observation` without its frames, and which of them lie in shared memory.
 
-    None: the episode is given up; no answer follows.
+    Answered by an action, or by None: the episode is given up, and no answer follows. A tuple, because one is sent
+    with every step, and dataclasses with slots are slow to unpickle.
     """
 
-    observation: Observation
+    instruction: str
+    step: int
+    pose: tuple[Vec3, Quaternion] | None
+    collided: bool
+    oracle_action: Action | None
     rgb: bool
     depth: bool
 
@@ -108,14 +112,28 @@ class Frames:
             _copy("rgb", observation.rgb, self._rgb)
         if observation.depth is not None:
             _copy("depth", observation.depth, self._depth)
-        bare = replace(observation, rgb=None, depth=None)
-        return Observed(bare, observation.rgb is not None, observation.depth is not None)
+        pose = observation.pose
+        return Observed(
+            observation.instruction,
+            observation.step,
+            None if pose is None else (pose.position, pose.rotation),
+            observation.collided,
+            observation.oracle_action,
+            observation.rgb is not None,
+            observation.depth is not None,
+        )
 
     def take(self, message: Observed) -> Observation:
         """The observation with copies of its frames."""
-        rgb = self._rgb.copy() if message.rgb else None
-        depth = self._depth.copy() if message.depth else None
-        return replace(message.observation, rgb=rgb, depth=depth)
+        return Observation(
+            message.instruction,
+            message.step,
+            self._rgb.copy() if message.rgb else None,
+            self._depth.copy() if message.depth else None,
+            None if message.pose is None else Pose(*message.pose),
+            message.collided,
+            message.oracle_action,
+        )
 
 
 def _copy(name: str, frame: NDArray[Any], target: NDArray[Any]) -> None:

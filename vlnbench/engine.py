@@ -7,10 +7,10 @@ it was running and no other.
 from __future__ import annotations
 
 import math
+import selectors
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Literal
 
@@ -87,17 +87,15 @@ class Simulators:
             message = first.receive()
             if not isinstance(message, Failed):
                 return message
-            error: Exception = (
-                UsageError(message.reason) if message.usage else RunError(_cannot_start(message.reason))
-            )
+            error: Exception = UsageError(message.reason) if message.usage else RunError(_unusable(message.reason))
         except EOFError:
-            error = RunError(_cannot_start(first.cause_of_death()))
+            error = RunError(_unusable(first.cause_of_death()))
         self.close()
         raise error
 
 
-def _cannot_start(reason: str) -> str:
-    return f"a simulator cannot be started: {reason}"
+def _unusable(reason: str) -> str:
+    return f"a simulator cannot be used: {reason}"
 
 
 @dataclass(eq=False)
@@ -161,6 +159,7 @@ class Engine:
         self._simulators, self._agent = simulators, agent
         self._max_batch, self._timeout_s, self._beat = max_batch, timeout_s, beat
         self._seats = [_Seat(slot, worker) for slot, worker in enumerate(simulators.workers)]
+        self._selector = selectors.DefaultSelector()
         self._alone: set[tuple[str, int]] = set()
         self._linger_until = 0.0
 
@@ -170,6 +169,8 @@ class Engine:
         Close it if it is not run to its end: simulators in the middle of an episode are ended.
         """
         queue = SceneQueue(tasks)
+        for seat in self._seats:
+            self._selector.register(seat.worker, selectors.EVENT_READ, seat)
         try:
             while self._assign(queue):
                 self._beat()
@@ -180,6 +181,7 @@ class Engine:
                         yield from self._end_hanging(seat)
                 yield from self._act(queue)
         finally:
+            self._selector.close()
             for seat in self._seats:
                 if seat.task is not None or not seat.worker.ready:
                     seat.worker.close()
@@ -192,7 +194,7 @@ class Engine:
                 task = queue.take(seat.scene, others)
                 if task is not None:
                     seat.begin(task)
-        return len(queue) > 0 or any(seat.task for seat in self._seats)
+        return bool(queue) or any(seat.task is not None for seat in self._seats)
 
     def _news(self) -> list[_Seat]:
         """Seats with a message, or a dead process; waits for one unless the agent has something to do."""
@@ -200,8 +202,7 @@ class Engine:
             limit = self._linger_until - time.monotonic() if self._lingers() else 0.0
         else:
             limit = min(POLL_S, *map(self._seconds_left, self._seats))
-        seats = {seat.worker.fileno(): seat for seat in self._seats}
-        return [seats[number] for number in wait(list(seats), max(0.0, limit)) if isinstance(number, int)]
+        return [key.data for key, _ in self._selector.select(max(0.0, limit))]
 
     def _seconds_left(self, seat: _Seat) -> float:
         """Until a simulator that owes an answer is taken to be hanging."""
@@ -225,7 +226,7 @@ class Engine:
         elif message.usage:
             raise UsageError(message.reason)
         elif seat.task is None:
-            raise RunError(_cannot_start(message.reason))
+            raise RunError(_unusable(message.reason))
         else:
             yield Outcome(seat.end(), status="error", reason=message.reason, detail=message.detail)
 
@@ -234,8 +235,10 @@ class Engine:
         if not seat.worker.ready:
             seat.starts += 1
             if seat.starts > MAX_STARTS:
-                raise RunError(_cannot_start(reason))
+                raise RunError(_unusable(reason))
+        self._selector.unregister(seat.worker)
         seat.worker, seat.scene = self._simulators.replace(seat.slot), None
+        self._selector.register(seat.worker, selectors.EVENT_READ, seat)
         seat.since = time.monotonic()
         if seat.task is not None:
             yield Outcome(seat.end(), status=status, reason=reason)

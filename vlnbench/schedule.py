@@ -16,8 +16,8 @@ class SceneQueue:
         for task in tasks:
             self.put(task)
 
-    def __len__(self) -> int:
-        return sum(map(len, self._scenes.values()))
+    def __bool__(self) -> bool:
+        return bool(self._scenes)
 
     def put(self, task: Task) -> None:
         self._scenes.setdefault(task.episode.scene_id, deque()).append(task)

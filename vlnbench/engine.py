@@ -103,11 +103,12 @@ class _Seat:
     """One simulator and what it is doing. With an observation it is the agent's turn, else the simulator's.
 
     since: when this turn began. began: the agent knows of the episode. agent_seconds: what it took for it so far.
+    failed_starts: processes in a row that died before they were ready.
     """
 
     slot: int
     worker: Worker
-    starts: int = 1
+    failed_starts: int = 0
     task: Task | None = None
     scene: str | None = None
     observation: Observation | None = None
@@ -142,7 +143,7 @@ class _Seat:
 
 
 class Engine:
-    """Runs tasks on simulators with one agent.
+    """Runs tasks on simulators with one agent, once.
 
     max_batch: episodes that the agent acts on at once, at most. timeout_s: how long a simulator may take for one
     answer. beat: called while the run goes on; when it is not, the agent hangs.
@@ -217,7 +218,7 @@ class Engine:
             yield from self._bury(seat, "error", seat.worker.cause_of_death())
             return
         if isinstance(message, Ready):
-            seat.starts = 0
+            seat.failed_starts = 0
         elif isinstance(message, Finished):
             yield Outcome(seat.end(), replace(message.rollout, agent_seconds=seat.agent_seconds))
         elif isinstance(message, Observation):
@@ -233,8 +234,8 @@ class Engine:
     def _bury(self, seat: _Seat, status: Literal["error", "timeout"], reason: str) -> Iterator[Outcome]:
         """Replace a simulator process that died or hangs, at the cost of its episode."""
         if not seat.worker.ready:
-            seat.starts += 1
-            if seat.starts > MAX_STARTS:
+            seat.failed_starts += 1
+            if seat.failed_starts >= MAX_STARTS:
                 raise RunError(_unusable(reason))
         self._selector.unregister(seat.worker)
         seat.worker, seat.scene = self._simulators.replace(seat.slot), None

@@ -48,7 +48,7 @@ class _Simulator:
     def __init__(self, line: _Line, memory: int) -> None:
         self._line, self._memory = line, memory
         self._setup: Setup
-        self._env: Env
+        self._env: Env | None = None
         self._agent: _RemoteAgent
 
     def serve(self) -> None:
@@ -63,25 +63,31 @@ class _Simulator:
             except Exception as error:
                 report = _failed(error)
                 if isinstance(message, Task):  # the next episode must not feel what broke this one
-                    self._env.close()
                     self._make_env()
                 self._line.send(report)
 
     def _answer(self, message: Setup | Check | Task) -> Ready | Checked | Finished:
         if isinstance(message, Setup):
             self._setup = message
-            self._make_env()
-            frames = Frames(self._memory, self._env.embodiment, message.sensors)
+            env = self._make_env()
+            frames = Frames(self._memory, env.embodiment, message.sensors)
             self._agent = _RemoteAgent(self._line, frames, message.sensors)
-            return Ready(self._env.simulator, self._env.embodiment)
+            return Ready(env.simulator, env.embodiment)
+        assert self._env is not None
         if isinstance(message, Check):
             self._env.check(message.episodes)
             return Checked()
         options = {"seed": message.seed, "max_steps": message.max_steps}
         return Finished(run_episode(self._env, self._agent, message.episode, **options))
 
-    def _make_env(self) -> None:
-        self._env = import_string(self._setup.factory)(*self._setup.arguments)
+    def _make_env(self) -> Env:
+        """Another environment in place of the present one."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+        env: Env = import_string(self._setup.factory)(*self._setup.arguments)
+        self._env = env
+        return env
 
 
 class _HungUp(BaseException):

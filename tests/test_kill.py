@@ -21,13 +21,13 @@ import pytest
 from agents.scripted import RandomAgent
 from tests.fakes import PlaneEnv, make_episode, make_set
 from tests.runs import write_dataset
+from vlnbench import commands, records
 from vlnbench import evaluate as evaluate_module
-from vlnbench import records
 from vlnbench.benchmarks import get_benchmark
 from vlnbench.cli import main
 from vlnbench.errors import RunError, UsageError
 from vlnbench.evaluate import evaluate, make_plan
-from vlnbench.records import ROWS, SUMMARY, TRAJECTORIES, read_rows, read_trajectories
+from vlnbench.records import ROWS, SUMMARY, TRAJECTORIES, Row, Score, read_rows, read_trajectories
 
 ROOT = Path(__file__).parents[1]
 
@@ -147,6 +147,21 @@ def test_an_interrupted_run_ends_cleanly_and_resumes(
     assert 5 <= count(folder) < 60
     assert not any(row.failed for row in read_rows(folder))
     assert finish(start(data, folder))[0] == 0
+    assert timeless(folder) == timeless(undisturbed)
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_does_no_harm(
+    data: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    first = start(data, folder)
+    wait_for(partial(has_rows, folder, 1), first)
+    first.send_signal(signal.SIGSTOP)  # however slow the second one is, the first one is still there
+    code, stderr = finish(start(data, folder))
+    first.send_signal(signal.SIGCONT)
+    assert code == 2
+    assert stderr.endswith(f"{folder}: another process is writing this run; wait for it or choose another --out\n")
+    assert finish(first)[0] == 0
     assert timeless(folder) == timeless(undisturbed)
 
 
@@ -275,6 +290,34 @@ def test_a_full_disk_at_any_call_loses_nothing(tmp_path: Path, monkeypatch: pyte
         assert timeless(folder) == timeless(tmp_path / "whole"), fails_at
         assert read_trajectories(folder) == read_trajectories(tmp_path / "whole")
         assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "whole").iterdir()}
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
+    with pytest.raises(UsageError, match=r"run: cannot be used as a run folder \(Not a directory\)"):
+        evaluate(plan, RandomAgent(), PlaneEnv(), tmp_path / "file" / "run")
+
+
+def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("vlnbench.commands.time.monotonic", lambda: now[0])
+    kept = [row("ok", 1.0), row("error")]
+    tally = commands._Tally(kept)
+    now[0] += 36.0
+    tally.add(row("ok", 0.0))
+    assert tally.note(10) == "SR 33.3 % (n 3), 1 error, 100 episodes/h, ETA 0:06:00"
+    tally.add(row("timeout"))
+    assert tally.note(9) == "SR 25.0 % (n 4), 2 errors, 200 episodes/h, ETA 0:02:42"
+    secret = commands._Tally([])
+    now[0] += 1.0
+    secret.add(row("unscored"))
+    assert secret.note(0).startswith("no scores, 0 errors, ")
+
+
+def row(status: str, success: float | None = None) -> Row:
+    scores: dict[str, Score] = {} if success is None else {"success": success}
+    return Row("b", "f", "s", "1", 0, "a", "1", 0, status, None, scores)
 
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:

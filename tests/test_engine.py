@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -345,3 +347,10 @@ def test_outcomes_name_their_tasks(tmp_path: Path) -> None:
 def test_trajectories_come_back_whole(tmp_path: Path, undisturbed: Path) -> None:
     run(tmp_path)
     assert read_trajectories(tmp_path) == read_trajectories(undisturbed)
+
+
+def test_starting_a_simulator_process_loads_nothing_heavy() -> None:
+    heavy = ["torch", "habitat", "numba", "scipy", "pandas", "tabulate", "tyro", "envs", "agents"]
+    code = f"import sys, vlnbench.worker_main; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

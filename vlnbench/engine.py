@@ -62,6 +62,9 @@ class Simulators:
         self._setups = [Setup(factory, each, sensors) for each in arguments]
         for worker, setup in zip(self.workers, self._setups, strict=True):
             worker.set_up(setup)
+        if not self.workers[0].poll(START_TIMEOUT_S):
+            self.close()
+            raise RunError(_unusable(f"it was not ready after {START_TIMEOUT_S:g} s"))
         self.simulator = self._answer().simulator
 
     def check(self, episodes: Sequence[Episode]) -> None:

@@ -160,6 +160,6 @@ def _live_and_die_with_parent() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
     if sys.platform == "linux":  # elsewhere the closed pipe ends it, once it listens
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -28,6 +28,8 @@ _GRACE_S = 0.25
 """Time for a hanging process to say where it is, and before a SIGKILL is believed to have been meant for the
 simulator alone: whoever ends a whole job kills its processes one by one."""
 
+_END_S = 10.0
+
 
 class Worker:
     """A simulator process. It may die at any moment: `send` ignores that, `receive` raises EOFError.
@@ -72,6 +74,10 @@ class Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
 
+    def poll(self, limit_s: float) -> bool:
+        """Wait for a message, or for the end of the process; whether there is one."""
+        return self._connection.poll(limit_s)
+
     def receive(self) -> Any:
         """The next message; an `Observed` comes as an `Observation`. Raises EOFError if the process has died."""
         try:
@@ -87,7 +93,11 @@ class Worker:
 
     def cause_of_death(self) -> str:
         """Exit code or signal, and what it last said. Call when the connection has ended."""
-        code = self._process.wait()
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # it has closed the connection and lives on
+            self._process.kill()
+            code = self._process.wait()
         ending = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:
             time.sleep(_GRACE_S)

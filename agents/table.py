@@ -6,4 +6,5 @@ AGENTS: dict[str, tuple[str, str]] = {
     "random": ("agents.scripted:RandomAgent", "random actions, seeded per episode"),
     "shortest-path": ("agents.scripted:ShortestPathAgent", "oracle: follows the shortest path to the goal"),
     "gt-replay": ("agents.scripted:GroundTruthReplayAgent", "oracle: replays the dataset's ground-truth actions"),
+    "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
 }

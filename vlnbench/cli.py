@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.model_options import ModelOptions
+from vlnbench.training.options import TrainOptions
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,20 @@ class Collect:
 
 
 @dataclass(frozen=True)
+class Train(TrainOptions):
+    """Train parts of a model on collected trajectories, with DeepSpeed. Running the same command resumes it.
+
+    Several GPUs: torchrun --nproc-per-node 8 -m vlnbench train ..., or deepspeed --module vlnbench train ...
+    """
+
+    def run(self) -> None:
+        from vlnbench.training.trainer import train
+
+        trained = train(self)
+        print(f"checkpoint: {trained.model}")
+
+
+@dataclass(frozen=True)
 class Rescore:
     """Score the recorded trajectories of a run again, without a simulator."""
 
@@ -235,6 +251,7 @@ Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate or check data.")]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
+    | Annotated[Train, subcommand("train", prefix_name=False)]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
@@ -245,6 +262,9 @@ Command = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 done, 1 run stopped, 2 user mistake, 130 interrupted."""
+    if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
+        given = sys.argv[1:] if arguments is None else arguments
+        arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
     command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
     try:

@@ -47,8 +47,8 @@ def load(
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
-    the tower's sizes; `dtype` defaults to the checkpoint's. Tensors go to `device` one at a time, so that the model
-    is never held twice.
+    the tower's sizes; `dtype` defaults to the checkpoint's. Tensors go to `device` one at a time, so that the
+    model is never held twice.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
@@ -133,7 +133,7 @@ def _read_files(
 ) -> Iterator[Path]:
     source = tokenizer_folder(folder, tokenizer)
     known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
-    if vision_tower is not None:
+    if vision_tower is not None and "vision_config" not in read_json(folder / CONFIG):
         known.append(vision_tower / CONFIG)
     yield from (path for path in known if path.is_file())
     yield from weights.weight_files(folder, trust_pickle)

@@ -10,8 +10,11 @@ passes a turn takes, not what it says.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -82,6 +85,8 @@ class Decoder:
     The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block.
     The repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or
     after `max_new_tokens`. `compile` has torch.compile build the language model's blocks.
+
+    Raises UsageError for `compile` where there is nothing to compile with.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class Decoder:
         self.settings = settings
         self.max_new_tokens = max_new_tokens
         self.max_batch = max_batch
+        if compile and (lacking := compiler_lacking(model.device)):
+            raise UsageError(f"--compile cannot be used here: {lacking}")
         self._blocks: Any = torch.compile(model.model, dynamic=True) if compile else model.model
         self._windows: dict[int, Window] = {}
 
@@ -122,7 +129,7 @@ class Decoder:
         )
 
     def drop(self, slot: int) -> None:
-        """Forget a slot's window, if it has one."""
+        """Forget a slot's window and last answer. Due before a new episode, which must not guess from the old."""
         self._windows.pop(slot, None)
 
     def window_length(self, slot: int) -> int:
@@ -253,6 +260,16 @@ class Decoder:
             logits = logits.index_put((i, j, token), torch.where(value < 0, value * penalty, value / penalty))
         best: list[list[int]] = logits.argmax(-1).tolist()
         return best
+
+
+def compiler_lacking(device: torch.device) -> str | None:
+    """What torch.compile misses on this machine, None if nothing."""
+    if device.type == "cuda":
+        return None if find_spec("triton") else "torch.compile needs the package triton on a GPU"
+    compiler = os.environ.get("CXX", "g++")
+    return (
+        None if shutil.which(compiler) else f"torch.compile needs a C++ compiler on a CPU ({compiler} not found)"
+    )
 
 
 def groups(lengths: Sequence[int]) -> list[int]:

@@ -53,17 +53,22 @@ class EpisodeLoop:
 
     `truncated_turns` counts answers that reached the decoder's `max_new_tokens`.
 
-    A slot keeps the resized frames that can become memory, one in `windows.stride` steps: 55 MB for 500 steps at
-    384 x 384 pixels.
+    A slot keeps the resized frames that can become memory, one in `windows.stride` steps: see `frame_bytes`.
     """
 
     def __init__(self, prompts: Prompts, decoder: Answers, windows: Windows, image_size: int) -> None:
         self._prompts = prompts
-        self._decoder = decoder
+        self._model: Answers | None = decoder
         self._windows = windows
         self._image_size = image_size
         self._slots: dict[int, _Running] = {}
         self.truncated_turns = 0
+
+    @property
+    def _decoder(self) -> Answers:
+        if self._model is None:
+            raise RuntimeError("the agent is closed")
+        return self._model
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode; `seed` decides the phrase of every turn."""
@@ -85,6 +90,15 @@ class EpisodeLoop:
                 self._decoder.drop(slot)
                 del self._slots[slot]
         return actions
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the model."""
+        self._slots.clear()
+        self._model = None
+
+    def frame_bytes(self, steps: int) -> int:
+        """Bytes of the frames that a slot keeps in an episode of so many steps."""
+        return -(-steps // self._windows.stride) * self._image_size**2 * 3
 
     def _see(self, slot: int, observation: Observation) -> Turn | None:
         """Keep the frame if it can become memory; make a turn of it if the slot has no action left."""

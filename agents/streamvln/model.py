@@ -6,8 +6,7 @@ Built from transformers' own modules; parameter names are those of the published
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +44,7 @@ class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of 
         self.vision_tower = nn.ModuleDict({"vision_tower": nn.ModuleDict({"vision_model": inner})})
 
 
-@dataclass
-class Output:
+class Output(NamedTuple):
     """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
 
     logits: Tensor | None

@@ -7,12 +7,14 @@ the next turn continues after the tokens of the answer with no newline between t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # there, but made at run time
+
+from agents.streamvln.config import read_json
 from agents.streamvln.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -56,8 +58,6 @@ class Tokenizer(Protocol):
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The Qwen2 tokenizer in `folder`. Raises UsageError if its files are missing, broken or another's."""
-    from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # there, but made at run time
-
     whole = (folder / "tokenizer.json").is_file()
     for name in ("tokenizer_config.json", *(["tokenizer.json"] if whole else ["vocab.json", "merges.txt"])):
         path = folder / name
@@ -67,24 +67,18 @@ def load_tokenizer(folder: Path) -> Tokenizer:
                 "as that of LLaVA-Video-7B-Qwen2"
             )
         if path.suffix == ".json":
-            _check_json(path)
+            read_json(path)
     try:
         tokenizer: Tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the Rust tokenizer raises nothing more specific
-        raise UsageError(f"{folder}: tokenizer cannot be read: {str(error).splitlines()[0]}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
     for text in (_BLOCK_START, _BLOCK_END, "\n", *SYMBOLS):
         if len(tokenizer.encode(text, add_special_tokens=False)) != 1:
             raise UsageError(
                 f"{folder}: tokenizer has no token {text!r}; expected the Qwen2 tokenizer of the checkpoint"
             )
     return tokenizer
-
-
-def _check_json(path: Path) -> None:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path}: not a JSON file ({error})") from error
 
 
 class Prompts:

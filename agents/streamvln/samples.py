@@ -133,7 +133,7 @@ class WindowDataset:
         try:
             with Image.open(path) as file:
                 image = file.convert("RGB")
-        except OSError as error:
+        except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
             raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error
         return resize(augment(image, rng) if self._augmented else image, self._image_size)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from agents.streamvln.config import CONFIG, StreamVLNConfig
 from vlnbench.errors import UsageError
 
 
@@ -25,6 +27,14 @@ class Windows:
             value = getattr(self, name)
             if value < 1 or self.num_frames % value:
                 raise UsageError(f"{name} {value}: expected a divisor of num_frames, {self.num_frames}")
+
+    @classmethod
+    def of(cls, config: StreamVLNConfig, folder: Path) -> Windows:
+        """The windows of the checkpoint in `folder`; it is named where they cannot be cut evenly."""
+        try:
+            return cls(config.num_frames, config.num_history, config.num_future_steps)
+        except UsageError as error:
+            raise UsageError(f"{folder / CONFIG}: {error}") from None
 
     @property
     def stride(self) -> int:

@@ -42,8 +42,8 @@ class TestReplay(AgentConformance):
         return make_episode(1)
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_in_the_table_loads(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, (path, _) in AGENTS.items() if "scripted" in path])
+def test_every_scripted_agent_in_the_table_loads(name: str) -> None:
     assert isinstance(load_agent(name), EpisodeAgent)
 
 

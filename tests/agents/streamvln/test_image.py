@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def test_resized_frames_are_small_bytes_and_inputs_are_float32() -> None:
     assert (pixels[0].unique().item(), pixels[1].unique().item()) == (1.0, -1.0)
 
 
+@cache
 def picture() -> Image.Image:
     return Image.fromarray(frame(1, 2, 3)[::8, ::8] // 2 + 40)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.prompt import Prompts, load_tokenizer
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import RUNS, Recorded, recorded
+from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
 from tests.agents.streamvln.test_prompt import Letters
 from tests.fakes import make_episode
 from vlnbench.errors import UsageError
@@ -87,17 +86,7 @@ def replayed(run: Recorded, prompts: Prompts) -> tuple[list[Action], list[Turn]]
     script = Script(lambda turn: next(answers, forward))
     names = ("num_frames", "num_history", "num_future_steps")
     loop = EpisodeLoop(prompts, script, Windows(**{name: run.settings[name] for name in names}), 384)
-    loop.reset(0, run.task, seed=0)
-    loop._slots[0].rng = random.Random(run.settings["python_random_seed"])
-    for _ in range(run.first_turn):
-        loop._slots[0].rng.choice(range(7))
-    taken: list[Action] = []
-    while len(taken) < run.episode["max_steps"] and Action.STOP not in taken[-1:]:
-        step = len(taken)
-        looked_at = step % 4 == 0 or not loop._slots[0].queue
-        rgb = frame(run.episode["frame_seed"], run.episode["frame_episode"], step) if looked_at else None
-        taken += loop.act({0: Observation(run.task.instruction, step, rgb=rgb)}).values()
-    return taken, script.asked
+    return replay(loop, {0: run})[0], script.asked
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,8 @@ def test_a_missing_file_is_named(goldens: Path, tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("{", "not a JSON file"), ("{}", "cannot be read"), ("[1]", "cannot be read")]
+    ("content", "message"),
+    [("{", "cannot be read as JSON"), ("{}", "tokenizer cannot be read"), ("[1]", "expected a JSON object")],
 )
 def test_a_broken_tokenizer_is_one_line(goldens: Path, tmp_path: Path, content: str, message: str) -> None:
     shutil.copy(goldens / "checkpoint" / "tokenizer_config.json", tmp_path)

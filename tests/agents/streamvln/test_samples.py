@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.streamvln import checkpoint
 from agents.streamvln.model import IGNORED
 from agents.streamvln.prompt import Prompts, load_tokenizer
 from agents.streamvln.samples import WindowDataset, collate
@@ -73,6 +75,20 @@ def test_a_batch_keeps_the_samples_apart(dataset: WindowDataset) -> None:
     assert [len(images) for images in batch["images"]] == [10, 11]
     assert batch["input_ids"] == [sample.input_ids for sample in samples]
     assert batch["labels"] == [sample.labels for sample in samples]
+
+
+def test_a_sample_has_the_recorded_loss(goldens: Path, dataset: WindowDataset, recorded_samples) -> None:
+    model = checkpoint.load(goldens / "checkpoint", vision_tower=goldens / "vision_tower", attn="eager")
+    (batch,) = (b for b in recordings(goldens)["training"]["batches"] if b["sample_indices"] == [1])
+    sample = dataset.sample(1, random.Random(recorded_samples[1]["python_random_seed"]))
+    with torch.inference_mode():
+        loss = model(**collate([sample])).loss
+    assert loss.item() == pytest.approx(batch["loss"], abs=1e-5)
+
+
+def test_a_dataset_travels_to_worker_processes(dataset: WindowDataset) -> None:
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy[3].input_ids == dataset[3].input_ids
 
 
 def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first: int = 0) -> Path:

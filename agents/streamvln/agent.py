@@ -1,0 +1,117 @@
+"""StreamVLN, a video-language navigation model (arXiv 2507.05240), as an agent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import transformers
+
+from agents.streamvln import checkpoint
+from agents.streamvln.config import read_config
+from agents.streamvln.decode import Decoder
+from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln.model import StreamVLN, part_of
+from agents.streamvln.placement import Placement, place
+from agents.streamvln.prompt import Prompts
+from agents.streamvln.windows import Windows
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Conventions, Sensor
+from vlnbench.model_options import ModelOptions
+
+EPISODE_STEPS = 500  # what memory per episode is stated for
+
+
+class StreamVLNAgent(EpisodeLoop):
+    """A trained checkpoint in `EpisodeLoop`. It looks at RGB; the published code renders depth and ignores it."""
+
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    privileged = False
+    expects = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+
+    def __init__(self, options: ModelOptions) -> None:
+        """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
+        folder = _checked(options)
+        config = read_config(folder, options.vision_tower)
+        windows = Windows.of(config, folder)
+        placement = place(options, config.dtype)
+        prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
+        settings = checkpoint.generation_settings(folder)
+        model = checkpoint.load(
+            folder,
+            vision_tower=options.vision_tower,
+            dtype=placement.dtype,
+            device=placement.device,
+            attn=placement.attn,
+            trust_pickle=options.trust_pickle,
+        )
+        decoder = Decoder(
+            model,
+            settings,
+            max_new_tokens=options.max_new_tokens,
+            max_batch=options.max_batch,
+            compile=options.compile,
+        )
+        super().__init__(prompts, decoder, windows, config.vision.image_size)
+        self.identity: Mapping[str, str] = _identity(options, folder, placement, windows)
+        self.description = "\n".join(
+            (
+                f"checkpoint {folder}: {_parameters(model)}; {placement.dtype_name} on {placement.device}, "
+                f"{placement.attn} attention",
+                decoder.describe(),
+                f"frames: {self.frame_bytes(EPISODE_STEPS) / 1e6:.0f} MB per episode of {EPISODE_STEPS} steps",
+            )
+        )
+
+    def close(self) -> None:
+        """Give the model's memory back to the device."""
+        super().close()
+        torch.cuda.empty_cache()
+
+
+def _checked(options: ModelOptions) -> Path:
+    """The checkpoint folder, after the checks that need no file of it."""
+    if options.checkpoint is None:
+        raise UsageError("agent 'streamvln' needs a trained model: name its folder with --checkpoint")
+    for name in ("max_batch", "max_new_tokens"):
+        if getattr(options, name) < 1:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag} {getattr(options, name)}: expected at least 1")
+    return options.checkpoint
+
+
+def _identity(options: ModelOptions, folder: Path, placement: Placement, windows: Windows) -> dict[str, str]:
+    """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
+    content = checkpoint.content_hash(
+        folder,
+        tokenizer=options.tokenizer,
+        vision_tower=options.vision_tower,
+        trust_pickle=options.trust_pickle,
+    )
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        code.update(path.read_bytes())
+    return {
+        "checkpoint": content,
+        "package_code": code.hexdigest()[:12],
+        "device": placement.device.type,
+        "dtype": placement.dtype_name,
+        "attn": placement.attn,
+        "compile": str(options.compile),
+        "max_new_tokens": str(options.max_new_tokens),
+        "num_frames": str(windows.num_frames),
+        "num_history": str(windows.num_history),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def _parameters(model: StreamVLN) -> str:
+    counts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():
+        counts[part_of(name)] += parameter.numel()
+    parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
+    return f"{counts.total() / 1e6:,.1f} M parameters ({parts})"

@@ -1,0 +1,163 @@
+"""Small StreamVLN models to train from scratch: sizes, a tokenizer of their own and random weights."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.streamvln.checkpoint import GENERATION, save
+from agents.streamvln.config import MODEL_TYPE, parse_config
+from agents.streamvln.model import StreamVLN
+from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text
+
+END, BLOCK_START, BLOCK_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where Qwen2's tokenizer cuts text before it looks for merges."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
+
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vision_width: int
+    vision_mlp: int
+    blocks: int
+    vision_heads: int
+    image_size: int
+    patch_size: int
+    vocabulary: int
+
+    def config(self, vocab_size: int, end: int, block_end: int) -> dict[str, Any]:
+        """config.json of a model of these sizes, in the fields of the published checkpoints."""
+        tower = f"siglip-{self.vision_width}-patch{self.patch_size}-{self.image_size}"
+        return {
+            "architectures": ["StreamVLNForCausalLM"],
+            "model_type": MODEL_TYPE,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e4,
+            "max_position_embeddings": 4096,
+            "vocab_size": vocab_size,
+            "tie_word_embeddings": False,
+            "bos_token_id": end,
+            "eos_token_id": block_end,
+            "mm_hidden_size": self.vision_width,
+            "mm_projector_type": "mlp2x_gelu",
+            "mm_spatial_pool_mode": "bilinear",
+            "mm_vision_tower": tower,
+            "mm_vision_select_feature": "patch",
+            "mm_vision_select_layer": -2,
+            "num_history": 8,
+            "num_future_steps": 4,
+            "torch_dtype": "float32",
+            "vision_config": {
+                "hidden_size": self.vision_width,
+                "intermediate_size": self.vision_mlp,
+                "num_hidden_layers": self.blocks + 1,
+                "num_attention_heads": self.vision_heads,
+                "image_size": self.image_size,
+                "patch_size": self.patch_size,
+            },
+        }
+
+
+PRESETS = {
+    "streamvln-tiny": Preset(
+        hidden_size=192,
+        intermediate_size=512,
+        layers=4,
+        heads=6,
+        kv_heads=3,
+        vision_width=128,
+        vision_mlp=384,
+        blocks=3,
+        vision_heads=4,
+        image_size=96,
+        patch_size=16,
+        vocabulary=1000,
+    ),
+}
+
+
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learnt from instructions.
+
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made)
+        ids = write_tokenizer(source, texts, preset.vocabulary)
+        rows = -(-len(ids) // 64) * 64
+        config = preset.config(rows, ids[END], ids[BLOCK_END])
+        generation = {
+            "bos_token_id": ids[END],
+            "eos_token_id": [ids[BLOCK_END], ids[END]],
+            "pad_token_id": ids[END],
+        }
+        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = StreamVLN(parse_config(config, "preset"))
+        save(model, folder, source=source)
+
+
+def write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
+    """Learn a byte-level BPE of Qwen2's kind from texts and write its files; returns the vocabulary.
+
+    Actions, and the sentences that every prompt repeats, are one token each.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    pieces = [
+        pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*SYMBOLS, *_fixed_texts())])
+    special = [AddedToken(text, special=True, normalized=False) for text in (END, BLOCK_START, BLOCK_END)]
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "additional_special_tokens": [BLOCK_START, BLOCK_END],
+        "bos_token": None,
+        "eos_token": BLOCK_END,
+        "pad_token": END,
+        "unk_token": None,
+        "model_max_length": 32768,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return dict(tokenizer.get_vocab())
+
+
+def _fixed_texts() -> list[str]:
+    """What every prompt says alike. One token each: a small model's time goes into the sequence's length."""
+    before, after = task_text("\0").split("\0")
+    memory = [" These are your historical observations", " These are your historical observations:"]
+    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, "system", "user", "assistant"]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.streamvln import checkpoint
+from agents.streamvln.model import StreamVLN
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the recordings were made; and models this small only lose by sharing their work out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def recorded_folder(shared: Path) -> Path:
+    """Recordings of the published code, with the small checkpoint they were made with."""
+    return shared / "goldens" / "streamvln"
+
+
+@pytest.fixture(scope="session")
+def recorded_model(recorded_folder: Path) -> StreamVLN:
+    return checkpoint.load(recorded_folder / "checkpoint", vision_tower=recorded_folder / "vision_tower")

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agents.streamvln import checkpoint, decode
+from agents.streamvln.decode import Decoder, GenerationSettings, Row, Turn, groups
+from agents.streamvln.image import network_input, resize
+from agents.streamvln.model import IMAGE, MEMORY, StreamVLN
+from tests.agents.streamvln.frames import frame
+from tests.agents.streamvln.recordings import RUNS, recorded, recordings
+from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
+from vlnbench.errors import UsageError
+
+SETTINGS = GenerationSettings(frozenset({END}), 1.05)
+
+
+class Watched(Decoder):
+    """Keeps the raw logits of every answered position: slot -> position -> logits."""
+
+    def __init__(self, model: StreamVLN, settings: GenerationSettings, **options: Any) -> None:
+        super().__init__(model, settings, **options)
+        self.logits: dict[int, dict[int, Tensor]] = {}
+        self.passes = 0
+
+    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        self.passes += 1
+        for row, values in zip(rows, logits, strict=True):
+            if not row.done:
+                for j in range(len(row.guess) + 1):
+                    self.logits.setdefault(row.turn.slot, {})[len(row.output) + j] = values[j]
+        return super()._choose(rows, logits)
+
+
+@cache
+def pixels(seed: int, episode: int, step: int) -> Tensor:
+    return network_input([resize(frame(seed, episode, step), 384)])
+
+
+@dataclass
+class Replay:
+    """One recorded episode, fed turn by turn."""
+
+    episode: dict[str, Any]
+    turns: list[dict[str, Any]]
+    answers: list[list[int]] = field(default_factory=list)
+
+    def next(self, slot: int) -> Turn:
+        turn = self.turns[len(self.answers)]
+        steps = [*turn["memory_frame_steps"], turn["current_frame_step"]]
+        images = [pixels(self.episode["frame_seed"], self.episode["frame_episode"], step) for step in steps]
+        return Turn(slot, turn["input_ids"], torch.cat(images), turn["opens_window"])
+
+
+def replays(folder: Path, run: str) -> list[Replay]:
+    """Episodes of a run, without the turn at which the published code failed."""
+    return [
+        Replay(found.episode, [turn for turn in found.turns if "output_ids" in turn])
+        for found in recorded(folder, run)
+    ]
+
+
+@pytest.mark.parametrize(("run", "attn"), [*((run, "sdpa") for run in RUNS), ("small_window", "eager")])
+def test_recorded_turns_one_by_one(recorded_folder: Path, run: str, attn: str) -> None:
+    folder = recorded_folder / "checkpoint"
+    model = checkpoint.load(folder, vision_tower=recorded_folder / "vision_tower", attn=attn)
+    (known,) = (entry for entry in recordings(recorded_folder)["runs"] if entry["name"] == run)
+    settings = checkpoint.generation_settings(folder)
+    decoder = Watched(model, settings, max_new_tokens=known["settings"]["max_new_tokens"])
+    with np.load(recorded_folder / "traces.npz") as arrays:
+        first, fourth = arrays[f"{run}/logits_first"], arrays[f"{run}/logits_pos3"]
+    for replay in replays(recorded_folder, run):
+        for turn in replay.turns:
+            before = 0 if turn["opens_window"] else decoder.window_length(0)
+            assert before == turn["cache_len_before"]
+            (answer,) = decoder.run([replay.next(0)])
+            replay.answers.append(answer)
+            assert answer == turn["output_ids"]
+            assert decoder.window_length(0) == turn["cache_len_after"]
+            assert decoder.window_length(0) - len(answer) + 1 == turn["embeds_len_total"]
+            seen = decoder.logits[0]
+            position = min(3, len(answer) - 1)
+            np.testing.assert_allclose(seen[0], first[turn["npz_row"]], atol=3e-5, rtol=0)
+            np.testing.assert_allclose(seen[position], fourth[turn["npz_row"]], atol=3e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("max_batch", "drawn"), [(5, False), (2, True)])
+def test_any_batch_and_order_give_the_recorded_ids(
+    recorded_folder: Path, recorded_model: StreamVLN, max_batch: int, drawn: bool
+) -> None:
+    """Five episodes at once, windows opening beside windows going on; random subsets and orders if `drawn`."""
+    runs = ["main", "stop_mid_turn", "small_window", "stop_mid_turn"]
+    slots = [replay for run in runs for replay in replays(recorded_folder, run)]
+    settings = checkpoint.generation_settings(recorded_folder / "checkpoint")
+    decoder = Decoder(recorded_model, settings, max_new_tokens=24, max_batch=max_batch)
+    rng = random.Random(1)
+    while ready := [i for i, replay in enumerate(slots) if len(replay.answers) < min(9, len(replay.turns))]:
+        if drawn:
+            ready = rng.sample(ready, rng.randint(1, len(ready)))
+        for i, answer in zip(ready, decoder.run([slots[i].next(i) for i in ready]), strict=True):
+            slots[i].answers.append(answer)
+    for replay in slots:
+        assert replay.answers == [turn["output_ids"] for turn in replay.turns[:9]]
+
+
+@pytest.mark.gpu
+def test_recorded_ids_on_the_gpu(recorded_folder: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    folder = recorded_folder / "checkpoint"
+    model = checkpoint.load(folder, vision_tower=recorded_folder / "vision_tower", device="cuda")
+    decoder = Decoder(model, checkpoint.generation_settings(folder), max_new_tokens=24)
+    for replay in replays(recorded_folder, "main"):
+        for turn in replay.turns:
+            replay.answers += decoder.run([replay.next(0)])
+            assert replay.answers[-1] == turn["output_ids"]
+
+
+def opening(slot: int, text: Sequence[int] = (1, 2, 3), memory: int = 0) -> Turn:
+    ids = [*text, *([MEMORY] if memory else []), IMAGE, 4]
+    return Turn(slot, ids, tiny_images(memory + 1, seed=slot), opens_window=True)
+
+
+def following(slot: int, answer: list[int], seed: int = 0) -> Turn:
+    return Turn(slot, [*answer, 5, IMAGE, 6], tiny_images(1, seed=seed), opens_window=False)
+
+
+def play(decoder: Decoder, slots: Sequence[int], turns: int = 4) -> list[list[list[int]]]:
+    """Answers of `turns` rounds; slot s opens with s + 1 words of text and, if odd, memory."""
+    answers = [decoder.run([opening(s, range(1, s + 2), memory=2 * (s % 2)) for s in slots])]
+    for number in range(1, turns):
+        answers.append(
+            decoder.run([following(s, answers[-1][i], seed=10 * s + number) for i, s in enumerate(slots)])
+        )
+    return answers
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+@pytest.mark.parametrize("model", [tiny_model(), tiny_model("eager")], ids=["sdpa", "eager"])
+def test_guesses_change_the_number_of_passes_only(
+    model: StreamVLN, penalty: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = GenerationSettings(frozenset({END}), penalty)
+    quick = Watched(model, settings, max_new_tokens=12)
+    answers = play(quick, range(4))
+    monkeypatch.setattr(decode, "DRAFT", 0)
+    plain = Watched(model, settings, max_new_tokens=12)
+    assert play(plain, range(4)) == answers
+    assert quick.passes < plain.passes
+    assert all(quick.window_length(slot) == plain.window_length(slot) for slot in range(4))
+
+
+def test_a_right_guess_takes_one_pass() -> None:
+    decoder = Watched(tiny_model(), SETTINGS, max_new_tokens=8)
+    (answer,) = decoder.run([opening(0)])
+    decoder.passes = 0
+    assert decoder.run([opening(0)]) == [answer]
+    assert decoder.passes == 1
+
+
+def test_together_as_alone() -> None:
+    together = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=12), range(6))
+    for slot in range(6):
+        alone = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=12), [slot])
+        assert [answers[slot] for answers in together] == [answers[0] for answers in alone]
+
+
+@pytest.mark.slow
+def test_compiled_blocks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as torch.compile does, with dynamic shapes; the code generator, which takes minutes, left out."""
+    model = tiny_model(num_hidden_layers=1)
+    known = play(Decoder(model, SETTINGS, max_new_tokens=4), range(2), turns=2)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    assert play(Decoder(model, SETTINGS, max_new_tokens=4, compile=True), range(2), turns=2) == known
+
+
+def test_compiling_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UsageError, match=r"--compile cannot be used here: .*no-such-compiler not found"):
+        Decoder(tiny_model(), SETTINGS, compile=True)
+
+
+def test_answers_end_with_an_end_token_or_at_the_limit() -> None:
+    model = tiny_model()
+    ends = Decoder(model, GenerationSettings(frozenset(range(50))), max_new_tokens=5).run([opening(0)])
+    assert [len(answer) for answer in ends] == [1]
+    never = Decoder(model, GenerationSettings(frozenset({-1})), max_new_tokens=5)
+    (answer,) = never.run([opening(0)])
+    assert len(answer) == 5
+    (answer,) = never.run([following(0, answer)])
+    assert len(answer) == 5
+    assert never.window_length(0) == (3 + 9 + 1) + 4 + (1 + 1 + 9 + 1) + 4
+
+
+def test_no_limit_on_how_far_a_buffer_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = GenerationSettings(frozenset({-1}))
+    known = play(Decoder(tiny_model(), settings, max_new_tokens=30), range(3), turns=3)
+    monkeypatch.setattr("agents.streamvln.cache.SPARE", 1)
+    assert play(Decoder(tiny_model(), settings, max_new_tokens=30), range(3), turns=3) == known
+
+
+def test_turns_that_do_not_continue() -> None:
+    decoder = Decoder(tiny_model(), SETTINGS, max_new_tokens=4)
+    with pytest.raises(ValueError, match="slot 0 has no window"):
+        decoder.run([following(0, [])])
+    (answer,) = decoder.run([opening(0)])
+    with pytest.raises(ValueError, match="must begin with the last answer's ids"):
+        decoder.run([following(0, [*answer[:-1], 0])])
+    with pytest.raises(ValueError, match="occurs twice"):
+        decoder.run([opening(0), opening(0)])
+    decoder.drop(0)
+    decoder.drop(0)
+    with pytest.raises(ValueError, match="slot 0 has no window"):
+        decoder.run([following(0, answer)])
+
+
+def test_too_long_a_window_is_refused_before_anything_is_answered() -> None:
+    model = tiny_model(max_position_embeddings=40)
+    decoder = Decoder(model, SETTINGS, max_new_tokens=8)
+    (answer,) = decoder.run([opening(0)])
+    length = decoder.window_length(0)
+    with pytest.raises(
+        UsageError, match=r"slot 1: a window of 41 tokens and up to 8 .*max_position_embeddings 40"
+    ):
+        decoder.run([following(0, answer), opening(1, [1] * 31)])
+    assert decoder.window_length(0) == length
+
+
+def test_no_turns_no_answers() -> None:
+    assert Decoder(tiny_model(), SETTINGS).run([]) == []
+
+
+def test_memory_that_episodes_take() -> None:
+    decoder = Decoder(tiny_model(max_position_embeddings=4096), SETTINGS, max_new_tokens=16)
+    assert decoder.cache_bytes_per_token == 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width, bytes
+    longest = 1024 + 2 * 9 + 8 * (9 + 48 + 16)
+    assert decoder.cache_bytes_per_slot == 256 * longest
+    assert "256 bytes per token" in decoder.describe()
+    assert Decoder(tiny_model(), SETTINGS).cache_bytes_per_slot == 256 * 512  # all positions there are
+    assert "\n" not in decoder.describe()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [([], []), ([5], [1]), ([10, 15, 16], [2, 1]), ([220, 225, 380, 390, 1940], [2, 2, 1])],
+)
+def test_lengths_that_are_padded_to_one_another(lengths: list[int], sizes: list[int]) -> None:
+    assert groups(lengths) == sizes

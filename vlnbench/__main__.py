@@ -1,0 +1,5 @@
+"""`python -m vlnbench`, which launchers of several processes need."""
+
+from vlnbench.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,59 @@
+"""What a training run reports: seconds by phase, loss, learning rates, memory; one line of JSON now and then."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+PHASES = ("load", "vision", "language", "backward", "optimizer", "save")
+
+
+class Phases:
+    """Wall-clock seconds by phase. On CUDA every boundary waits for the device, or time would be misattributed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add what happens inside to a phase."""
+        start = self._now()
+        try:
+            yield
+        finally:
+            self._seconds[phase] += self._now() - start
+
+    def watch(self, model: nn.Module, first: nn.Module, last: nn.Module) -> None:
+        """Split forward passes of `model`: vision runs from the start of `first` to the end of `last`."""
+        starts: dict[str, float] = {}
+
+        def begin(phase: str) -> Callable[..., None]:
+            return lambda *_: starts.update({phase: self._now()})
+
+        def end(phase: str) -> Callable[..., None]:
+            def add(*_: object) -> None:
+                self._seconds[phase] += self._now() - starts[phase]
+
+            return add
+
+        first.register_forward_pre_hook(begin("vision"))
+        last.register_forward_hook(end("vision"))
+        last.register_forward_hook(begin("language"))
+        model.register_forward_hook(end("language"))
+
+    def take(self) -> dict[str, float]:
+        """Seconds since the last call, by phase, and start again."""
+        taken = {phase: round(self._seconds[phase], 4) for phase in PHASES}
+        self._seconds.clear()
+        return taken
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

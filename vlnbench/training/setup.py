@@ -1,0 +1,203 @@
+"""DeepSpeed, set up so that every option means what it says: one process or many, CPU or CUDA, any ZeRO stage."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlnbench.errors import UsageError
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.parts import Group
+
+LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun and the deepspeed launcher tell every process."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """This process among those of the run, and the device it computes on."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.rank == 0
+
+
+def find_process() -> Process:
+    """Read the launcher's variables; without a launcher this is the only process.
+
+    Raises UsageError if they are incomplete or name a CUDA device that does not exist.
+    """
+    given = [name for name in LAUNCHER_VARIABLES if name in os.environ]
+    if not given:
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
+        os.environ["MASTER_PORT"] = str(_free_port())
+    elif len(given) < len(LAUNCHER_VARIABLES):
+        missing = ", ".join(name for name in LAUNCHER_VARIABLES if name not in given)
+        raise UsageError(f"environment: {missing} not set though {given[0]} is; start with torchrun or deepspeed")
+    rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+    if not torch.cuda.is_available():
+        return Process(rank, local_rank, world_size, torch.device("cpu"))
+    if local_rank >= torch.cuda.device_count():
+        raise UsageError(
+            f"local rank {local_rank}: this machine has {torch.cuda.device_count()} CUDA devices; start fewer "
+            "processes per machine"
+        )
+    return Process(rank, local_rank, world_size, torch.device("cuda", local_rank))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any]:
+    """DeepSpeed's settings for the options, and whatever `--deepspeed` adds to them.
+
+    The optimiser is handed over as an object: an `optimizer` block would make one group of all parameters and
+    lose the parts' learning rates. Raises UsageError where the file contradicts an option.
+    """
+    zero: dict[str, Any] = {"stage": options.zero}
+    if options.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if options.offload_parameters:
+        zero["offload_param"] = {"device": "cpu"}
+    settings: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": options.batch,
+        "gradient_accumulation_steps": options.accumulation,
+        "gradient_clipping": options.clip,
+        "bf16": {"enabled": dtype is torch.bfloat16},
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 1 << 30,
+    }
+    if options.deepspeed is not None:
+        _merge(settings, read_deepspeed_file(options.deepspeed), options.deepspeed)
+    return settings
+
+
+def read_deepspeed_file(path: Path) -> dict[str, Any]:
+    """A DeepSpeed JSON file without optimiser and scheduler."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--deepspeed {path}: cannot be read as JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"--deepspeed {path}: expected a JSON object")
+    for block in ("optimizer", "scheduler"):
+        if block in found:
+            raise UsageError(
+                f"--deepspeed {path}: {block}: would override the learning rates of the parts; remove it and use "
+                "--optimizer, --learning-rate and --schedule"
+            )
+    if found.get("fp16", {}).get("enabled") is True:
+        raise UsageError(f"--deepspeed {path}: fp16.enabled true contradicts --dtype; use bfloat16 or float32")
+    return found
+
+
+def _merge(settings: dict[str, Any], found: Mapping[str, Any], path: Path, above: str = "") -> None:
+    for key, value in found.items():
+        name = f"{above}{key}"
+        if value == "auto":
+            continue  # the Hugging Face trainer's word for "as the options say"
+        if key not in settings:
+            settings[key] = value
+        elif isinstance(settings[key], dict) and isinstance(value, dict):
+            _merge(settings[key], value, path, f"{name}.")
+        elif settings[key] != value:
+            raise UsageError(
+                f"--deepspeed {path}: {name} {json.dumps(value)} contradicts the options, which make it "
+                f"{json.dumps(settings[key])}"
+            )
+
+
+def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.device) -> torch.optim.Optimizer:
+    """The optimiser over the parts' groups. Raises UsageError where it cannot work here."""
+    arguments: list[dict[str, Any]] = [
+        {
+            "params": list(group.parameters),
+            "lr": group.rate,
+            "weight_decay": group.weight_decay,
+            "name": group.part,
+            "peak_lr": group.rate,
+        }
+        for group in groups
+    ]
+    if options.optimizer == "adafactor":
+        return torch.optim.Adafactor(arguments)
+    if options.optimizer == "adamw8bit":
+        if device.type != "cuda":
+            raise UsageError("--optimizer adamw8bit: needs a CUDA device; use adamw")
+        try:
+            from bitsandbytes.optim import AdamW8bit
+        except ImportError:
+            raise UsageError("--optimizer adamw8bit: pip install bitsandbytes") from None
+        optimizer: torch.optim.Optimizer = AdamW8bit(arguments)
+        return optimizer
+    return torch.optim.AdamW(arguments)
+
+
+@contextmanager
+def connected(process: Process) -> Iterator[None]:
+    """The processes of the run as one group. A group that the caller has made already is used and left as it is.
+
+    DeepSpeed remembers the first group for good, so a process can leave it only once.
+    """
+    if process.device.type == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    # DeepSpeed calls functions that newer torch versions rename; nothing that its user could change.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    import deepspeed
+    from deepspeed.ops import __compatible_ops__
+
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    if process.device.type == "cpu":
+        # Otherwise the first run compiles a shared-memory helper, which fails on machines without a compiler.
+        __compatible_ops__["deepspeed_shm_comm"] = False
+    else:
+        torch.cuda.set_device(process.device)
+    if torch.distributed.is_initialized():
+        yield
+        return
+    deepspeed.init_distributed(dist_backend="nccl" if process.device.type == "cuda" else "gloo", verbose=False)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def barrier(process: Process) -> None:
+    """Wait until all processes of the run are here."""
+    if process.world_size > 1:
+        torch.distributed.barrier()
+
+
+def start_engine(
+    model: torch.nn.Module, options: TrainOptions, groups: list[Group], process: Process, dtype: torch.dtype
+) -> Any:
+    """The DeepSpeed engine around a model whose parts are frozen or not already."""
+    import deepspeed
+
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=make_optimizer(options, groups, process.device),
+        config=deepspeed_config(options, dtype),
+    )
+    return engine

@@ -1,0 +1,337 @@
+"""Training: windows in, a checkpoint out, resumable at any moment.
+
+A run folder holds `train.json` (what is trained on what; written first), `train_log.jsonl`, `state/` (what a
+resumed run needs, of the last save only) and, when the run is complete, `model/`, a checkpoint that agents load.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlnbench.errors import UsageError
+from vlnbench.loading import import_string
+from vlnbench.model_options import ModelOptions
+from vlnbench.progress import Progress, say
+from vlnbench.records import append_line, locked, open_for_append, write_json
+from vlnbench.training import data
+from vlnbench.training.log import Phases
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.parts import format_groups, freeze, groups, merge_adapters
+from vlnbench.training.setup import (
+    Process,
+    barrier,
+    connected,
+    deepspeed_config,
+    find_process,
+    start_engine,
+)
+
+FORMAT = 1
+MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
+EXECUTION = ("out", "workers", "log_every", "save_every", "trajectories", "feature_cache", "feature_cache_gb")
+"""Options that do not change the result: a run may go on with other values."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: where the checkpoint is, optimiser steps, wall-clock seconds of this session, last loss."""
+
+    model: Path
+    steps: int
+    seconds: float
+    loss: float | None
+
+
+def train(options: TrainOptions) -> Trained:
+    """Train, or go on with the run that `options.out` holds.
+
+    Raises UsageError, before any weight is read, for options, files and folders that do not fit.
+    """
+    process = find_process()
+    options.check(process.world_size)
+    if (options.out / MODEL).exists():
+        if process.first:
+            say(f"{options.out / MODEL}: this run is complete")
+        return Trained(options.out / MODEL, 0, 0.0, None)
+    place = import_string("agents.streamvln.placement:place")(
+        ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
+    )
+    deepspeed_config(options, place.dtype)  # a contradicting file is named before anything is read
+    data.make_windows(options)
+    started_from = _identify(options)
+    sets = data.read_sets(options)
+    schedule = data.make_schedule(options, sets, process.world_size)
+    with ExitStack() as stack:
+        if process.first:
+            _open_folder(options, _manifest(options, started_from, sets, schedule, process, place))
+            stack.enter_context(locked(options.out))
+            say(data.format_sets(sets, schedule))
+        stack.enter_context(connected(process))
+        base = _base(options, sets, process)
+        run = stack.enter_context(_Run(options, base, process, schedule, place))
+        return run.go(run.batches(sets))
+
+
+def _identify(options: TrainOptions) -> str:
+    """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
+    folder = Path(options.checkpoint)
+    if folder.is_dir():
+        checkpoint = import_string("agents.streamvln.checkpoint:content_hash")
+        return str(checkpoint(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower))
+    presets = import_string("agents.streamvln.presets:PRESETS")
+    if options.checkpoint not in presets:
+        raise UsageError(
+            f"--checkpoint {options.checkpoint}: no such folder, and no preset of that name "
+            f"(presets: {', '.join(presets)})"
+        )
+    return f"preset {options.checkpoint}"
+
+
+def _base(options: TrainOptions, sets: list[data.TrajectorySet], process: Process) -> Path:
+    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the sets' instructions."""
+    if Path(options.checkpoint).is_dir():
+        return Path(options.checkpoint)
+    folder = options.out / BASE
+    if process.first and not folder.exists():
+        texts = [text for each in sets for trajectory in each.trajectories for text in trajectory.instructions]
+        preset = import_string("agents.streamvln.presets:PRESETS")[options.checkpoint]
+        import_string("agents.streamvln.presets:create")(preset, folder, texts, options.seed)
+    barrier(process)
+    return folder
+
+
+class _Run:
+    """One process's share of a run."""
+
+    def __init__(
+        self, options: TrainOptions, base: Path, process: Process, schedule: data.Schedule, place: Any
+    ) -> None:
+        self._options = options
+        self._base = base
+        self._process = process
+        self._schedule = schedule
+        model = import_string("agents.streamvln.checkpoint:load")(
+            base, vision_tower=options.vision_tower, dtype=place.dtype, attn=place.attn
+        )
+        freeze(model, options)
+        model.train()
+        if options.gradient_checkpointing:
+            model.enable_checkpointing()
+        trained = groups(model, options)
+        if process.first:
+            say(format_groups(model, trained))
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
+        self._phases = Phases(process.device)
+        self._phases.watch(model, model.tower.get_submodule("embeddings"), model.model.mm_projector)
+        self._engine = start_engine(model, options, trained, process, place.dtype)
+        if options.compile:
+            self._engine.compile()
+        self._start = self._load_state()
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.destroy()  # without this, ZeRO 3 may abort the process after its work is done
+
+    def batches(self, sets: list[data.TrajectorySet]) -> Iterator[dict[str, Any]]:
+        """This process's batches from where the run stands."""
+        options = self._options
+        tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(self._base, options.tokenizer)
+        order = data.RankBatches(sets, self._schedule, options, self._process.rank, self._start)
+        size = self._engine.module.config.vision.image_size
+        return iter(data.make_loader(sets, tokenizer, options, order, size))
+
+    def go(self, batches: Iterator[dict[str, Any]]) -> Trained:
+        """Train to the end and write the checkpoint."""
+        options, schedule = self._options, self._schedule
+        began = time.monotonic()
+        loss = math.nan
+        with ExitStack() as stack:
+            if self._process.first:
+                log = stack.enter_context(open_for_append(options.out / LOG))
+                progress = stack.enter_context(Progress("training"))
+            losses: list[torch.Tensor] = []
+            logged = time.monotonic()
+            for step in range(self._start + 1, schedule.steps + 1):
+                losses.append(self._step(step, batches))
+                if step % options.save_every == 0 and step < schedule.steps:
+                    self._save_state(step)
+                if step % options.log_every and step != schedule.steps:
+                    continue
+                loss = self._mean(losses)
+                now = time.monotonic()
+                if self._process.first:
+                    rate = len(losses) * schedule.windows_per_step / (now - logged)
+                    append_line(log, self._entry(step, loss, rate))
+                    progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
+                losses, logged = [], now
+            self._save_model()
+        return Trained(options.out / MODEL, schedule.steps, time.monotonic() - began, loss)
+
+    def _step(self, step: int, batches: Iterator[dict[str, Any]]) -> torch.Tensor:
+        """One optimiser step; returns this rank's mean loss."""
+        engine, timed = self._engine, self._phases.timed
+        torch.manual_seed(hash((self._options.seed, step, self._process.rank)))  # dropout, the same when resumed
+        for group in engine.optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * rate_factor(self._options, step, self._schedule.steps)
+        total = torch.zeros((), device=self._process.device)
+        for _ in range(self._options.accumulation):
+            with timed("load"):
+                batch = next(batches)
+            loss = engine(**batch, want_logits=False).loss
+            with timed("backward"):
+                engine.backward(loss)
+            with timed("optimizer"):
+                engine.step()
+            total += loss.detach().float()
+        return total / self._options.accumulation
+
+    def _mean(self, losses: list[torch.Tensor]) -> float:
+        """Mean over steps and ranks."""
+        mean = torch.stack(losses).mean()
+        if self._process.world_size > 1:
+            torch.distributed.all_reduce(mean)
+            mean /= self._process.world_size
+        if not torch.isfinite(mean):
+            raise FloatingPointError(f"the loss is {mean.item()}: lower the learning rate")
+        return float(mean)
+
+    def _entry(self, step: int, loss: float, rate: float) -> dict[str, Any]:
+        """One line of the log."""
+        norm = self._engine.get_global_grad_norm()
+        applied = {group["name"]: group["lr"] for group in self._engine.optimizer.param_groups}
+        return {
+            "step": step,
+            "epoch": round(step * self._schedule.windows_per_step / self._schedule.windows_per_epoch, 4),
+            "loss": round(loss, 6),
+            "grad_norm": None if norm is None else round(float(norm), 6),
+            "learning_rates": applied,
+            "windows_per_s": round(rate, 3),
+            "seconds": self._phases.take(),
+        }
+
+    def _save_state(self, step: int) -> None:
+        """Write what a resumed run needs. The state before it is removed when this one is complete."""
+        with self._phases.timed("save"):
+            folder = self._options.out / STATE
+            part = folder / f".step-{step}"
+            if self._process.first:
+                shutil.rmtree(part, ignore_errors=True)
+            barrier(self._process)
+            self._engine.save_checkpoint(str(part), tag="all", exclude_frozen_parameters=True)
+            barrier(self._process)
+            if self._process.first:
+                part.rename(folder / f"step-{step}")
+                for stale in folder.iterdir():
+                    if stale.name != f"step-{step}":
+                        shutil.rmtree(stale)
+            barrier(self._process)
+
+    def _load_state(self) -> int:
+        """Take up the last state; returns how many steps are done."""
+        found = sorted((self._options.out / STATE).glob("step-*"), key=lambda path: int(path.name[5:]))
+        if not found:
+            return 0
+        self._engine.load_checkpoint(str(found[-1]), tag="all", load_module_strict=False)
+        return int(found[-1].name[5:])
+
+    def _save_model(self) -> None:
+        with self._phases.timed("save"):
+            merge_adapters(self._engine.module)
+            model = _in_host_memory(self._engine.module, self._process.first)
+            if self._process.first:
+                import_string("agents.streamvln.checkpoint:save")(
+                    model,
+                    self._options.out / MODEL,
+                    source=self._base,
+                    tokenizer=self._options.tokenizer,
+                )
+                shutil.rmtree(self._options.out / STATE, ignore_errors=True)
+            barrier(self._process)
+
+
+def _in_host_memory(model: Any, keep: bool) -> Any:
+    """The model with whole parameters of its own, on the process that keeps it: ZeRO flattens or scatters them."""
+    import deepspeed
+
+    with torch.device("meta"):
+        whole = type(model)(model.config)
+    for name, parameter in model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter]):
+            if keep:
+                parent, _, leaf = name.rpartition(".")
+                copy = torch.nn.Parameter(parameter.detach().cpu().clone())
+                whole.get_submodule(parent).register_parameter(leaf, copy)
+    return whole
+
+
+def rate_factor(options: TrainOptions, step: int, steps: int) -> float:
+    """Learning rate of optimiser step `step` (from 1) as a fraction of its peak."""
+    rising = math.ceil(options.warmup * steps)
+    if step <= rising:
+        return step / rising
+    if options.schedule == "constant":
+        return 1.0
+    done = (step - 1 - rising) / max(1, steps - 1 - rising)
+    fallen = (1 + math.cos(math.pi * done)) / 2 if options.schedule == "cosine" else 1 - done
+    return options.min_lr + (1 - options.min_lr) * fallen
+
+
+def _manifest(
+    options: TrainOptions,
+    started_from: str,
+    sets: list[data.TrajectorySet],
+    schedule: data.Schedule,
+    process: Process,
+    place: Any,
+) -> dict[str, Any]:
+    chosen = json.loads(json.dumps(asdict(options), default=str))
+    return {
+        "format": FORMAT,
+        "started_from": started_from,
+        "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in sets},
+        "data_sha256": data.digest(sets),
+        "schedule": asdict(schedule),
+        "world_size": process.world_size,
+        "dtype": place.dtype_name,
+        "attn": place.attn,
+        "options": chosen,
+    }
+
+
+def _open_folder(options: TrainOptions, manifest: dict[str, Any]) -> None:
+    """Make the run folder, or find it begun by the same options on the same files."""
+    path = options.out / MANIFEST
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [*_differing(found, manifest), *_differing(found["options"], manifest["options"], EXECUTION)]
+        if differing:
+            raise UsageError(f"{options.out}: holds another run: {', '.join(differing)}; choose another --out")
+        return
+    if options.out.exists() and any(options.out.iterdir()):
+        raise UsageError(f"{options.out}: not empty and not a training run; choose another --out")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / STATE).mkdir()
+        write_json(path, manifest)
+    except OSError as error:
+        raise UsageError(f"{options.out}: cannot write there ({error.strerror}); choose another --out") from error
+
+
+def _differing(found: dict[str, Any], wanted: dict[str, Any], execution: tuple[str, ...] = ()) -> list[str]:
+    return [
+        f"{key} {found.get(key)!r} (now {value!r})"
+        for key, value in wanted.items()
+        if key not in ("options", *execution) and found.get(key) != value
+    ]

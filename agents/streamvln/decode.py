@@ -140,8 +140,8 @@ class Decoder:
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:
         """The answers to `turns`, in their order. A slot may occur once.
 
-        Raises UsageError for a window longer than the model's positions, before any turn is answered; ValueError
-        for a turn that does not continue its slot's window. Slots of a chunk that fails half-way are dropped.
+        Raises ValueError, before any turn is answered, for a window longer than the model's positions and for a
+        turn that does not continue its slot's window. Slots of a chunk that fails half-way are dropped.
         """
         if len({turn.slot for turn in turns}) != len(turns):
             raise ValueError("a slot occurs twice in one call")
@@ -165,7 +165,7 @@ class Decoder:
         length = 0 if past is None else past.cache.shape[-2]
         limit = self.model.config.max_position_embeddings
         if (total := length + len(expanded)) + self.max_new_tokens > limit:
-            raise UsageError(
+            raise ValueError(
                 f"slot {turn.slot}: a window of {total:,} tokens and up to {self.max_new_tokens:,} to come exceed"
                 f" max_position_embeddings {limit:,}: shorten the instruction or lower max_new_tokens"
             )

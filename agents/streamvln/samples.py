@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, 
 from agents.streamvln.trajectories import Trajectory
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
+
+Wording = Literal["published", "evaluation"]
 
 _NAMES = {action: symbol for symbol, action in SYMBOLS.items()}
 
@@ -51,8 +52,10 @@ class Sample:
 class WindowDataset:
     """The windows of all trajectories under all their instructions; a map-style dataset for torch.
 
-    Sample `i` draws its phrases and, with `augmented`, its jitter from a generator that depends on `seed`, `epoch`
-    and `i` only: not on workers, order or batch size.
+    Items are addressed by (epoch, index) and draw their phrases and, with `augmented`, their jitter from a
+    generator that depends on these and `seed` only: not on workers, order or batch size. `wording` is how a window
+    is written: as the published training does, or as the evaluation, with an empty assistant block before every
+    answer, which a model that is trained from scratch has to have seen.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class WindowDataset:
         windows: Windows,
         image_size: int,
         *,
+        wording: Wording = "published",
         augmented: bool = False,
         seed: int = 0,
     ) -> None:
@@ -72,7 +76,7 @@ class WindowDataset:
         self._augmented = augmented
         self._seed = seed
         self._marks = prompts.block_marks()
-        self.epoch = 0
+        self._write = self._as_evaluated if wording == "evaluation" else self._as_published
         self.keys = [
             WindowKey(index, instruction, start)
             for index, trajectory in enumerate(trajectories)
@@ -83,8 +87,9 @@ class WindowDataset:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getitem__(self, index: int) -> Sample:
-        return self.sample(index, random.Random(f"{self._seed}/{self.epoch}/{index}"))
+    def __getitem__(self, position: tuple[int, int]) -> Sample:
+        epoch, index = position
+        return self.sample(index, random.Random(f"{self._seed}/{epoch}/{index}"))
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; phrases come first from `rng`, in turn order, then the frames' jitter."""
@@ -92,9 +97,8 @@ class WindowDataset:
         memory, turns = self.steps(index)
         actions = self._trajectories[trajectory].actions
         text = self._trajectories[trajectory].instructions[instruction]
-        input_ids, labels = self._conversation(
-            text, start, [actions[turn.start : turn.stop] for turn in turns], rng
-        )
+        answers = ["".join(_NAMES[actions[step]] for step in turn) for turn in turns]
+        input_ids, labels = self._write(text, bool(memory), answers, rng)
         files = self._trajectories[trajectory].frames()
         frames = [self._frame(files[step], rng) for step in (*memory, *(turn.start for turn in turns))]
         time_ids = range(start, turns[-1].stop)
@@ -108,10 +112,10 @@ class WindowDataset:
         turns = [range(first, min(first + length, end)) for first in range(start, end, length)]
         return self._windows.memory_steps(start), turns
 
-    def _conversation(
-        self, instruction: str, start: int, answers: Sequence[Sequence[Action]], rng: random.Random
+    def _as_published(
+        self, instruction: str, memory: bool, answers: Sequence[str], rng: random.Random
     ) -> tuple[list[int], list[int]]:
-        """Token ids and labels. Unlike the evaluation's, the memory sentence of the training has a colon."""
+        """Token ids and labels of the published training, whose memory sentence has a colon."""
         ids: list[int] = []
         labels: list[int] = []
 
@@ -122,11 +126,28 @@ class WindowDataset:
             labels.extend(id_ if answered or id_ in self._marks else IGNORED for id_ in block)
 
         add("system", SYSTEM)
-        sentence: Content = (" These are your historical observations: ", MEMORY, ".") if start else ()
+        sentence: Content = (" These are your historical observations: ", MEMORY, ".") if memory else ()
         opening: Content = (task_text(instruction), *sentence, " ")
         for number, answer in enumerate(answers):
             add("user", *(opening if number == 0 else ()), *view(rng.choice(PHRASES)))
-            add("assistant", "".join(_NAMES[action] for action in answer))
+            add("assistant", answer)
+        return ids, labels
+
+    def _as_evaluated(
+        self, instruction: str, memory: bool, answers: Sequence[str], rng: random.Random
+    ) -> tuple[list[int], list[int]]:
+        """Token ids as the agent feeds and expects them, and labels on the answers alone."""
+        ids: list[int] = []
+        labels: list[int] = []
+        for number, answer in enumerate(answers):
+            phrase = rng.choice(PHRASES)
+            prompts = self._prompts
+            asked = (
+                prompts.following((), phrase) if number else prompts.opening(instruction, phrase, memory=memory)
+            )
+            told = prompts.block("assistant", answer)[:-1]  # generation ends before the newline
+            ids += asked + told
+            labels += [IGNORED] * len(asked) + told
         return ids, labels
 
     def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:

@@ -18,6 +18,8 @@ from vlnbench.errors import UsageError
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
 FLOATS = ("F64", "F32", "F16", "BF16")
+UNUSED = "model.image_newline"
+"""In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
 NAMED = 3  # keys of one kind that a message lists
 
 
@@ -68,6 +70,8 @@ def read_entries(files: Sequence[Path]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for path in files:
         for name, entry in _entries(path):
+            if name == UNUSED:
+                continue
             if name in entries:
                 raise UsageError(f"{path}: {name} is in {entries[name].path.name} as well")
             entries[name] = entry
@@ -102,6 +106,8 @@ def fill(model: nn.Module, files: Sequence[Path], dtype: torch.dtype, device: to
     """Put the tensors of `files` in place of the model's parameters, one at a time."""
     for path in files:
         for name, tensor in _tensors(path):
+            if name == UNUSED:
+                continue
             parent, _, leaf = name.rpartition(".")
             module = model.get_submodule(parent)
             module.register_parameter(leaf, nn.Parameter(tensor.to(device=device, dtype=dtype)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tabulate import tabulate
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from vlnbench.errors import UsageError
 from vlnbench.loading import import_string
@@ -159,18 +159,6 @@ class RankBatches:
         return len(self._all) // self._stride
 
 
-class Windows(Dataset[Any]):
-    """The mixture's windows, addressed by position."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        self._dataset = dataset
-        self._seed = seed
-
-    def __getitem__(self, position: Position) -> Any:
-        epoch, index = position
-        return self._dataset.sample(index, random.Random(f"{self._seed}/sample/{epoch}/{index}"))
-
-
 def make_windows(options: TrainOptions) -> Any:
     """How trajectories are cut. Raises UsageError where they cannot be cut evenly."""
     cut = import_string("agents.streamvln.windows:Windows")
@@ -184,10 +172,16 @@ def make_loader(
     prompts = import_string("agents.streamvln.prompt:Prompts")(tokenizer)
     trajectories = [trajectory for each in sets for trajectory in each.trajectories]
     dataset = import_string("agents.streamvln.samples:WindowDataset")(
-        trajectories, prompts, make_windows(options), image_size, augmented=options.augment
+        trajectories,
+        prompts,
+        make_windows(options),
+        image_size,
+        wording=options.wording,
+        augmented=options.augment,
+        seed=options.seed,
     )
     return DataLoader(
-        Windows(dataset, options.seed),
+        dataset,
         batch_sampler=batches,
         num_workers=options.workers,
         collate_fn=import_string("agents.streamvln.samples:collate"),

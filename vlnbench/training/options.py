@@ -99,6 +99,9 @@ class TrainOptions:
     """Memory frames per window."""
     future_steps: int = 4
     """Actions per turn."""
+    wording: Literal["published", "evaluation"] = "published"
+    """How windows are written: as the published training does, or as the evaluation, with an empty assistant block
+    before each answer, which a model trained from scratch has to have seen."""
     augment: bool = True
     """Jitter brightness, saturation, sharpness, contrast and depth of colour, frame by frame."""
     feature_cache: Path | None = None

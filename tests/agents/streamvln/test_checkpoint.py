@@ -119,16 +119,24 @@ def test_wrong_keys_and_shapes_in_one_line(tmp_path: Path) -> None:
     tensors = model.state_dict()
     for name in [name for name in tensors if "vision_tower" in name]:
         del tensors[name]
-    tensors["model.image_newline"] = torch.zeros(32)
+    tensors["model.image_oldline"] = torch.zeros(32)
     tensors["model.norm.weight"] = torch.zeros(31)
     tensors["lm_head.weight"] = torch.zeros(50, 32, dtype=torch.int8)
     save_file(tensors, tmp_path / "model.safetensors")
     message = refusal(lambda: checkpoint.load(tmp_path))
     assert "37 missing: model.vision_tower" in message
     assert "and 34 more" in message
-    assert "1 unexpected: model.image_newline" in message
+    assert "1 unexpected: model.image_oldline" in message
     assert "1 misshapen: model.norm.weight [31] for [32]" in message
     assert "1 not floating-point: lm_head.weight" in message
+
+
+def test_the_tensor_that_only_llava_video_uses_is_left_out(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path, mm_patch_merge_type="spatial_unpad")
+    save_file({**model.state_dict(), "model.image_newline": torch.zeros(32)}, tmp_path / "model.safetensors")
+    loaded = checkpoint.load(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    assert checkpoint.config_to_save(loaded)["mm_patch_merge_type"] == "flat"
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])

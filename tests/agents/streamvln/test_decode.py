@@ -229,7 +229,7 @@ def test_too_long_a_window_is_refused_before_anything_is_answered() -> None:
     (answer,) = decoder.run([opening(0)])
     length = decoder.window_length(0)
     with pytest.raises(
-        UsageError, match=r"slot 1: a window of 41 tokens and up to 8 .*max_position_embeddings 40"
+        ValueError, match=r"slot 1: a window of 41 tokens and up to 8 .*max_position_embeddings 40"
     ):
         decoder.run([following(0, answer), opening(1, [1] * 31)])
     assert decoder.window_length(0) == length

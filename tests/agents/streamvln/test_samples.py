@@ -14,7 +14,7 @@ from PIL import Image
 
 from agents.streamvln import checkpoint
 from agents.streamvln.model import IGNORED
-from agents.streamvln.prompt import Prompts, load_tokenizer
+from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from agents.streamvln.samples import WindowDataset, collate
 from agents.streamvln.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
@@ -70,7 +70,7 @@ def test_every_recorded_sample_token_for_token(
 
 
 def test_a_batch_keeps_the_samples_apart(dataset: WindowDataset) -> None:
-    samples = [dataset[1], dataset[4]]
+    samples = [dataset[0, 1], dataset[0, 4]]
     batch = collate(samples)
     assert [len(images) for images in batch["images"]] == [10, 11]
     assert batch["input_ids"] == [sample.input_ids for sample in samples]
@@ -88,7 +88,7 @@ def test_a_sample_has_the_recorded_loss(goldens: Path, dataset: WindowDataset, r
 
 def test_a_dataset_travels_to_worker_processes(dataset: WindowDataset) -> None:
     copy = pickle.loads(pickle.dumps(dataset))
-    assert copy[3].input_ids == dataset[3].input_ids
+    assert copy[0, 3].input_ids == dataset[0, 3].input_ids
 
 
 def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first: int = 0) -> Path:
@@ -120,7 +120,7 @@ def test_short_trajectories_are_left_out_and_exact_windows_have_no_empty_one(tmp
         (3, 0, 0),
         (3, 0, 32),
     ]
-    last = dataset[3]
+    last = dataset[0, 3]
     assert (list(last.time_ids), last.n_memory, len(last.images)) == ([32], 8, 9)
     text = "".join(chr(id_) for id_ in last.input_ids if id_ > 0)
     assert text.endswith("<|im_start|>assistant\nSTOP<|im_end|>\n")
@@ -131,8 +131,7 @@ def test_samples_depend_on_seed_epoch_and_index_only(tmp_path: Path) -> None:
 
     def drawn(seed: int, epoch: int) -> list[Any]:
         dataset = made(folder, augmented=True, seed=seed)
-        dataset.epoch = epoch
-        return [dataset[i] for i in (3, 0, 3)]
+        return [dataset[epoch, i] for i in (3, 0, 3)]
 
     first, second = drawn(1, 0), drawn(1, 0)
     for a, b in ((first[0], second[0]), (first[0], first[2])):
@@ -145,7 +144,7 @@ def test_samples_depend_on_seed_epoch_and_index_only(tmp_path: Path) -> None:
 
 def test_augmentation_does_not_change_the_text_and_is_drawn_per_frame(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [40])
-    plain, jittered = made(folder)[0], made(folder, augmented=True)[0]
+    plain, jittered = made(folder)[0, 0], made(folder, augmented=True)[0, 0]
     assert plain.input_ids == jittered.input_ids
     factors = (jittered.images + 1).mean((1, 2, 3)) / (plain.images + 1).mean((1, 2, 3))
     assert len(set(factors.tolist())) == len(factors) == 8
@@ -221,4 +220,17 @@ def test_a_broken_image_is_named(tmp_path: Path) -> None:
     dataset = made(make_folder(tmp_path, [5]))
     (tmp_path / "images/house_0/rgb/004.jpg").write_bytes(b"\xff\xd8 nothing more")
     with pytest.raises(UsageError, match=r"004.jpg: cannot be read as an image"):
-        dataset[0]
+        dataset[0, 0]
+
+
+def test_the_evaluations_wording_is_what_the_agent_feeds_and_expects(tmp_path: Path) -> None:
+    dataset = made(make_folder(tmp_path, [40]), wording="evaluation")
+    prompts = Prompts(Letters())
+    sample = dataset[0, 1]
+    rng = random.Random("0/0/1")
+    answers = [prompts.block("assistant", text)[:-1] for text in ("↑↑↑↑", "↑↑↑STOP")]
+    expected = prompts.opening("Go.", rng.choice(PHRASES), memory=True)
+    expected += prompts.following(answers[0], rng.choice(PHRASES)) + answers[1]
+    assert sample.input_ids == expected
+    assert [label for label in sample.labels if label != IGNORED] == answers[0] + answers[1]
+    assert all(label in (IGNORED, id_) for id_, label in zip(sample.input_ids, sample.labels, strict=True))

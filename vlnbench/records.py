@@ -39,8 +39,7 @@ class Row:
     """One line of `episodes.jsonl`: how one episode ended.
 
     status: "ok"; "error" or "timeout" with the reason, which count as failed episodes; "unscored" without public
-    goals.
-    scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
+    goals. scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
     """
 
     benchmark: str
@@ -85,10 +84,10 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
                 opened.enter_context(locked(self.path))
+                _remove_temporary(self.path / MANIFEST, self.path / SUMMARY)
                 if (self.path / MANIFEST).exists():
                     check_same_run(self.path, self._manifest)
                 else:
-                    _remove_temporary(self.path / MANIFEST)
                     if any(self.path.iterdir()):
                         raise UsageError(f"{self.path}: not empty and not a run folder; choose another --out")
                     write_json(self.path / MANIFEST, self._manifest)
@@ -222,10 +221,11 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def _remove_temporary(path: Path) -> None:
-    """Remove what `write_bytes` leaves if it is killed."""
-    for temporary in path.parent.glob(f".{path.name}.*"):
-        temporary.unlink()
+def _remove_temporary(*paths: Path) -> None:
+    """Remove what `write_bytes` leaves of a file if it is killed."""
+    for path in paths:
+        for temporary in path.parent.glob(f".{path.name}.*"):
+            temporary.unlink()
 
 
 def encode_trajectory(trajectory: Trajectory) -> dict[str, Any]:

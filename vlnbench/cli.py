@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -12,7 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.options import TrainOptions
@@ -40,18 +41,28 @@ class Eval:
     """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
-    gpu: int | None = None
-    """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
+    gpu: tuple[int, ...] = ()
+    """Devices on which habitat-sim renders, by turns, -1 for the CPU; default the first visible one, else CPU."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
+    envs: int | None = None
+    """Simulators, each in a process of its own; default one per CPU core, at most 4. Does not change results."""
+    episode_timeout: float = 300.0
+    """Seconds that simulator or agent may take for one answer. A simulator that hangs costs its episode (timeout)
+    and is replaced; an agent that hangs ends the program with exit code 124."""
+    max_errors: float = 0.05
+    """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
+    retry_errors: bool = False
+    """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
     model: OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
     """Trained model."""
 
     def run(self) -> None:
         from vlnbench.commands import EvalRequest, run_eval
 
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C
         run_eval(EvalRequest(**vars(self)))
 
 
@@ -268,7 +279,7 @@ Command = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit code: 0 done, 2 user mistake, 130 interrupted."""
+    """Entry point. Returns the exit code: 0 done, 1 run stopped, 2 user mistake, 130 interrupted."""
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         given = sys.argv[1:] if arguments is None else arguments
         arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
@@ -279,6 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"vlnbench: error: {error}", file=sys.stderr)
         return 2
+    except RunError as error:
+        print(f"vlnbench: stopped: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("vlnbench: interrupted; run the same command again to resume", file=sys.stderr)
         return 130

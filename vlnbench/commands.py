@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from tabulate import tabulate
 
 from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
+from vlnbench.engine import Simulators
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
-from vlnbench.evaluate import Plan, check_conventions, default_folder, evaluate, make_plan
+from vlnbench.evaluate import Execution, Plan, check_conventions, default_folder, evaluate, make_plan
 from vlnbench.houses_config import HousesConfig
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
-from vlnbench.records import Row, read_trajectories
+from vlnbench.records import Row, read_rows, read_trajectories
 from vlnbench.summary import Summary, format_summary
+from vlnbench.watchdog import Watchdog
+
+_ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
+
+_MAX_DEFAULT_ENVS = 4
+"""More simulators than this seldom pay: each takes memory, and the agent is the slower part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +44,67 @@ class EvalRequest:
     data_root: Path
     out: Path | None
     sim: str
-    gpu: int | None
+    gpu: tuple[int, ...]
     video: int
     allow_partial: bool = False
+    envs: int | None = None
+    episode_timeout: float = 300.0
+    max_errors: float = 0.05
+    retry_errors: bool = False
     model: ModelOptions = field(default_factory=ModelOptions)
+
+    def check(self) -> None:
+        """Raise UsageError for numbers that make no sense."""
+        minima = {"video": 0, "max_errors": 0, "envs": 1}
+        for name, least in minima.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
+        if not self.episode_timeout > 0:
+            raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
+        if self.model.max_batch < 1:
+            raise UsageError(f"--max-batch {self.model.max_batch}: expected 1 or more")
+
+    @property
+    def n_envs(self) -> int:
+        """Simulator processes: no more than episodes, if their number is given."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        count = self.envs or min(_MAX_DEFAULT_ENVS, cores)
+        return count if self.episodes is None else max(1, min(count, self.episodes * self.repeats))
 
 
 def run_eval(request: EvalRequest) -> Summary:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
-    if request.video < 0:
-        raise UsageError(f"--video {request.video}: expected 0 or more episodes")
+    request.check()
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    agent = load_agent(request.agent, request.model)
-    ensure_data(benchmark, request.data_root)
-    episode_set = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
-    plan = make_plan(
-        benchmark,
-        episode_set,
-        request.agent,
-        count=request.episodes,
-        seed=request.seed,
-        repeats=request.repeats,
-    )
-    check_conventions(agent, plan)
-    env = _make_env(request, benchmark.body, episode_set.scenes_dir, agent.sensors)
-    for line in getattr(agent, "description", "").splitlines():
-        say(line)
-    try:
-        folder = request.out or default_folder(plan, agent, env)
-        say(f"{len(plan.episodes)} episodes of {_described(episode_set)}; run folder {folder}")
-        summary = _evaluate(plan, agent, env, folder)
-    finally:
-        agent.close()
-        env.close()
+    with Simulators(request.n_envs, _ENV_LIBRARY) as simulators:  # start while agent and data load
+        agent = load_agent(request.agent, request.model)
+        try:
+            ensure_data(benchmark, request.data_root)
+            split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
+            plan = make_plan(
+                benchmark,
+                split,
+                request.agent,
+                count=request.episodes,
+                seed=request.seed,
+                repeats=request.repeats,
+            )
+            check_conventions(agent, plan)
+            _set_up(simulators, request, benchmark.body, split.scenes_dir, agent.sensors)
+            folder = request.out or default_folder(plan, agent, simulators)
+            for line in getattr(agent, "description", "").splitlines():
+                say(line)
+            say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
+            summary = _evaluate(plan, agent, simulators, folder, request)
+        finally:
+            agent.close()
     print(format_summary(summary))
     print(f"rows, trajectories and summary: {folder}")
     if request.video:
-        _write_videos(plan, episode_set.scenes_dir, request, folder)
+        _write_videos(plan, split.scenes_dir, request, folder)
     return summary
 
 
@@ -167,31 +199,80 @@ def _described(episode_set: EpisodeSet) -> str:
     return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
 
 
-def _make_env(request: EvalRequest, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor]) -> Env:
-    factory: Callable[..., Env] = import_string("envs.habitat_env:HabitatEnv")
-    env = factory(body, scenes_dir, sensors, request.sim, request.gpu)
-    if env.simulator.startswith("embedded"):
+def _set_up(
+    simulators: Simulators,
+    request: EvalRequest,
+    body: Embodiment,
+    scenes_dir: Path,
+    sensors: frozenset[Sensor],
+) -> None:
+    """Make the environments, on the GPUs in turn."""
+    count = len(simulators.workers)
+    gpus = [request.gpu[i % len(request.gpu)] if request.gpu else None for i in range(count)]
+    simulators.set_up(_ENV, [(body, scenes_dir, sensors, request.sim, gpu) for gpu in gpus], sensors)
+    if simulators.simulator.startswith("embedded"):
         warm_up(renderer=bool(sensors & {"rgb", "depth"}))
-    return env
 
 
-def _evaluate(plan: Plan, agent: Agent, env: Env, folder: Path) -> Summary:
-    successes: list[float] = []
+def _evaluate(plan: Plan, agent: Agent, simulators: Simulators, folder: Path, request: EvalRequest) -> Summary:
+    tally = _Tally([row for row in read_rows(folder) if not (request.retry_errors and row.failed)])
 
     def on_row(row: Row, done: int, total: int) -> None:
-        successes.append(float(row.scores.get("success") or 0.0))
-        progress.update(done, total, f"SR {100 * sum(successes) / len(successes):.1f} % so far")
+        tally.add(row)
+        if row.failed:
+            progress.say(f"episode {row.episode_id}: {row.status}: {row.reason}")
+        progress.update(done, total, tally.note(total - done))
 
-    with Progress(f"{plan.agent_name} on {plan.benchmark.name} {plan.split}") as progress:
-        return evaluate(plan, agent, env, folder, on_row)
+    label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
+    with Progress(label) as progress, Watchdog(request.episode_timeout, simulators.close) as watchdog:
+        execution = Execution(
+            max_batch=request.model.max_batch,
+            episode_timeout_s=request.episode_timeout,
+            max_errors=request.max_errors,
+            retry_errors=request.retry_errors,
+            beat=watchdog.beat,
+        )
+        return evaluate(plan, agent, simulators, folder, on_row, execution)
+
+
+class _Tally:
+    """What is known of a run before its end; speed counts the episodes of this attempt only."""
+
+    def __init__(self, kept: Sequence[Row]) -> None:
+        self._scored = self._successes = self._errors = self._new = 0
+        self._start = time.monotonic()
+        for row in kept:
+            self._count(row)
+
+    def add(self, row: Row) -> None:
+        self._new += 1
+        self._count(row)
+
+    def note(self, left: int) -> str:
+        seconds = (time.monotonic() - self._start) / self._new
+        rate = (
+            f"SR {100 * self._successes / self._scored:.1f} % (n {self._scored})" if self._scored else "no scores"
+        )
+        errors = f"{self._errors} error{'s' * (self._errors != 1)}"
+        eta = timedelta(seconds=round(seconds * left))
+        return f"{rate}, {errors}, {3600 / seconds:.0f} episodes/h, ETA {eta}"
+
+    def _count(self, row: Row) -> None:
+        self._errors += row.failed
+        self._scored += row.status != "unscored"
+        self._successes += row.scores.get("success") == 1.0
 
 
 def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Path) -> None:
     write_video = import_string("vlnbench.video:write_video")
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
-    env = _make_env(request, plan.benchmark.body, scenes_dir, frozenset({"rgb"}))
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    gpu = request.gpu[0] if request.gpu else None
+    env: Env = import_string(_ENV)(plan.benchmark.body, scenes_dir, sensors, request.sim, gpu)
     try:
+        if env.simulator.startswith("embedded"):
+            warm_up(renderer=True)
         for key, episode in recorded:
             path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"
             write_video(path, env, episode, trajectories[key])

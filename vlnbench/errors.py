@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The two exceptions a user is meant to read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ class UsageError(Exception):
 
     The command line prints the message as one line without a traceback and exits with code 2. The message says
     which file or field, what was expected there and what to do.
+    """
+
+
+class RunError(Exception):
+    """A run that ended before its plan was done, by its error budget or for want of disk or simulators.
+
+    Every episode that had finished is recorded, and the run can be resumed. The command line prints the message as
+    one line and exits with code 1.
     """
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import platform
 import subprocess
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from importlib import metadata
@@ -17,12 +18,13 @@ from typing import Any
 
 from vlnbench import __version__
 from vlnbench.benchmarks import Benchmark
+from vlnbench.engine import Engine, Simulators
 from vlnbench.episodes import EpisodeSet
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode
 from vlnbench.metrics import METRICS_VERSION, score
 from vlnbench.records import FORMAT, Row, RowKey, RunFolder, read_rows
-from vlnbench.rollout import Rollout, run_episode
+from vlnbench.rollout import Outcome, Task, failure, run_tasks
 from vlnbench.summary import Summary, summarize
 
 IDENTITY_VERSION = 1
@@ -55,7 +57,12 @@ class Plan:
         ids = json.dumps([episode.episode_id for episode in self.episodes])
         return hashlib.sha256(ids.encode()).hexdigest()
 
-    def identity(self, agent: Agent, env: Env) -> dict[str, Any]:
+    def task(self, episode: Episode, repeat: int) -> Task:
+        """One of the units, to be run."""
+        seed = episode_seed(self.seed, episode.episode_id, repeat)
+        return Task(episode, repeat, seed, self.benchmark.max_steps)
+
+    def identity(self, agent: Agent, env: Env | Simulators) -> dict[str, Any]:
         """Everything that decides the rows of this run; execution settings and paths stay out."""
         return {
             "identity_version": IDENTITY_VERSION,
@@ -74,6 +81,33 @@ class Plan:
             "seed": self.seed,
             "repeats": self.repeats,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a run is carried out. Nothing here changes a row, but for which errors are run again.
+
+    max_batch: episodes that the agent acts on at once, at most. episode_timeout_s: how long a simulator may take
+    for one answer. max_errors: the run stops when more episodes than this have failed; below 1, a part of the
+    planned ones. retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts.
+    beat: called while the run goes on.
+    """
+
+    max_batch: int = 1
+    episode_timeout_s: float = 300.0
+    max_errors: float = math.inf
+    retry_errors: bool = False
+    beat: Callable[[], None] = lambda: None
+
+    def check_errors(self, failed: Sequence[Row], planned: int) -> None:
+        """Raise RunError if more than the allowed number of episodes has failed."""
+        allowed = self.max_errors if self.max_errors >= 1 else math.ceil(self.max_errors * planned)
+        if len(failed) > allowed:
+            raise RunError(
+                f"{len(failed)} episodes failed, and --max-errors allows {allowed:g} of {planned}; the last one, "
+                f"episode {failed[-1].episode_id}: {failed[-1].reason}. To go on, run the same command with "
+                "--retry-errors, or with a larger --max-errors"
+            )
 
 
 def make_plan(
@@ -116,7 +150,7 @@ def check_conventions(agent: Agent, plan: Plan) -> None:
         )
 
 
-def default_folder(plan: Plan, agent: Agent, env: Env) -> Path:
+def default_folder(plan: Plan, agent: Agent, env: Env | Simulators) -> Path:
     """`runs/<benchmark>/<split>/<agent>-<identity>`: the same command finds its own folder again."""
     text = json.dumps(plan.identity(agent, env), sort_keys=True)
     name = plan.agent_name.replace("/", "_").replace(":", ".")
@@ -124,27 +158,43 @@ def default_folder(plan: Plan, agent: Agent, env: Env) -> Path:
 
 
 def evaluate(
-    plan: Plan, agent: Agent, env: Env, folder: Path, on_row: Callable[[Row, int, int], None] | None = None
+    plan: Plan,
+    agent: Agent,
+    env: Env | Simulators,
+    folder: Path,
+    on_row: Callable[[Row, int, int], None] | None = None,
+    execution: Execution | None = None,
 ) -> Summary:
     """Run every planned episode that `folder` does not hold yet and write the summary.
 
-    `on_row` is called after each episode with (row, episodes done, episodes planned). An exception inside an
-    episode becomes an error row; a UsageError ends the run, and the folder is removed if no episode finished.
+    env: simulator processes, or one environment in this process. `on_row` is called after each episode with (row,
+    episodes done, episodes planned). An exception or a crash inside an episode becomes an error row, which is kept
+    when the run is resumed. A UsageError ends the run, and the folder is removed if no episode finished. Raises
+    RunError if the run cannot go on; what is recorded stays.
     """
+    execution = execution or Execution()
     check_conventions(agent, plan)
     env.check(plan.episodes)
     units = list(plan.units())
     with RunFolder(folder, _manifest(plan, agent, env)) as run:
-        done = {row.key for row in read_rows(folder)}
+        rows = {row.key: row for row in read_rows(folder)}
+        if execution.retry_errors:
+            rows = {key: row for key, row in rows.items() if not row.failed}
+        tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in rows]
+        failed = [row for row in rows.values() if row.failed]
         try:
-            for key, episode, repeat in units:
-                if key in done:
-                    continue
-                row, rollout = _run_unit(plan, agent, env, episode, repeat)
-                run.append(row, rollout.trajectory if rollout else None)
-                done.add(key)
-                if on_row is not None:
-                    on_row(row, len(done), len(units))
+            if tasks:
+                execution.check_errors(failed, len(units))
+            with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
+                for outcome in outcomes:
+                    row, detail = _row(plan, outcome)
+                    run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
+                    rows[row.key] = row
+                    if on_row is not None:
+                        on_row(row, len(rows), len(units))
+                    if row.failed:
+                        failed.append(row)
+                        execution.check_errors(failed, len(units))
         except UsageError:
             run.discard_if_empty()
             raise
@@ -158,38 +208,43 @@ def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
     return int(_digest("seed", seed, episode_id, repeat)[:8], 16)
 
 
-def _run_unit(plan: Plan, agent: Agent, env: Env, episode: Episode, repeat: int) -> tuple[Row, Rollout | None]:
-    seed = episode_seed(plan.seed, episode.episode_id, repeat)
-    rollout: Rollout | None = None
-    result: dict[str, Any]
-    try:
-        rollout = run_episode(env, agent, episode, seed=seed, max_steps=plan.benchmark.max_steps)
-        seconds = {"env": round(rollout.env_seconds, 4), "agent": round(rollout.agent_seconds, 4)}
-        result = {"status": "unscored", "seconds": seconds}
-        if episode.goals:
-            scores = score(rollout.trajectory, episode, plan.benchmark.success_distance_m)
+def _outcomes(
+    agent: Agent, env: Env | Simulators, tasks: list[Task], execution: Execution
+) -> Generator[Outcome, None, None]:
+    if not isinstance(env, Simulators):
+        return run_tasks(env, agent, tasks)
+    limits = (execution.max_batch, execution.episode_timeout_s)
+    return Engine(env, agent, *limits, execution.beat).run(tasks)
+
+
+def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
+    """The row of an outcome, and the stack of what went wrong."""
+    task = outcome.task
+    result: dict[str, Any] = {"status": outcome.status, "reason": outcome.reason}
+    if outcome.rollout is not None:
+        seconds = {"env": outcome.rollout.env_seconds, "agent": outcome.rollout.agent_seconds}
+        result = {"status": "unscored", "seconds": {part: round(value, 4) for part, value in seconds.items()}}
+        if task.episode.goals:
+            try:
+                scores = score(outcome.rollout.trajectory, task.episode, plan.benchmark.success_distance_m)
+            except Exception as error:  # an environment whose distances do not fit its poses
+                return _row(plan, failure(task, error))
             result |= {"status": "ok", "scores": asdict(scores)}
-    except UsageError:
-        raise
-    except Exception as error:  # an episode that breaks is a failed episode, not a lost run
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}:{last.lineno}"
-        result = {"status": "error", "reason": f"{type(error).__name__}: {error} ({where})"}
     row = Row(
         benchmark=plan.benchmark.name,
         fingerprint=plan.benchmark.fingerprint,
         split=plan.split,
-        episode_id=episode.episode_id,
-        repeat=repeat,
-        scene_id=episode.scene_id,
-        trajectory_id=episode.trajectory_id,
-        seed=seed,
+        episode_id=task.episode.episode_id,
+        repeat=task.repeat,
+        scene_id=task.episode.scene_id,
+        trajectory_id=task.episode.trajectory_id,
+        seed=task.seed,
         **result,
     )
-    return row, rollout
+    return row, outcome.detail
 
 
-def _manifest(plan: Plan, agent: Agent, env: Env) -> dict[str, Any]:
+def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "metrics_version": METRICS_VERSION,

@@ -26,11 +26,10 @@ class Progress:
                 MofNCompleteColumn,
                 TextColumn,
                 TimeElapsedColumn,
-                TimeRemainingColumn,
             )
             from rich.progress import Progress as Bar
 
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 *columns,
@@ -57,6 +56,13 @@ class Progress:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
             say(f"{self._label}: {count} after {now - self._start:.0f} s {note}".rstrip())
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the bar where there is one."""
+        if self._live:
+            self._bar.console.print(line, markup=False, highlight=False)
+        else:
+            say(line)
 
 
 def say(line: str) -> None:

@@ -2,8 +2,9 @@
 
 A run folder holds `manifest.json` (written first), `trajectories.jsonl` and `episodes.jsonl` (one line as each
 episode finishes, flushed to disk; the line in `episodes.jsonl` comes second and marks the episode as done) and
-`summary.json` (written last, atomically). A process killed at any moment leaves at most one torn last line per
-file, which the next one to open the folder for writing cuts off.
+`summary.json` (written last, atomically); `errors.log` holds the stacks of what went wrong. A process killed at
+any moment leaves at most one torn last line per file, which the next one to open the folder for writing cuts off.
+An episode that was run again has two rows: the last one counts.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Pose, Trajectory
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
+ERRORS = "errors.log"
 FORMAT = 1
+
+_BLOCK = 65536
 
 RowKey = tuple[str, str, str, int]
 """(benchmark, split, episode id, repeat)."""
@@ -34,8 +38,8 @@ Score = float | int | bool | str | None
 class Row:
     """One line of `episodes.jsonl`: how one episode ended.
 
-    status: "ok"; "error" with the reason, which counts as a failed episode; "unscored" without public goals.
-    scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
+    status: "ok"; "error" or "timeout" with the reason, which count as failed episodes; "unscored" without public
+    goals. scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
     """
 
     benchmark: str
@@ -55,6 +59,11 @@ class Row:
     def key(self) -> RowKey:
         return (self.benchmark, self.split, self.episode_id, self.repeat)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the episode broke, so that there is nothing to score."""
+        return self.status not in ("ok", "unscored")
+
 
 class RunFolder:
     """An open run folder, locked against a second writer.
@@ -67,14 +76,15 @@ class RunFolder:
         self.path = path
         self._manifest = manifest
         self._files = contextlib.ExitStack()
-        self._rows: IO[bytes]
-        self._trajectories: IO[bytes]
+        self._rows: int
+        self._trajectories: int
 
     def __enter__(self) -> RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
                 opened.enter_context(locked(self.path))
+                _remove_temporary(self.path / MANIFEST, self.path / SUMMARY)
                 if (self.path / MANIFEST).exists():
                     check_same_run(self.path, self._manifest)
                 else:
@@ -91,20 +101,32 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self._files.close()
 
-    def append(self, row: Row, trajectory: Trajectory | None) -> None:
-        """Record a finished episode; on disk when this returns."""
-        if trajectory is not None:
-            append_line(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
-        append_line(self._rows, asdict(row))
+    def append(self, row: Row, trajectory: Trajectory | None, detail: str | None = None) -> None:
+        """Record a finished episode; on disk when this returns. detail: goes to `errors.log`.
+
+        Raises RunError if it cannot be written; the folder can be opened again when that has been mended.
+        """
+        try:
+            if detail is not None:
+                with open_for_append(self.path / ERRORS) as errors:
+                    _write(errors, f"episode {row.episode_id}, repeat {row.repeat}\n{detail}\n".encode())
+            if trajectory is not None:
+                append_line(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
+            append_line(self._rows, asdict(row))
+        except OSError as error:
+            raise _stopped(self.path, error) from error
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_json(self.path / SUMMARY, summary)
+        try:
+            write_json(self.path / SUMMARY, summary)
+        except OSError as error:
+            raise _stopped(self.path, error) from error
 
     def discard_if_empty(self) -> None:
         """Remove a folder in which no episode finished, so that a refused run leaves nothing behind."""
         if any((self.path / name).stat().st_size for name in (ROWS, TRAJECTORIES)):
             return
-        for name in (SUMMARY, ROWS, TRAJECTORIES, MANIFEST):
+        for name in (SUMMARY, ERRORS, ROWS, TRAJECTORIES, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's file in there: leave it alone
             self.path.rmdir()
@@ -188,14 +210,22 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file in one step: a reader sees the old file or the new one, never half of one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            _write(file, content)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _remove_temporary(*paths: Path) -> None:
+    """Remove what `write_bytes` leaves of a file if it is killed."""
+    for path in paths:
+        for temporary in path.parent.glob(f".{path.name}.*"):
+            temporary.unlink()
 
 
 def encode_trajectory(trajectory: Trajectory) -> dict[str, Any]:
@@ -228,22 +258,45 @@ def encode_line(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
-def append_line(file: IO[bytes], entry: Mapping[str, Any]) -> None:
-    """Add a line to a JSON Lines file; when this returns, the line survives a kill."""
-    file.write(encode_line(entry))
-    file.flush()
-    os.fsync(file.fileno())
+def append_line(file: int, entry: Mapping[str, Any]) -> None:
+    """Add a line to a JSON Lines file; when this returns, it is on disk."""
+    _write(file, encode_line(entry))
 
 
-def open_for_append(path: Path) -> IO[bytes]:
-    """Open for appending after cutting off a torn last line."""
-    file = path.open("a+b")
-    file.seek(0)
-    content = file.read()
-    if content and not content.endswith(b"\n"):
-        file.truncate(content.rfind(b"\n") + 1)
-    file.seek(0, os.SEEK_END)
-    return file
+def _write(file: int, content: bytes) -> None:
+    """Write all of it, onto the disk. Unbuffered: after a failure, nothing is left to be written later."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+    os.fsync(file)
+
+
+@contextlib.contextmanager
+def open_for_append(path: Path) -> Iterator[int]:
+    """Descriptor of a file opened for appending, after cutting off a torn last line."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        size = end = os.fstat(file).st_size
+        while end and os.pread(file, 1, end - 1) != b"\n":
+            end = _last_newline(file, end)
+        if end != size:
+            os.ftruncate(file, end)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _last_newline(file: int, end: int) -> int:
+    """Offset behind the last newline before `end` within one block, or where that block starts."""
+    start = max(0, end - _BLOCK)
+    return start + os.pread(file, end - start, start).rfind(b"\n") + 1
+
+
+def _stopped(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{path}: cannot be written ({error.strerror}); what is recorded is safe: run the same command again when "
+        "that is mended"
+    )
 
 
 @contextlib.contextmanager

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import time
+import traceback
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
 
-SLOT = 0  # one environment, one slot
+SLOT = 0
+"""The only slot of an agent that drives one environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An episode to run: once per repeat, with a seed of its own, for at most `max_steps` actions."""
+
+    episode: Episode
+    repeat: int
+    seed: int
+    max_steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +33,30 @@ class Rollout:
     trajectory: Trajectory
     env_seconds: float
     agent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a task ended: with a rollout, or without one for a reason (one line; `detail`: the stack, if known)."""
+
+    task: Task
+    rollout: Rollout | None = None
+    status: Literal["ran", "error", "timeout"] = "ran"
+    reason: str | None = None
+    detail: str | None = None
+
+
+def run_tasks(env: Env, agent: Agent, tasks: Iterable[Task]) -> Generator[Outcome, None, None]:
+    """Run tasks one after the other in this process. An exception in an episode is its outcome."""
+    for task in tasks:
+        try:
+            rollout = run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps)
+        except UsageError:
+            raise
+        except Exception as error:
+            yield failure(task, error)
+        else:
+            yield Outcome(task, rollout)
 
 
 def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_steps: int) -> Rollout:
@@ -44,6 +84,18 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
         distances = _goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
     return Rollout(trajectory, clock.env.seconds, clock.agent.seconds)
+
+
+def failure(task: Task, error: Exception) -> Outcome:
+    """The outcome of a task that an exception ended."""
+    detail = "".join(traceback.format_exception(error))
+    return Outcome(task, status="error", reason=describe(error), detail=detail)
+
+
+def describe(error: Exception) -> str:
+    """An exception in one line, with the file and line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[float, ...]:

@@ -1,0 +1,56 @@
+"""Ends a process that makes no progress, and says where it hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+EXIT_CODE = 124
+"""As of `timeout(1)`."""
+
+_MARGIN_S = 60.0
+
+
+class Watchdog:
+    """Ends the process with exit code 124 if `beat` is not called for `limit_s`. Use as a context manager.
+
+    The stacks of all threads go to stderr; `before_exit` should end child processes. Code that hangs without
+    letting go of the interpreter stops the watching thread too: then faulthandler does the same a minute later,
+    with exit code 1.
+    """
+
+    def __init__(self, limit_s: float, before_exit: Callable[[], None]) -> None:
+        self._limit_s, self._before_exit = limit_s, before_exit
+        self._last_beat = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        self.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+
+    def beat(self) -> None:
+        """Report progress."""
+        self._last_beat = time.monotonic()
+
+    def _watch(self) -> None:
+        stderr = 2  # sys.stderr may be something without a descriptor
+        while not self._done.wait(min(1.0, self._limit_s / 4)):
+            faulthandler.dump_traceback_later(self._limit_s + _MARGIN_S, exit=True, file=stderr)
+            if time.monotonic() - self._last_beat > self._limit_s:
+                os.write(stderr, f"vlnbench: no progress for {self._limit_s:g} s; it hangs here:\n".encode())
+                faulthandler.dump_traceback(stderr)
+                self._before_exit()
+                os._exit(EXIT_CODE)

@@ -1,0 +1,165 @@
+"""A simulator process: makes an environment and runs the episodes it is sent, asking the main process to act.
+
+Started by `vlnbench.workers`. Imports little: what is heavy comes with the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from vlnbench.channel import Check, Checked, Failed, Finished, Frames, Ready, Setup
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Sensor
+from vlnbench.loading import import_string
+from vlnbench.rollout import SLOT, Task, describe, run_episode
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int, memory: int, preload: str) -> None:
+    """Serve the main process at the other end of a pipe until it closes it.
+
+    preload: import string of something to call before the first message, or nothing.
+    """
+    _live_and_die_with_parent()
+    line = _Line(descriptor)
+    with contextlib.suppress(_HungUp):
+        try:
+            if preload:
+                import_string(preload)()
+        except Exception as error:
+            line.receive()
+            line.send(_failed(error))
+            return
+        _Simulator(line, memory).serve()
+
+
+class _Simulator:
+    """The environment of this process and what is done with it."""
+
+    def __init__(self, line: _Line, memory: int) -> None:
+        self._line, self._memory = line, memory
+        self._setup: Setup
+        self._env: Env | None = None
+        self._agent: _RemoteAgent
+
+    def serve(self) -> None:
+        while True:
+            message: Setup | Check | Task = self._line.receive()
+            try:
+                self._line.send(self._answer(message))
+            except _GivenUp:
+                pass
+            except UsageError as error:
+                self._line.send(_failed(error))
+            except Exception as error:
+                report = _failed(error)
+                if isinstance(message, Task):  # the next episode must not feel what broke this one
+                    self._make_env()
+                self._line.send(report)
+
+    def _answer(self, message: Setup | Check | Task) -> Ready | Checked | Finished:
+        if isinstance(message, Setup):
+            self._setup = message
+            env = self._make_env()
+            frames = Frames(self._memory, env.embodiment, message.sensors)
+            self._agent = _RemoteAgent(self._line, frames, message.sensors)
+            return Ready(env.simulator, env.embodiment)
+        assert self._env is not None
+        if isinstance(message, Check):
+            self._env.check(message.episodes)
+            return Checked()
+        options = {"seed": message.seed, "max_steps": message.max_steps}
+        return Finished(run_episode(self._env, self._agent, message.episode, **options))
+
+    def _make_env(self) -> Env:
+        """Another environment in place of the present one."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+        env: Env = import_string(self._setup.factory)(*self._setup.arguments)
+        self._env = env
+        return env
+
+
+class _HungUp(BaseException):
+    """The main process is gone."""
+
+
+class _GivenUp(BaseException):
+    """The main process wants no more of this episode."""
+
+
+class _Line:
+    """The pipe to the main process. Raises _HungUp if it is closed there."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._connection: Connection[Any, Any] = Connection(descriptor)
+
+    def send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _HungUp from error
+
+    def receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            raise _HungUp from error
+
+
+class _RemoteAgent:
+    """The agent as `run_episode` sees it from here: every question goes to the main process.
+
+    What the real agent may not see is taken out there; frames it did not ask for are not sent in the first place.
+    """
+
+    privileged = True
+    expects = Conventions()
+    identity: Mapping[str, str] = {}
+
+    def __init__(self, line: _Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
+        self.sensors = sensors
+        self._line = line
+        self._frames = frames
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """The main process, which chose the episode, resets the agent when the first observation arrives."""
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        self._line.send(self._frames.put(observations[SLOT]))
+        action: Action | None = self._line.receive()
+        if action is None:
+            raise _GivenUp
+        return {SLOT: action}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _failed(error: Exception) -> Failed:
+    if isinstance(error, UsageError):
+        return Failed(str(error), "", usage=True)
+    return Failed(describe(error), "".join(traceback.format_exception(error)), usage=False)
+
+
+def _live_and_die_with_parent() -> None:
+    """Signals to stop are for the main process, which ends this one; if it is killed, so is this one.
+
+    A crash, or SIGUSR1 from the main process that found this one hanging, leaves Python stacks on stderr.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    if sys.platform == "linux":  # elsewhere the closed pipe ends it, once it listens
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -126,7 +126,9 @@ def model_config(model: str, image_size: int | None = None) -> Any:
     if image_size is None:
         return config
     if image_size < config.vision.patch_size:
-        raise UsageError(f"--image-size {image_size}: expected at least a patch, {config.vision.patch_size} pixels")
+        raise UsageError(
+            f"--image-size {image_size}: expected at least a patch, {config.vision.patch_size} pixels"
+        )
     return replace(config, vision=replace(config.vision, image_size=image_size))
 
 

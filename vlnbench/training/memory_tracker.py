@@ -37,11 +37,12 @@ class LiveMemory(TorchDispatchMode):
 
     `live` and `peak` are bytes, each storage rounded up to a multiple of `BLOCK`. Tensors from before (parameters,
     inputs) and views of them do not count. `wide_live` and `wide_at_peak` count the tensors whose last dimension is
-    `width` (logits, where it is the vocabulary).
+    `width` (logits, where it is the vocabulary). Meta tensors count unless `shapes` is off.
     """
 
-    def __init__(self, width: int | None = None) -> None:
+    def __init__(self, width: int | None = None, *, shapes: bool = True) -> None:
         super().__init__()
+        self._shapes = shapes
         self._width = width
         self._known: dict[int, weakref.ref[Any]] = {}
         self._results: dict[Any, list[tuple[Any, ...]]] = {}
@@ -61,7 +62,7 @@ class LiveMemory(TorchDispatchMode):
         result = self._run(func, args, kwargs, inputs)
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._add(leaf, counted=True)
+                self._add(leaf, counted=self._shapes or not leaf.is_meta)
         return result
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor]) -> Any:

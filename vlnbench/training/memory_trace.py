@@ -22,7 +22,7 @@ from vlnbench.errors import UsageError
 from vlnbench.loading import import_module
 from vlnbench.training.memory_tracker import LiveMemory, fused_attention
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.parts import freeze, groups
+from vlnbench.training.parts import LORA, freeze, groups
 
 Phase = Literal["forward", "backward"]
 
@@ -94,12 +94,12 @@ class Segment:
 class Trace:
     """A network and its pass.
 
-    `parameters`: elements of all parameters. `groups`: the sizes of the tensors of each of the trainer's parameter
-    groups, in order. `largest`: elements of the largest tensor. `tokens`: positions of one sample, `supervised`:
-    those with a label. `segments`: the pass in order.
+    `parts`: elements of the tunable parts (adapters count as "lora"), trained or not. `groups`: the sizes of the
+    tensors of each of the trainer's parameter groups, in order. `largest`: elements of the largest tensor.
+    `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order.
     """
 
-    parameters: int
+    parts: Mapping[str, int]
     groups: tuple[tuple[int, ...], ...]
     largest: int
     tokens: int
@@ -107,6 +107,11 @@ class Trace:
     hidden_size: int
     vocab_size: int
     segments: tuple[Segment, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters."""
+        return sum(self.parts.values())
 
     @property
     def trainable(self) -> int:
@@ -136,15 +141,19 @@ def model_config(model: str, image_size: int | None = None) -> Any:
 def trace(request: TraceRequest) -> Trace:
     """Run one pass in shapes. Raises UsageError for an unknown model."""
     config = model_config(request.model, request.image_size)
-    network, groups = build(config, request, "meta")
+    part_of = import_module("agents.streamvln.model").part_of
+    network, sizes = build(config, request, "meta")
     inputs = make_inputs(config, request, "meta")
     segments = run_pass(network, inputs, config.vocab_size)
-    sizes = [parameter.numel() for parameter in network.parameters()]
+    parts: dict[str, int] = {}
+    for name, parameter in network.named_parameters():
+        part = LORA if ".lora_" in name else part_of(name)
+        parts[part] = parts.get(part, 0) + parameter.numel()
     text, labels = inputs["input_ids"][0], inputs["labels"][0]
     return Trace(
-        parameters=sum(sizes),
-        groups=groups,
-        largest=max(sizes),
+        parts=parts,
+        groups=sizes,
+        largest=max(parameter.numel() for parameter in network.parameters()),
         tokens=sum(token >= 0 for token in text) + (request.turns + request.history) * config.image_tokens,
         supervised=sum(label >= 0 for label in labels[1:]),
         hidden_size=config.hidden_size,
@@ -154,7 +163,7 @@ def trace(request: TraceRequest) -> Trace:
 
 
 def build(config: Any, request: TraceRequest, device: str) -> tuple[Any, tuple[tuple[int, ...], ...]]:
-    """The network as the trainer trains it and the tensor sizes of its parameter groups; random where on the CPU."""
+    """The network as the trainer trains it, random where on the CPU, and its parameter groups' tensor sizes."""
     module = import_module("agents.streamvln.model")
     options = TrainOptions(
         checkpoint=Path(), out=Path(), tunable_parts=request.tunable_parts, lora_rank=request.lora_rank
@@ -173,10 +182,8 @@ def make_inputs(config: Any, request: TraceRequest, device: str) -> dict[str, An
     """Arguments of the network's forward pass: samples of equal length with as many labels as real ones have."""
     module = import_module("agents.streamvln.model")
     supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * request.turns
-    if request.text_tokens < supervised + request.turns:
-        raise UsageError(
-            f"--text-tokens {request.text_tokens}: {request.turns} turns need at least {supervised + request.turns}"
-        )
+    if request.text_tokens < supervised:
+        raise UsageError(f"--text-tokens {request.text_tokens}: {request.turns} turns need at least {supervised}")
     memory = [module.MEMORY] if request.history else []
     plain = request.text_tokens - supervised
     ids = [1] * plain + memory + [module.IMAGE] * request.turns + [1] * supervised

@@ -1,8 +1,8 @@
 """Counts the bytes of live tensors while a network runs: on the CPU for real, on the meta device in shapes only.
 
-On the meta device floating-point tensors are shapes without memory, while integer and boolean ones (token ids, labels,
-masks) stay real on the CPU, so that what depends on their values runs as it would: the number of supervised
-positions, for instance.
+On the meta device floating-point tensors are shapes without memory, while integer and boolean ones (token ids,
+labels, masks) stay real on the CPU, so that what depends on their values runs as it would: the number of
+supervised positions, for instance.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ class LiveMemory(TorchDispatchMode):
     """While it is entered: bytes of the storages that operations made and that are still alive.
 
     `live` and `peak` are bytes, each storage rounded up to a multiple of `BLOCK`. Tensors from before (parameters,
-    inputs) and views of them do not count. `wide_live` and `wide_at_peak` count the tensors whose last dimension is
-    `width` (logits, where it is the vocabulary). Meta tensors count unless `shapes` is off.
+    inputs) and views of them do not count. `wide_live` and `wide_at_peak` count the tensors whose last dimension
+    is `width` (logits, where it is the vocabulary). Meta tensors count unless `shapes` is off.
     """
 
     def __init__(self, width: int | None = None, *, shapes: bool = True) -> None:
@@ -107,7 +107,7 @@ class LiveMemory(TorchDispatchMode):
             self.peak, self.wide_at_peak = self.live, self.wide_live
 
 
-@lru_cache(maxsize=None)
+@cache
 def _makes_new(func: Any) -> bool:
     """Whether an operation returns new tensors only and changes none."""
     schema = func._schema
@@ -154,8 +154,8 @@ def _shape_only(tensor: Tensor) -> Tensor:
 def fused_attention() -> Iterator[None]:
     """Scaled dot product attention on the meta device as a flash kernel allocates it, not as matrices.
 
-    Without it the meta device takes the mathematical path, whose attention matrices no GPU would hold. Replaces the
-    function itself, because a function mode is off in what a backward pass computes again.
+    Without it the meta device takes the mathematical path, whose attention matrices no GPU would hold. Replaces
+    the function itself, because a function mode is off in what a backward pass computes again.
     """
     original = functional.scaled_dot_product_attention
 

@@ -1,8 +1,8 @@
 """What DeepSpeed allocates around a network: gradients, optimiser states, buffers and the optimiser step's copies.
 
-Read from the source of DeepSpeed 0.19.8 (`runtime/zero/stage_1_and_2.py`, `runtime/zero/stage3.py`,
-`runtime/fp16/unfused_optimizer.py`) for what the trainer sets: bfloat16 parameters without another accumulation type
-(gradients then are bfloat16, too), contiguous gradients, a torch optimiser handed over as an object, default buckets.
+Read from the source of DeepSpeed 0.19.8 (`runtime/zero/stage_1_and_2.py`, `runtime/zero/stage3.py`, without ZeRO
+`runtime/fp16/unfused_optimizer.py`) for what the trainer sets: bfloat16 parameters, no other type to accumulate
+gradients in (so they are bfloat16, too), contiguous gradients, a torch optimiser handed over as an object.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def weight_bytes(trace: Trace, sharding: Sharding) -> int:
 
 
 def gathered_bytes(trace: Trace, sharding: Sharding) -> int:
-    """Weights that ZeRO 3 holds whole: what is in use and what comes next. One GPU's own share is whole already."""
+    """Weights that ZeRO 3 holds whole: those in use and the next ones. A single GPU's share is whole already."""
     if sharding.stage < 3 or (sharding.ranks == 1 and not sharding.offload_parameters):
         return 0
     return min(trace.parameters, LIVE_PARAMETERS + trace.largest) * sharding.weight_bytes
@@ -163,8 +163,8 @@ class _Gradients:
 
     Without ZeRO and in stage 1 they stay until the step, and later passes add to them. Stage 2 copies each into a
     bucket; when the bucket is full, it is reduced and this rank's tensors move to a buffer for all it owns, which
-    each pass allocates anew while the sums of the passes before stay. A tensor larger than the bucket stays as it is
-    until the next one comes. Stage 3 has the buffer for its share from the start and adds to it.
+    each pass allocates anew while the sums of the passes before stay. A tensor larger than the bucket stays as it
+    is until the next one comes. Stage 3 has the buffer for its share from the start and adds to it.
     """
 
     trace: Trace
@@ -254,8 +254,11 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
         yield sum(owned) * size, min(tensor, sum(owned)) * NORM_BYTES
         for number, group in enumerate(trace.groups):
             shard = -(-sum(group) // sharding.ranks)
-            yield sum(owned[number:]) * size, shard * (size + wide)
-            yield sum(owned[number + 1 :]) * size, round(shard * update)
+            last = (
+                number == len(trace.groups) - 1
+            )  # all groups' gradients are in one buffer, which goes with the last
+            yield sum(owned) * size, shard * (size + wide)
+            yield 0 if last else sum(owned) * size, round(shard * update)
 
 
 def _largest(trace: Trace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +80,19 @@ class PlanRequest:
         named["dtype"] = "fp32" if options.dtype == "float32" else "bf16"
         return cls(**named, model=str(options.checkpoint), gpus=gpus)
 
+    @property
+    def sharding(self) -> Sharding:
+        """How this spreads over the GPUs."""
+        return Sharding(
+            stage=self.zero,
+            ranks=parse_gpus(self.gpus).count,
+            accumulation=self.accumulation,
+            optimizer=self.optimizer,
+            offload_optimizer=self.offload_optimizer,
+            offload_parameters=self.offload_parameters,
+            weight_bytes=DTYPES[self.dtype].itemsize,
+        )
+
     def check(self) -> None:
         """Raise UsageError for the first field that cannot be."""
         gpus = parse_gpus(self.gpus)
@@ -104,12 +117,12 @@ class Plan:
     `peak` adds what PyTorch does not count (`context`) and what its allocator wastes (`fragmentation`); `low` and
     `high` are its margin. `peaks`: the highest total of each moment of a step. `host`: memory of one process and,
     `host_node`, of all processes of a node with up to eight GPUs. `fits`: yes if `high` fits, tight if only `peak`
-    does.
+    does. `parts`: elements of the network's parts, trained or not.
     """
 
     request: PlanRequest
     gpus: Gpus
-    parameters: int
+    parts: Mapping[str, int]
     trainable: int
     tokens: int
     supervised: int
@@ -166,15 +179,7 @@ def plan(request: PlanRequest) -> Plan:
     request.check()
     gpus = parse_gpus(request.gpus)
     traced = trace(TraceRequest(**{name: getattr(request, name) for name in TraceRequest.__slots__}))
-    sharding = Sharding(
-        stage=request.zero,
-        ranks=gpus.count,
-        accumulation=request.accumulation,
-        optimizer=request.optimizer,
-        offload_optimizer=request.offload_optimizer,
-        offload_parameters=request.offload_parameters,
-        weight_bytes=DTYPES[request.dtype].itemsize,
-    )
+    sharding = request.sharding
     found = list(usages(traced, sharding))
     peaks: dict[str, int] = {}
     for usage in found:
@@ -185,7 +190,7 @@ def plan(request: PlanRequest) -> Plan:
     return Plan(
         request=request,
         gpus=gpus,
-        parameters=traced.parameters,
+        parts=traced.parts,
         trainable=traced.trainable,
         tokens=traced.tokens,
         supervised=traced.supervised,

@@ -6,6 +6,7 @@ NVML, where its Python package is installed, sees the whole process with its CUD
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SAMPLE_S = 0.1
-"""How often NVML and the processes of a command are looked at."""
+"""Seconds between looks at NVML and the processes of a command."""
 
 _KIB = 1024
 
@@ -29,8 +30,8 @@ class VramPeaks:
 
     allocated, reserved: PyTorch's allocator. alloc_retries: how often it had to give cached memory back to go on,
     which means that memory is nearly full. ooms: allocations that failed. device: this process by NVML, None where
-    NVML or the process's own share is not to be had. capacity: the GPU's memory. host: largest resident size of the
-    process since it began, whatever `start` says.
+    NVML or the process's own share is not to be had. capacity: the GPU's memory. host: largest resident size of
+    the process since it began, whatever `start` says.
     """
 
     allocated: int | None
@@ -175,7 +176,7 @@ def _uuid(torch: Any, device: int) -> str:
 def _nvml() -> Any:
     """NVML, started; None where its package or the driver is missing."""
     try:
-        import pynvml
+        pynvml: Any = importlib.import_module("pynvml")
     except ImportError:
         return None
     try:

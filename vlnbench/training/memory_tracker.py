@@ -41,7 +41,7 @@ class LiveMemory(TorchDispatchMode):
     """
 
     def __init__(self, width: int | None = None, *, shapes: bool = True) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._shapes = shapes
         self._width = width
         self._known: dict[int, weakref.ref[Any]] = {}
@@ -133,7 +133,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[
         return func(*args, **kwargs)
     if func is _aten.masked_select.default:
         source, mask = args
-        return source.new_empty(int(mask.expand(torch.broadcast_shapes(source.shape, mask.shape)).sum()))
+        return source.new_empty(int(mask.expand(source.shape).sum()))
     if func in _INDEXING:
         args = (args[0], [part for index in args[1] for part in _positions(index)], *args[2:])
     return func(*tree_map_only(Tensor, _shape_only, args), **tree_map_only(Tensor, _shape_only, kwargs))
@@ -161,7 +161,7 @@ def fused_attention() -> Iterator[None]:
 
     def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if query.is_meta:
-            result: Tensor = _Attention.apply(query, key, value)
+            result: Tensor = _Attention.apply(query, key, value)  # type: ignore[no-untyped-call]
             return result
         return original(query, key, value, *args, **kwargs)
 

@@ -19,6 +19,7 @@ VERDICTS = {
 def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
     """All of a plan, for people."""
     usage, gpus = planned.usage, planned.gpus
+    verdict = VERDICTS[planned.fits]
     rows: list[tuple[str, int]] = [
         ("weights", usage.weights),
         ("optimizer states", usage.states),
@@ -42,7 +43,7 @@ def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
         "",
         f"peak: {_gb(planned.peak)} GB ({_gb(planned.low)} to {_gb(planned.high)}), in the {usage.moment}",
         f"      of that allocated by PyTorch, by moment: {moments} GB",
-        f"GPU:  {gpus.label}, {_gb(gpus.usable)} GB ({gpus.usable / GIB:.1f} GiB) usable: {VERDICTS[planned.fits]}",
+        f"GPU:  {gpus.label}: {_gb(gpus.usable)} GB ({gpus.usable / GIB:.1f} GiB) usable: {verdict}",
         f"host: {_gb(planned.host)} GB per process, {_gb(planned.host_node)} GB per machine",
         *_notes(planned),
     ]
@@ -68,7 +69,7 @@ def _describe(planned: Plan) -> str:
 def _notes(planned: Plan) -> list[str]:
     usage, usable = planned.usage, planned.gpus.usable
     notes = [
-        f"note: weights and optimizer states are exact, the rest is uncertain by {MARGIN:.0%}; not yet compared with a GPU",
+        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; no GPU confirmed it yet",
         "note: taking logits at every position in float32, as StreamVLN's own code does, would need"
         f" {_gb(planned.full_logits)} GB for the loss",
     ]
@@ -78,7 +79,7 @@ def _notes(planned: Plan) -> list[str]:
     if usage.static + gradients > usable:
         notes.insert(
             0,
-            f"why:  weights {_gb(usage.weights)}, gradients {_gb(gradients)} and optimizer states {_gb(usage.states)}"
+            f"why:  weights {_gb(usage.weights)}, gradients {_gb(gradients)}, optimizer states {_gb(usage.states)}"
             f" GB alone are {_gb(usage.static + gradients)} GB; no batch is small enough",
         )
     return notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.training.memory_trace import Trace
@@ -99,7 +100,8 @@ def smallest_bytes(request: PlanRequest, parts: Mapping[str, int]) -> int:
 
 def apply(request: PlanRequest, chosen: tuple[Change, ...]) -> PlanRequest:
     """The request with changes made."""
-    return replace(request, **{name: value for change in chosen for name, value in change.fields})
+    new: dict[str, Any] = {name: value for change in chosen for name, value in change.fields}
+    return replace(request, **new)
 
 
 def _possible(request: PlanRequest) -> bool:

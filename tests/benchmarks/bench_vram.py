@@ -1,4 +1,4 @@
-"""Planned and measured GPU memory of the full-size network with random weights, each setting in a process of its own.
+"""Planned and measured GPU memory of the full-size network with random weights, a process for each setting.
 
     python tests/benchmarks/bench_vram.py [--host-gb 64]
 

@@ -1,6 +1,7 @@
 """Two optimiser steps of a small StreamVLN under DeepSpeed on the CPU, with every live byte counted.
 
-Arguments: model folder, ZeRO stage, accumulation, parts, optimizer, offload (0 or 1), file for the peaks.
+Arguments: model folder, settings (a JSON list), elements of a reduce bucket, file for the peaks. The launcher's
+variables say how many processes take part.
 """
 
 from __future__ import annotations
@@ -22,26 +23,38 @@ from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import groups
 from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
 
-BUCKET = 60_000
-
 
 def main() -> None:
-    model, stage, accumulation, parts, optimizer, offload, out = sys.argv[1:]
+    model, runs, bucket, out = sys.argv[1:]
     torch.set_num_threads(1)
+    found = [run(Path(model), int(bucket), **setting) for setting in json.loads(runs)]
+    Path(out).write_text(json.dumps(found))
+
+
+def run(
+    model: Path,
+    bucket: int,
+    stage: int,
+    accumulation: int,
+    parts: list[str],
+    optimizer: str,
+    offload_optimizer: bool,
+) -> dict[str, int]:
+    """Peaks by moment of one setting."""
     process = find_process()
     options = TrainOptions(
-        checkpoint=Path(model),
-        out=Path(out),
-        tunable_parts=parts,
-        zero=int(stage),
-        accumulation=int(accumulation),
+        checkpoint=model,
+        out=model,
+        tunable_parts=",".join(parts),
+        zero=stage,
+        accumulation=accumulation,
         optimizer=optimizer,  # type: ignore[arg-type]
-        offload_optimizer=offload == "1",
+        offload_optimizer=offload_optimizer,
     )
-    request = small_request(Path(model), tuple(parts.split(",")))
-    config = model_config(model)
+    request = small_request(model, tuple(parts))
+    config = model_config(str(model))
     settings = deepspeed_config(options, torch.bfloat16)
-    settings["zero_optimization"]["reduce_bucket_size"] = BUCKET
+    settings["zero_optimization"]["reduce_bucket_size"] = bucket
     with LiveMemory(shapes=False) as memory:
         import deepspeed
         from deepspeed.ops import __compatible_ops__
@@ -56,9 +69,9 @@ def main() -> None:
         engine, *_ = deepspeed.initialize(model=network, optimizer=inner, config=settings)
         before = memory.live
         inputs = make_inputs(config, request, "cpu")
-        peaks = train(engine, inputs, memory, int(accumulation), memory.live - before)
-    Path(out).write_text(json.dumps(peaks))
+        peaks = train(engine, inputs, memory, accumulation, memory.live - before)
     engine.destroy()
+    return peaks
 
 
 def train(engine, inputs, memory: LiveMemory, accumulation: int, inputs_bytes: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.memory_trace import DTYPES, TraceRequest, trace
+from vlnbench.training.memory_trace import DTYPES, Trace, TraceRequest, trace
 from vlnbench.training.memory_zero import MASTER_BYTES, STEP_BYTES, Sharding, Usage, state_size, usages
 from vlnbench.training.options import PARTS, TrainOptions
 
@@ -185,7 +185,7 @@ def plan(request: PlanRequest) -> Plan:
     for usage in found:
         peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
     usage = max(found, key=lambda each: each.total)
-    host = host_bytes(traced.parameters, traced.trainable, sharding)
+    host = host_bytes(traced, sharding)
     positions = request.batch * traced.tokens
     return Plan(
         request=request,
@@ -204,7 +204,7 @@ def plan(request: PlanRequest) -> Plan:
     )
 
 
-def host_bytes(parameters: int, trainable: int, sharding: Sharding) -> int:
+def host_bytes(traced: Trace, sharding: Sharding) -> int:
     """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
 
     Offloaded optimiser states come with a float32 gradient, the update's temporaries, and a copy of the weights in
@@ -214,11 +214,13 @@ def host_bytes(parameters: int, trainable: int, sharding: Sharding) -> int:
     offloaded = 0.0
     if sharding.offload_optimizer:
         summed = size if sharding.accumulation > 1 and sharding.stage < 3 else 0
-        copies = MASTER_BYTES + size + summed + STEP_BYTES[sharding.optimizer]
-        offloaded += state_size(trainable, sharding) + trainable * copies / ranks
+        offloaded += (
+            state_size(traced.trainable, sharding) + traced.trainable * (MASTER_BYTES + size + summed) / ranks
+        )
+        offloaded += max(map(sum, traced.groups)) * STEP_BYTES[sharding.optimizer] / ranks
     if sharding.offload_parameters:
-        offloaded += parameters * size / ranks
-    return PROCESS_BYTES + round(max(parameters * size, offloaded))
+        offloaded += traced.parameters * size / ranks
+    return PROCESS_BYTES + round(max(traced.parameters * size, offloaded))
 
 
 def full_logits_bytes(positions: int, vocabulary: int, size: int) -> int:

@@ -69,7 +69,7 @@ def _describe(planned: Plan) -> str:
 def _notes(planned: Plan) -> list[str]:
     usage, usable = planned.usage, planned.gpus.usable
     notes = [
-        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; no GPU confirmed it yet",
+        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; no GPU was asked yet",
         "note: taking logits at every position in float32, as StreamVLN's own code does, would need"
         f" {_gb(planned.full_logits)} GB for the loss",
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.geometry import write_small
+from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PARTS, TrainOptions
 from vlnbench.training.plan import GIB, SOLD_AS_USABLE, Plan, PlanRequest, parse_gpus, plan
@@ -168,25 +167,15 @@ def test_nothing_that_is_left_out_could_fit(small: PlanRequest) -> None:
         assert smallest_bytes(changed, parts) <= 1.02 * plan(changed).usage.total + 3 * 8 * 10**6
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from vlnbench.cli import main; raise SystemExit(main())"
-    return subprocess.run(
-        [sys.executable, "-c", code, "plan", *arguments], capture_output=True, text=True, timeout=200
-    )
-
-
-def test_command_prints_json(small: PlanRequest) -> None:
+def test_command_prints_json(small: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", small.model, "--frames", "16", "--history", "4", "--text-tokens", "120"]
-    result = command(*arguments, "--gpus", "1x24GB", "--json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["fits"] == "yes"
+    assert main(["plan", *arguments, "--gpus", "1x24GB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fits"] == "yes"
 
 
-def test_command_names_a_mistake_in_one_line() -> None:
-    result = command("--zero", "4")
-    assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == "vlnbench: error: --zero 4: expected a stage from 0 to 3"
-    assert "Traceback" not in result.stderr
+def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--zero", "4"]) == 2
+    assert capsys.readouterr().err == "vlnbench: error: --zero 4: expected a stage from 0 to 3\n"
 
 
 @pytest.mark.slow

@@ -104,7 +104,6 @@ class Trace:
     largest: int
     tokens: int
     supervised: int
-    hidden_size: int
     vocab_size: int
     segments: tuple[Segment, ...]
 
@@ -156,7 +155,6 @@ def trace(request: TraceRequest) -> Trace:
         largest=max(parameter.numel() for parameter in network.parameters()),
         tokens=sum(token >= 0 for token in text) + (request.turns + request.history) * config.image_tokens,
         supervised=sum(label >= 0 for label in labels[1:]),
-        hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         segments=tuple(segments),
     )

@@ -94,7 +94,7 @@ def smallest_bytes(request: PlanRequest, parts: Mapping[str, int]) -> int:
     """
     trained = sum(parts[part] for part in request.tunable_parts.split(","))
     tensors = (EVEN,) * max(1, trained // EVEN)
-    step = Trace(parts, (tensors,), EVEN, tokens=0, supervised=0, hidden_size=0, vocab_size=0, segments=())
+    step = Trace(parts, (tensors,), EVEN, tokens=0, supervised=0, vocab_size=0, segments=())
     return max(usage.total for usage in usages(step, request.sharding))
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from vlnbench.errors import OutOfMemory, RunError, UsageError
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.options import TrainOptions
@@ -338,7 +338,7 @@ Command = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit code: 0 done, 1 run stopped, 2 user mistake, 3 out of memory, 130 interrupted."""
+    """Entry point. Returns the exit code: 0 done, 1 stopped, 2 user mistake, 3 out of memory, 130 interrupted."""
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         given = sys.argv[1:] if arguments is None else arguments
         arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
@@ -352,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         print(f"vlnbench: stopped: {error}", file=sys.stderr)
         return 1
-    except OutOfMemory as error:
+    except GpuMemoryError as error:
         print(f"vlnbench: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:

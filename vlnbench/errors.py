@@ -22,7 +22,7 @@ class RunError(Exception):
     """
 
 
-class OutOfMemory(Exception):
+class GpuMemoryError(Exception):
     """A GPU's memory did not suffice. The message says for what, how much there was and what would fit.
 
     The command line prints it and exits with code 3.

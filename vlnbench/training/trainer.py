@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from vlnbench import vram
-from vlnbench.errors import OutOfMemory, RunError, UsageError
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.loading import import_string
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
@@ -83,7 +83,7 @@ def train(options: TrainOptions) -> Trained:
             run = stack.enter_context(_Run(options, base, process, schedule, place))
             return run.go(run.batches(sets))
         except torch.cuda.OutOfMemoryError as error:
-            raise OutOfMemory(_advice(options, base, process, error)) from error
+            raise GpuMemoryError(_advice(options, base, process, error)) from error
 
 
 def _advice(options: TrainOptions, base: Path, process: Process, error: Exception) -> str:
@@ -97,7 +97,8 @@ def _advice(options: TrainOptions, base: Path, process: Process, error: Exceptio
     planned = plan(PlanRequest.of(setting, f"{process.world_size}x{total / 2**30:.1f}GiB"))
     taken = torch.cuda.max_memory_allocated(process.device) / 1e9
     first = str(error).splitlines()[0]
-    return f"out of memory on {process.device} after {taken:.1f} GB: {first}\n{format_plan(planned, suggest(planned))}"
+    report = format_plan(planned, suggest(planned))
+    return f"out of memory on {process.device} after {taken:.1f} GB: {first}\n{report}"
 
 
 def _identify(options: TrainOptions) -> str:

@@ -84,73 +84,105 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("zero", [0, 2])
-def test_frozen_parts_keep_every_byte_and_tuned_ones_move(workshop: Path, tmp_path: Path, zero: int) -> None:
-    chosen = [parts for size in (1, 2, 3) for parts in combinations(PARTS, size)]
-    requests = [
-        options(workshop, tmp_path / "-".join(parts), tunable_parts=",".join(parts), zero=zero)
-        for parts in chosen
-        if all(part in parts for part in PARTS if part in RATES)
-    ]
-    for request in requests:
-        for name, part in (("vision_tower_lr", PARTS[0]), ("projector_lr", PARTS[1])):
-            if part not in request["tunable_parts"]:
-                del request[name]
-    answers = run_all(requests)
-    assert [answer.get("steps") for answer in answers] == [2] * len(chosen)
-    before = digests(workshop / "base")
-    for parts, request in zip(chosen, requests, strict=True):
-        after = digests(request["out"] / "model")
-        for name in before:
-            trained = part_of(name) in parts and "post_layernorm" not in name
-            if not trained:
-                assert after[name] == before[name], (parts, name)
-            elif "embed_tokens" not in name and "k_proj.bias" not in name:  # those may have no gradient
-                assert after[name] != before[name], (parts, name)
+COMBINATIONS = [parts for size in (1, 2, 3) for parts in combinations(PARTS, size)]
+STAGES = {
+    **{f"zero-{stage}": {"zero": stage} for stage in range(4)},
+    "offloaded": {"zero": 2, "offload_optimizer": True},
+    "all offloaded": {"zero": 3, "offload_optimizer": True, "offload_parameters": True},
+}
 
 
-def test_every_zero_stage_trains_alike_and_at_the_rates_of_the_parts(workshop: Path, tmp_path: Path) -> None:
-    requests = [options(workshop, tmp_path / str(zero), zero=zero, steps=1) for zero in range(4)]
-    requests += [
-        options(workshop, tmp_path / "offload", zero=2, steps=1, offload_optimizer=True),
-        options(workshop, tmp_path / "offload3", zero=3, steps=1, offload_optimizer=True, offload_parameters=True),
+def with_parts(request: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
+    """The request for these parts alone: a learning rate of a frozen part would be refused."""
+    unused = [
+        name for name, part in zip(("vision_tower_lr", "projector_lr"), PARTS, strict=False) if part not in parts
     ]
-    losses = [answer["loss"] for answer in run_all(requests)]
-    assert losses == pytest.approx([losses[0]] * len(losses), abs=1e-6)
+    return {name: value for name, value in request.items() if name not in unused} | {
+        "tunable_parts": ",".join(parts)
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(workshop: Path) -> dict[str, dict[str, Any]]:
+    """Answers by name, with each run's folder: all in one process, for importing DeepSpeed takes the most time."""
+    trained = workshop / "trained"
+    shutil.copytree(workshop / "trajectories" / "R2R", workshop / "two sets" / "R2R")
+    shutil.copytree(workshop / "trajectories" / "R2R", workshop / "two sets" / "EnvDrop")
+    both = {"trajectories": workshop / "two sets", "steps": None}
+    named = {f"frozen {parts}": with_parts(options(workshop, trained), parts) for parts in COMBINATIONS}
+    named |= {name: options(workshop, trained, steps=1, **changes) for name, changes in STAGES.items()}
+    named["adapters"] = with_parts(options(workshop, trained, lora_rank=4, learning_rate=1e-2), ())
+    named |= {
+        "one set": options(workshop, trained, **both),
+        "with envdrop": options(workshop, trained, envdrop=True, **both),
+        "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
+        "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
+        "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
+        "whole": with_parts(options(workshop, trained, **RESUMED), (PARTS[1],)),
+        "accumulated": options(workshop, trained, zero=2, batch=2, accumulation=2, steps=3),
+    }
+    for name, request in named.items():
+        request["out"] = trained / name
+    answers = run_all([*named.values(), named["one set"]])
+    assert answers.pop()["steps"] == 0  # complete: nothing is done again
+    return {name: answer | {"out": trained / name} for name, answer in zip(named, answers, strict=True)}
+
+
+RESUMED = {"steps": 6, "save_every": 2, "lora_rank": 4}
+
+
+@pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
+def test_frozen_parts_keep_every_byte_and_tuned_ones_move(
+    workshop: Path, runs: dict[str, dict[str, Any]], parts: tuple[str, ...]
+) -> None:
+    run = runs[f"frozen {parts}"]
+    assert run["steps"] == 2
+    before, after = digests(workshop / "base"), digests(run["out"] / "model")
+    for name in before:
+        trained = part_of(name) in parts and "post_layernorm" not in name
+        if not trained:
+            assert after[name] == before[name], name
+        elif "embed_tokens" not in name and "k_proj.bias" not in name:  # those may have no gradient
+            assert after[name] != before[name], name
+
+
+def test_every_zero_stage_trains_alike_and_at_the_rates_of_the_parts(
+    workshop: Path, runs: dict[str, dict[str, Any]]
+) -> None:
     base = dict(load(workshop / "base").named_parameters())
     expected = {PARTS[0]: 1e-4, PARTS[1]: 3e-3, PARTS[2]: 1e-3}
-    for request in requests:
+    for name in STAGES:
+        assert runs[name]["loss"] == pytest.approx(runs["zero-0"]["loss"], abs=1e-6)
         largest = dict.fromkeys(PARTS, 0.0)
-        for name, parameter in load(request["out"] / "model").named_parameters():
-            moved = float((parameter - base[name]).detach().abs().max())
-            largest[part_of(name)] = max(largest[part_of(name)], moved)
+        for key, parameter in load(runs[name]["out"] / "model").named_parameters():
+            moved = float((parameter - base[key]).detach().abs().max())
+            largest[part_of(key)] = max(largest[part_of(key)], moved)
         for part, rate in expected.items():  # the first step of Adam moves by its learning rate
-            assert largest[part] == pytest.approx(rate, rel=2e-3), (request["out"].name, part)
-        (entry,) = log_of(request["out"])
+            assert largest[part] == pytest.approx(rate, rel=2e-3), (name, part)
+        (entry,) = log_of(runs[name]["out"])
         assert entry["learning_rates"] == expected
+        assert entry["memory"][0]["host"] > 0
 
 
-def test_two_processes_see_the_batches_of_one(workshop: Path, tmp_path: Path) -> None:
-    one = options(workshop, tmp_path / "one", zero=2, batch=2, accumulation=2, steps=3)
-    (alone,) = run_all([one])
+def test_two_processes_see_the_batches_of_one(
+    workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     requests = [
         options(workshop, tmp_path / f"two-{zero}", zero=zero, batch=2, accumulation=1, steps=3) for zero in (2, 3)
     ]
-    answers = run_all(requests, processes=2)
-    for request, answer in zip(requests, answers, strict=True):
+    alone = runs["accumulated"]
+    for request, answer in zip(requests, run_all(requests, processes=2), strict=True):
         assert answer["loss"] == pytest.approx(alone["loss"], abs=1e-5)
-        one_model, two_models = (load(folder / "model") for folder in (one["out"], request["out"]))
+        one_model, two_models = (load(folder / "model") for folder in (alone["out"], request["out"]))
         for first, second in zip(one_model.parameters(), two_models.parameters(), strict=True):
             torch.testing.assert_close(first, second, atol=2e-4, rtol=0)
+        assert len(log_of(request["out"])[-1]["memory"]) == 2
 
 
-def test_a_resumed_run_is_bit_equal(workshop: Path, tmp_path: Path) -> None:
-    """Interrupted after a save: the run goes on and ends with the same bytes, dropout of adapters included."""
-    settings = {"steps": 6, "save_every": 2, "tunable_parts": "mm_mlp_adapter", "lora_rank": 4}
-    whole, stopped = (options(workshop, tmp_path / name, **settings) for name in ("whole", "stopped"))
-    for request in (whole, stopped):
-        del request["vision_tower_lr"]
-    run_all([whole])
+@pytest.mark.slow
+def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    """Killed after a save: the run goes on and ends with the same bytes, dropout of adapters included."""
+    stopped = with_parts(options(workshop, tmp_path / "stopped", **RESUMED), (PARTS[1],))
     command = [sys.executable, "-m", "tests.training.driver", json.dumps([stopped], default=str)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
@@ -165,43 +197,31 @@ def test_a_resumed_run_is_bit_equal(workshop: Path, tmp_path: Path) -> None:
     interrupted = not (tmp_path / "stopped" / "model").exists()
     run_all([stopped])
     assert interrupted
-    assert digests(tmp_path / "stopped" / "model") == digests(tmp_path / "whole" / "model")
+    assert digests(tmp_path / "stopped" / "model") == digests(runs["whole"]["out"] / "model")
 
 
-def test_adapters_train_beside_a_frozen_model_and_are_merged(workshop: Path, tmp_path: Path) -> None:
-    request = options(workshop, tmp_path / "lora", tunable_parts="", lora_rank=4, learning_rate=1e-2)
-    del request["vision_tower_lr"], request["projector_lr"]
-    run_all([request])
-    before, after = digests(workshop / "base"), digests(tmp_path / "lora" / "model")
+def test_adapters_train_beside_a_frozen_model_and_are_merged(
+    workshop: Path, runs: dict[str, dict[str, Any]]
+) -> None:
+    before, after = digests(workshop / "base"), digests(runs["adapters"]["out"] / "model")
     changed = {name for name in before if after[name] != before[name]}
     projections = {name for name in before if name.startswith("model.layers.") and name.endswith("_proj.weight")}
     assert changed == projections
 
 
-def test_steps_of_matches_compute(workshop: Path, tmp_path: Path) -> None:
-    copied = tmp_path / "trajectories"
-    shutil.copytree(workshop / "trajectories", copied)
-    shutil.copytree(copied / "R2R", copied / "EnvDrop")
-    requests = [
-        options(workshop, tmp_path / name, trajectories=copied, steps=None, **changes)
-        for name, changes in {
-            "r2r": {},
-            "both": {"envdrop": True},
-            "matched": {"envdrop": True, "steps_of": ["R2R"]},
-            "twice": {"sets": ["R2R:2"], "epochs": 0.5},
-        }.items()
-    ]
-    assert [answer["steps"] for answer in run_all(requests)] == [2, 4, 2, 2]
+def test_steps_can_be_those_of_other_sets(runs: dict[str, dict[str, Any]]) -> None:
+    steps = {name: runs[name]["steps"] for name in ("one set", "with envdrop", "matched", "twice")}
+    assert steps == {"one set": 2, "with envdrop": 4, "matched": 2, "twice": 2}
 
 
-def test_a_preset_trains_from_scratch(workshop: Path, tmp_path: Path) -> None:
-    request = options(workshop, tmp_path / "tiny", checkpoint="streamvln-tiny", steps=1)
-    (answer,) = run_all([request])
-    assert answer["steps"] == 1
-    assert (tmp_path / "tiny" / "model" / "tokenizer.json").exists()
+def test_a_preset_trains_from_scratch(runs: dict[str, dict[str, Any]]) -> None:
+    assert runs["preset"]["steps"] == 1
+    assert (runs["preset"]["out"] / "model" / "tokenizer.json").exists()
 
 
-def test_bad_input_is_one_line_and_writes_nothing(workshop: Path, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_and_writes_nothing(
+    workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
     contradicting = tmp_path / "ds.json"
     contradicting.write_text(json.dumps({"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}))
     optimizing = tmp_path / "optimizer.json"
@@ -231,21 +251,11 @@ def test_bad_input_is_one_line_and_writes_nothing(workshop: Path, tmp_path: Path
         "not one step; lower --batch": {"steps": None, "batch": 100},
         "not empty and not a training run": {"out": other},
         "num_history 5: expected a divisor of num_frames, 32": {"history": 5},
+        "holds another run: ": {"out": runs["one set"]["out"], "learning_rate": 2e-3},
     }
+    (runs["one set"]["out"] / "model").rename(tmp_path / "moved")
     requests = [{**options(workshop, tmp_path / "out"), **changes} for changes in cases.values()]
     for expected, answer in zip(cases, run_all(requests), strict=True):
         assert expected in answer.get("error", "trained"), expected
         assert "\n" not in answer["error"]
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_another_run_is_refused(workshop: Path, tmp_path: Path) -> None:
-    first = options(workshop, tmp_path / "run", steps=4, save_every=1)
-    (tmp_path / "run" / "state").mkdir(parents=True)
-    answers = run_all([first, {**first, "out": tmp_path / "fresh"}, {**first, "out": tmp_path / "fresh"}])
-    assert "not empty and not a training run" in answers[0]["error"]
-    assert answers[1]["steps"] == 4
-    assert answers[2]["steps"] == 0  # complete: nothing is done again
-    shutil.rmtree(tmp_path / "fresh" / "model")
-    (changed,) = run_all([{**first, "out": tmp_path / "fresh", "learning_rate": 2e-3}])
-    assert "holds another run: learning_rate 0.001 (now 0.002); choose another --out" in changed["error"]

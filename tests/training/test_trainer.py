@@ -164,6 +164,7 @@ def test_every_zero_stage_trains_alike_and_at_the_rates_of_the_parts(
         assert entry["memory"][0]["host"] > 0
 
 
+@pytest.mark.slow
 def test_two_processes_see_the_batches_of_one(
     workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -40,14 +40,14 @@ def test_generated_houses_from_checkpoint_to_table(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["data", "houses", *TINY]) == 0
-    command = ["eval", *model, "--benchmark", "houses-r2r", "--split", "val_unseen", "--episodes", "2"]
+    command = ["eval", *model, "--benchmark", "houses-r2r", "--split", "val_unseen", "--episodes", "1"]
     capsys.readouterr()
     assert main(command) == 0
     first = capsys.readouterr()
     assert "houses-r2r val_unseen: streamvln in embedded" in first.out
     assert "float32 on cpu, sdpa attention" in first.err
     (folder,) = (tmp_path / "runs" / "houses-r2r" / "val_unseen").glob("streamvln-*")
-    assert [row["status"] for row in rows(folder)] == ["ok", "ok"]
+    assert [row["status"] for row in rows(folder)] == ["ok"]
     assert all(row["scores"]["steps"] > 1 for row in rows(folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["agent_privileged"] is False

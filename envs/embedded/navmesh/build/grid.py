@@ -96,8 +96,8 @@ def make_grid(low: NDArray[np.float32], high: NDArray[np.float32], settings: Nav
         )
     if width < 1 or depth < 1:
         raise UsageError(
-            f"navmesh cell_size: no walkable surface: a mesh of {extent[0]:.6g} x {extent[2]:.6g} m is narrower than"
-            f" half a cell of {cell:.4g} m; check the scene's up axis and units, or reduce cell_size"
+            f"navmesh cell_size: no walkable surface: a mesh of {extent[0]:.6g} x {extent[2]:.6g} m is narrower"
+            f" than half a cell of {cell:.4g} m; check the scene's up axis and units, or reduce cell_size"
         )
     if not layers <= MAX_SPAN_HEIGHT:
         raise UsageError(

@@ -73,8 +73,12 @@ class SceneAssets:
                 return PathFinder.load(cached)
             except UsageError:
                 cached.unlink(missing_ok=True)  # a damaged cache entry is ours to replace, not the user's problem
-        polymesh, detail = build_polymesh(self.scene.vertices, self.scene.triangles, settings)
-        pathfinder = PathFinder.from_polymesh(polymesh, detail, settings)
+        scene = self.scene
+        try:
+            polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
+            pathfinder = PathFinder.from_polymesh(polymesh, detail, settings)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from error
         cached.parent.mkdir(parents=True, exist_ok=True)
         pathfinder.save(cached)
         return pathfinder

@@ -49,8 +49,9 @@ class PathFinder:
     """Queries on one navmesh. World frame, y up, metres; points in are array-likes of 3, points out (3,) float32.
 
     Semantics are those of habitat-sim: points are projected to the nearest walkable polygon within 2 m in plan and
-    4 m in height; a path that leaves its island, or needs more than 256 polygons or 2048 search nodes, does not
-    exist. Work arrays are reused between calls, so one object must not be used from two threads at once.
+    4 m in height (the lowest floor from any depth: the search box is squeezed into the navmesh's); a path that
+    leaves its island, or needs more than 256 polygons or 2048 search nodes, does not exist. Work arrays are reused
+    between calls, so one object must not be used from two threads at once.
     """
 
     def __init__(self, tile: NavMeshTile, settings: NavMeshSettings) -> None:

@@ -257,10 +257,17 @@ def test_shared_edges_have_no_cracks_and_no_overlap() -> None:
     assert np.allclose(depth, 2.5, rtol=1e-6)
 
 
-def reference_depth(positions: NDArray[Any], triangles: NDArray[Any], camera: Camera) -> NDArray[Any]:
-    """Depth by intersecting one ray per pixel with every front face (Moeller and Trumbore)."""
+def reference_depth(
+    positions: NDArray[Any], triangles: NDArray[Any], camera: Camera, shift: tuple[float, float] = (0.0, 0.0)
+) -> NDArray[Any]:
+    """Depth by intersecting one ray per pixel with every front face (Moeller and Trumbore).
+
+    positions are in the camera's frame; `shift` moves the rays by a part of a pixel.
+    """
     focal = camera.width / 2 / math.tan(math.radians(camera.hfov) / 2)
-    columns, rows = np.meshgrid(np.arange(camera.width) + 0.5, np.arange(camera.height) + 0.5)
+    columns, rows = np.meshgrid(
+        np.arange(camera.width) + 0.5 + shift[0], np.arange(camera.height) + 0.5 + shift[1]
+    )
     rays = np.stack(
         [(columns - camera.width / 2) / focal, (camera.height / 2 - rows) / focal, -np.ones_like(rows)], axis=-1
     )
@@ -289,6 +296,28 @@ def test_triangle_soup_agrees_with_ray_casting(count: int, size: float) -> None:
     assert (expected > 0).mean() > 0.4
     off = np.abs(depth - expected) > 1e-3 * np.maximum(expected, 1)
     assert off.mean() < 5e-3, "silhouette pixels may differ by the 1/256 pixel snap"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_pose_agrees_with_ray_casting(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    positions = (
+        (rng.uniform(-4, 4, (150, 1, 3)) + rng.normal(0, 1.5, (150, 3, 3))).reshape(-1, 3).astype(np.float32)
+    )
+    triangles = np.arange(450, dtype=np.int32).reshape(-1, 3)
+    camera = Camera(24, 18, float(rng.uniform(40, 120)), float(rng.uniform(0, 2)), float(rng.uniform(-60, 60)))
+    place, yaw = rng.uniform(-2, 2, 3).astype(np.float32), float(rng.uniform(-math.pi, math.pi))
+    turn = (0.0, math.sin(yaw / 2), 0.0, math.cos(yaw / 2))
+    _, depth = draw(renderer_of(positions, triangles), camera, place, turn)
+    tilt = math.radians(camera.pitch_deg)
+    level = np.array([[math.cos(yaw), 0, -math.sin(yaw)], [0, 1, 0], [math.sin(yaw), 0, math.cos(yaw)]])
+    lowered = np.array([[1, 0, 0], [0, math.cos(tilt), math.sin(tilt)], [0, -math.sin(tilt), math.cos(tilt)]])
+    seen = (positions - place - [0, camera.height_m, 0]) @ (lowered @ level).T
+    around = [(x, y) for x in (-0.02, 0.0, 0.02) for y in (-0.02, 0.0, 0.02)]
+    expected = np.stack([reference_depth(seen, triangles, camera, shift) for shift in around])
+    inner = np.ptp(expected, axis=0) <= 0.02 * expected.max(axis=0)  # no silhouette within the 1/256 pixel snap
+    assert inner.mean() > 0.8
+    np.testing.assert_allclose(depth[inner], expected[4][inner], rtol=2e-3)
 
 
 coordinates = st.one_of(

@@ -82,7 +82,7 @@ def mesh_bounds(vertices: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDA
 
 
 def make_grid(low: NDArray[np.float32], high: NDArray[np.float32], settings: NavMeshSettings) -> Grid:
-    """Grid over bounds in metres. Raises UsageError where it would exceed the limits above."""
+    """Grid over bounds in metres. Raises UsageError where it would have no cell or exceed the limits above."""
     cell, cell_height = np.float32(settings.cell_size), np.float32(settings.cell_height)
     with np.errstate(over="ignore", invalid="ignore"):
         extent = high - low
@@ -93,6 +93,11 @@ def make_grid(low: NDArray[np.float32], high: NDArray[np.float32], settings: Nav
             f"navmesh cell_size: a mesh of {extent[0]:.6g} x {extent[2]:.6g} m needs {width:.3g} x {depth:.3g}"
             f" cells of {cell:.4g} m, more than {MAX_CELLS} in all or {MAX_SIDE} a side;"
             " enlarge cell_size or check the units"
+        )
+    if width < 1 or depth < 1:
+        raise UsageError(
+            f"navmesh cell_size: no walkable surface: a mesh of {extent[0]:.6g} x {extent[2]:.6g} m is narrower"
+            f" than half a cell of {cell:.4g} m; check the scene's up axis and units, or reduce cell_size"
         )
     if not layers <= MAX_SPAN_HEIGHT:
         raise UsageError(

@@ -24,6 +24,7 @@ from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import append_line, locked, open_for_append, write_json
 from vlnbench.training import data
+from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import format_groups, freeze, groups, merge_adapters
@@ -131,8 +132,11 @@ class _Run:
         if process.first:
             say(format_groups(model, trained))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
+        self._tower = open_cache(options, model, process) if options.feature_cache else None
         self._phases = Phases(process.device)
-        self._phases.watch(model, model.tower.get_submodule("embeddings"), model.model.mm_projector)
+        projector = model.model.mm_projector
+        first = model.tower.get_submodule("embeddings") if self._tower is None else projector
+        self._phases.watch(model, first, projector)
         self._engine = start_engine(model, options, trained, process, place.dtype)
         if options.compile:
             self._engine.compile()
@@ -150,7 +154,8 @@ class _Run:
         tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(self._base, options.tokenizer)
         order = data.RankBatches(sets, self._schedule, options, self._process.rank, self._start)
         size = self._engine.module.config.vision.image_size
-        return iter(data.make_loader(sets, tokenizer, options, order, size))
+        known = None if self._tower is None else self._tower.known
+        return iter(data.make_loader(sets, tokenizer, options, order, size, known))
 
     def go(self, batches: Iterator[dict[str, Any]]) -> Trained:
         """Train to the end and write the checkpoint."""
@@ -170,13 +175,16 @@ class _Run:
                 if step % options.log_every and step != schedule.steps:
                     continue
                 loss = self._mean(losses)
+                cached = self._cached()
                 now = time.monotonic()
                 if self._process.first:
                     rate = len(losses) * schedule.windows_per_step / (now - logged)
-                    append_line(log, self._entry(step, loss, rate))
+                    append_line(log, self._entry(step, loss, rate) | cached)
                     progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
                 losses, logged = [], now
             self._save_model()
+        if self._tower is not None and self._process.first:
+            say(self._tower.describe())
         return Trained(options.out / MODEL, schedule.steps, time.monotonic() - began, loss)
 
     def _step(self, step: int, batches: Iterator[dict[str, Any]]) -> torch.Tensor:
@@ -189,6 +197,9 @@ class _Run:
         for _ in range(self._options.accumulation):
             with timed("load"):
                 batch = next(batches)
+            if self._tower is not None:
+                with timed("vision"):
+                    batch["images"] = self._tower.features(batch["images"])
             loss = engine(**batch, want_logits=False).loss
             with timed("backward"):
                 engine.backward(loss)
@@ -206,6 +217,17 @@ class _Run:
         if not torch.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean.item()}: lower the learning rate")
         return float(mean)
+
+    def _cached(self) -> dict[str, Any]:
+        """Frames since the last line of the log that had features in the cache, and all, over all ranks."""
+        if self._tower is None:
+            return {}
+        counts = torch.tensor(self._tower.take_counts(), device=self._process.device)
+        if self._process.world_size > 1:
+            torch.distributed.all_reduce(counts)
+        found, frames = counts.tolist()
+        self._tower.add(found, frames)
+        return {"feature_cache": {"found": found, "frames": frames}}
 
     def _entry(self, step: int, loss: float, rate: float) -> dict[str, Any]:
         """One line of the log."""

@@ -99,9 +99,12 @@ def run_eval(request: EvalRequest) -> Summary:
                 say(line)
             say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
             summary = _evaluate(plan, agent, simulators, folder, request)
+            remarks = getattr(agent, "remarks", "")
         finally:
             agent.close()
     print(format_summary(summary))
+    if remarks:
+        print(remarks)
     print(f"rows, trajectories and summary: {folder}")
     if request.video:
         _write_videos(plan, split.scenes_dir, request, folder)

@@ -260,9 +260,15 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]
 
 
 def _code_digest(agent: Agent) -> str | None:
-    """Hash of the file that defines the agent, so that an edited agent does not resume its former self's run."""
+    """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
+
+    That is its file, or all files of its package unless the package is the common one, `agents`.
+    """
     try:
-        return hashlib.sha256(Path(inspect.getfile(type(agent))).read_bytes()).hexdigest()[:12]
+        path = Path(inspect.getfile(type(agent)))
+        package = type(agent).__module__.rpartition(".")[0]
+        files = [path] if package in ("", "agents") else sorted(path.parent.glob("*.py"))
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     except (TypeError, OSError):  # defined in an interactive session
         return None
 

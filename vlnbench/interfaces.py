@@ -225,7 +225,7 @@ class Agent(Protocol):
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature).
-    An agent may have a `description`, lines that are printed before a run.
+    An agent may have a `description`, lines that are printed before a run, and `remarks`, printed after it.
     """
 
     sensors: frozenset[Sensor]

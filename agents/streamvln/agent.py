@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,6 +55,7 @@ class StreamVLNAgent(EpisodeLoop):
             compile=options.compile,
         )
         super().__init__(prompts, decoder, windows, config.vision.image_size)
+        self._max_new_tokens = options.max_new_tokens
         self.identity: Mapping[str, str] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (
@@ -65,6 +65,12 @@ class StreamVLNAgent(EpisodeLoop):
                 f"frames: {self.frame_bytes(EPISODE_STEPS) / 1e6:.0f} MB per episode of {EPISODE_STEPS} steps",
             )
         )
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the results should know about the answers so far; empty if nothing."""
+        count, limit = self.truncated_turns, self._max_new_tokens
+        return f"{count} answers were cut at --max-new-tokens {limit}" if count else ""
 
     def close(self) -> None:
         """Give the model's memory back to the device."""
@@ -91,12 +97,8 @@ def _identity(options: ModelOptions, folder: Path, placement: Placement, windows
         vision_tower=options.vision_tower,
         trust_pickle=options.trust_pickle,
     )
-    code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        code.update(path.read_bytes())
     return {
         "checkpoint": content,
-        "package_code": code.hexdigest()[:12],
         "device": placement.device.type,
         "dtype": placement.dtype_name,
         "attn": placement.attn,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.houses import HousesConfig, generate
+from envs.houses.dataset import generate
+from vlnbench.houses_config import HousesConfig
 
 
 @pytest.fixture(scope="session")

@@ -70,9 +70,10 @@ def test_a_cold_cache_a_warm_one_and_none_train_the_same_bytes(workshop: Path, t
     assert len(entries(tmp_path / "small")) == 5
 
 
+@pytest.mark.slow
 def test_ranks_share_a_damaged_cache_under_zero_3(workshop: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    settings = {"zero": 3, "accumulation": 1}
+    settings = {"zero": 3, "accumulation": 1, "steps": 3}
     none = options(workshop, tmp_path / "none", **settings)
     first = options(workshop, tmp_path / "first", feature_cache=cache, **settings)
     run_all([none, first], processes=2)

@@ -10,9 +10,9 @@ are compared. Disagreements are counted since the start or the last time the exp
 does not clear them. A STOP of the model near the goal is a disagreement, but the expert acts for this one step
 only. The walk ends when the last waypoint is reached, so that the STOP there, which training adds, is right. The
 length of a walk is compared with the shortest path from start to goal, also where the reference path is longer
-(RxR). While the expert drives, the model sees every frame; the next time it is asked it begins its window anew, for
-it knows nothing of what was done instead of its answers. Episodes that share a path are walked each on its own, for
-their instructions lead elsewhere.
+(RxR). While the expert drives, the model sees every frame; the next time it is asked it begins its window anew,
+for it knows nothing of what was done instead of its answers. Episodes that share a path are walked each on its
+own, for their instructions lead elsewhere.
 """
 
 from __future__ import annotations

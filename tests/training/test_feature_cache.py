@@ -209,6 +209,12 @@ def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--feature-cache .*file: cannot be used as a folder") as caught:
         make_store(tmp_path / "file")
     assert "\n" not in str(caught.value)
+    mine = tmp_path / "a" / "b" / "c.part"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"not empty and not a feature cache; choose another") as caught:
+        make_store(tmp_path)
+    assert mine.read_text() == "mine"
 
 
 def test_known_frames_are_not_decoded(workshop: Path, tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def collect(request: CollectRequest) -> Collected:
     """
     if request.workers < 1:
         raise UsageError(f"--workers {request.workers}: expected at least 1")
-    if not request.dagger and request.model != ModelOptions():
-        raise UsageError("a trained model (--checkpoint and the like) walks with --dagger only")
+    if not request.dagger and (request.agent, request.model) != ("streamvln", ModelOptions()):
+        raise UsageError("--agent and the options of a trained model: nobody drives without --dagger; give it too")
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")

@@ -31,7 +31,7 @@ from vlnbench.progress import say
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process, barrier
 
-COUNT, PART = "bytes", ".part"
+COUNT, PART = "features.bytes", ".part"
 _BLOCK = 4096
 """Files are counted in whole blocks, as file systems give them away."""
 _CHECKSUM = 4
@@ -60,10 +60,14 @@ class FeatureStore:
     def open(self) -> str:
         """Make the folder, remove what killed processes left and count what is there; returns a line about it.
 
-        Raises UsageError if the folder is something else or cannot be written.
+        Raises UsageError if the folder holds something else or cannot be written.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(parents=True, exist_ok=True)
+            if any(self._root.iterdir()) and not (self._root / COUNT).exists():
+                raise UsageError(
+                    f"--feature-cache {self._root}: not empty and not a feature cache; choose another"
+                )
             with self._counting() as count:
                 total = own = 0
                 for path in self._root.glob("*/*/*"):
@@ -120,6 +124,7 @@ class FeatureStore:
                 part.write_bytes(content)
                 os.replace(part, path)
         except OSError as error:
+            part.unlink(missing_ok=True)
             self.closed = f"it cannot be written ({error.strerror})"
 
     def _path(self, key: str) -> Path:

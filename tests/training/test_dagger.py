@@ -223,6 +223,7 @@ def test_an_interrupted_collection_ends_alike(
         collect(request(houses, out))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_drives_from_the_command_line(
     houses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,7 +242,7 @@ def test_a_checkpoint_drives_from_the_command_line(
     [
         ({"model": ModelOptions(checkpoint=Path("base"))}, "nobody drives without --dagger; give it too"),
         ({"agent": "forward"}, "nobody drives without --dagger; give it too"),
-        ({"dagger": True}, "agent 'streamvln' needs a trained model: name its folder with --checkpoint"),
+        ({"dagger": True, "agent": "streamvlm"}, "unknown agent 'streamvlm': did you mean 'streamvln'"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import multiprocessing
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from agents.streamvln.samples import WindowDataset, collate
 from agents.streamvln.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from tests.training import test_trainer
-from tests.training.driver import ROOT, log_of, run_all
+from tests.training.driver import log_of, run_all
 from tests.training.test_trainer import SMALL, digests
 from vlnbench.errors import UsageError
 from vlnbench.training.feature_cache import COUNT, FeatureStore
@@ -178,22 +175,21 @@ def test_processes_that_write_at_once_keep_to_the_limit(tmp_path: Path) -> None:
         assert torch.equal(kept, tensor(int(key, 16)))
 
 
+def fill_forever(root: Path) -> None:
+    store = FeatureStore(root, "tower", 1 << 40, SHAPE, torch.bfloat16)
+    for number in itertools.count():
+        store.put(f"{number:032x}", tensor(number % 100))
+
+
 def test_a_killed_writer_leaves_only_whole_files(tmp_path: Path) -> None:
     make_store(tmp_path)
-    code = """
-import sys, itertools
-from pathlib import Path
-from tests.training.test_feature_cache import FeatureStore, SHAPE, tensor, torch
-store = FeatureStore(Path(sys.argv[1]), "tower", 1 << 40, SHAPE, torch.bfloat16)
-for number in itertools.count():
-    store.put(f"{number:032x}", tensor(number % 100))
-"""
-    process = subprocess.Popen([sys.executable, "-c", code, tmp_path], cwd=ROOT)
+    process = multiprocessing.get_context("fork").Process(target=fill_forever, args=(tmp_path,))
+    process.start()
     while len(entries(tmp_path)) < 50:
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     stray = tmp_path / "tower" / "ab" / "cd.part"
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"half of")

@@ -249,3 +249,10 @@ def test_runs_on_partial_data_are_asked_for_and_marked(tmp_path: Path, capsys: p
         identity = plan.identity(load_agent("stop"), PlaneEnv())
         identities.append((identity["dataset_version"], identity["partial"]))
     assert identities == [("v1-3", True), ("v1-3", False)]
+
+
+def test_the_generated_augmentation_set_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="houses-r2r envdrop: .* generate it with `vlnbench data houses --envdrop`"
+    ):
+        locate(get_benchmark("houses-r2r"), "envdrop", tmp_path)

@@ -41,6 +41,7 @@ FLOORS = {
     "progress": 3,
     "loading": 3,
     "commands": 4,
+    "vram": 4,
     "training": 4,
     "cli": 5,
     "__main__": 5,

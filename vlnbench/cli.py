@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.options import TrainOptions
@@ -205,6 +205,64 @@ class Train(TrainOptions):
 
 
 @dataclass(frozen=True)
+class PlanMemory:
+    """Plan the GPU memory of a training setting, without a GPU: what needs it, whether it fits, what would fit."""
+
+    model: str = "streamvln-8b"
+    """streamvln-8b, or the folder of a checkpoint (only its config.json is read)."""
+    gpus: str = "1x80GB"
+    """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
+    tunable_parts: str = "mm_vision_tower,mm_mlp_adapter,mm_language_model"
+    """Parts that are trained, separated by commas."""
+    lora_rank: int = 0
+    """Train low-rank adapters of this rank on the language model's linear layers; 0: none."""
+    zero: int = 2
+    """DeepSpeed ZeRO stage, 0 to 3."""
+    batch: int = 2
+    """Windows per GPU and forward pass."""
+    accumulation: int = 2
+    """Forward passes per optimiser step."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass."""
+    offload_optimizer: bool = False
+    """Keep optimiser states in host memory (ZeRO 1 to 3)."""
+    offload_parameters: bool = False
+    """Keep parameters in host memory (ZeRO 3)."""
+    optimizer: Literal["adamw", "adafactor", "adamw8bit"] = "adamw"
+    """Optimiser."""
+    frames: int = 32
+    """Steps per window."""
+    history: int = 8
+    """Memory frames per window."""
+    future_steps: int = 4
+    """Actions per turn."""
+    image_size: int | None = None
+    """Width and height of images in pixels; default the checkpoint's."""
+    text_tokens: int = 450
+    """Tokens of a window that are not images; long RxR instructions make it about 750."""
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    """Precision of weights and gradients."""
+    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention of the language model; the first two need the same memory."""
+    json: bool = False
+    """Print JSON, without suggestions."""
+
+    def run(self) -> None:
+        import json
+
+        from vlnbench.training.plan import PlanRequest, plan
+        from vlnbench.training.plan_report import format_plan
+        from vlnbench.training.plan_search import suggest
+
+        options = {name: value for name, value in vars(self).items() if name != "json"}
+        planned = plan(PlanRequest(**options))
+        if self.json:
+            print(json.dumps(planned.to_json(), indent=2))
+        else:
+            print(format_plan(planned, [] if planned.fits == "yes" else suggest(planned)))
+
+
+@dataclass(frozen=True)
 class Rescore:
     """Score the recorded trajectories of a run again, without a simulator."""
 
@@ -279,6 +337,7 @@ Command = (
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
+    | Annotated[PlanMemory, subcommand("plan", prefix_name=False)]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
@@ -288,7 +347,7 @@ Command = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns the exit code: 0 done, 1 run stopped, 2 user mistake, 130 interrupted."""
+    """Entry point. Returns the exit code: 0 done, 1 stopped, 2 user mistake, 3 out of memory, 130 interrupted."""
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         given = sys.argv[1:] if arguments is None else arguments
         arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
@@ -302,6 +361,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         print(f"vlnbench: stopped: {error}", file=sys.stderr)
         return 1
+    except GpuMemoryError as error:
+        print(f"vlnbench: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print("vlnbench: interrupted; run the same command again to resume", file=sys.stderr)
         return 130

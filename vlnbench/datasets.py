@@ -65,6 +65,11 @@ def locate(benchmark: Benchmark, split: str, data_root: Path) -> SplitFiles:
     if not found:
         name = f"{_stems(benchmark, split)[0][0]}{SUFFIXES[0]}"
         others = ", ".join(benchmark.dataset_folders[1:])
+        if benchmark.generator is not None and split == "envdrop":
+            raise UsageError(
+                f"no episode file for {benchmark.name} envdrop: expected {folders[0] / name}; generate it with "
+                "`vlnbench data houses --envdrop`"
+            )
         raise UsageError(
             f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}"
             f"{f' (or the same in {others})' if others else ''}; "

@@ -22,6 +22,13 @@ class RunError(Exception):
     """
 
 
+class GpuMemoryError(Exception):
+    """A GPU's memory did not suffice. The message says for what, how much there was and what would fit.
+
+    The command line prints it and exits with code 3.
+    """
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """One line for a name that is not in a table, with the nearest known name."""
     names = sorted(known)

@@ -144,16 +144,14 @@ class FeatureStore:
 class CachedTower:
     """A frozen vision tower and the store of its features."""
 
-    def __init__(
-        self, tower: torch.nn.Module, store: FeatureStore, device: torch.device, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, tower: torch.nn.Module, store: FeatureStore, process: Process, dtype: torch.dtype) -> None:
         self._tower = tower
         self._store = store
-        self._device = device
+        self._process = process
         self._dtype = dtype
         self._encode = import_string("agents.streamvln.model:patch_features")
         self._found = self._frames = 0
-        self._total = [0, 0]
+        self._total = torch.zeros(2, dtype=torch.int64)
 
     def known(self, key: str) -> Tensor | None:
         """Features (patches, width) of a frame if they are kept."""
@@ -161,7 +159,7 @@ class CachedTower:
 
     def features(self, frames: Any) -> list[Tensor]:
         """Patch features (n, patches, width) of every sample of a batch; frames that are not kept are encoded."""
-        stacked = frames.known.to(self._device)
+        stacked = frames.known.to(self._process.device)
         encoded = [self._look_up(*pair) for pair in zip(frames.keys, frames.pixels, strict=True)]
         self._frames += len(frames.known) + len(encoded)
         self._found += len(frames.known)
@@ -170,20 +168,19 @@ class CachedTower:
             stacked = torch.cat([stacked, fresh]) if len(frames.known) else fresh
         return [stacked[order] for order in frames.order]
 
-    def take_counts(self) -> tuple[int, int]:
-        """Frames found and frames asked for since the last call; a frame counts once per batch."""
-        counts = self._found, self._frames
+    def count(self) -> dict[str, int]:
+        """Frames found and frames asked for by all ranks since the last call; a frame counts once per batch."""
+        counts = torch.tensor([self._found, self._frames], device=self._process.device)
         self._found = self._frames = 0
-        return counts
-
-    def add(self, found: int, frames: int) -> None:
-        """Count frames of all ranks for `describe`."""
-        self._total[0] += found
-        self._total[1] += frames
+        if self._process.world_size > 1:
+            torch.distributed.all_reduce(counts)
+        self._total += counts.cpu()
+        found, frames = counts.tolist()
+        return {"found": found, "frames": frames}
 
     def describe(self) -> str:
-        """How often features were found, in one line."""
-        found, frames = self._total
+        """How often features were found up to the last `count`, in one line."""
+        found, frames = self._total.tolist()
         why = f"; nothing more is added: {self._store.closed}" if self._store.closed else ""
         return f"feature cache: {found:,} of {frames:,} frames found ({found / max(1, frames):.1%}){why}"
 
@@ -192,9 +189,9 @@ class CachedTower:
         kept = self._store.get(key)
         if kept is not None:
             self._found += 1
-            return kept.to(self._device)
+            return kept.to(self._process.device)
         with torch.no_grad():
-            encoded: Tensor = self._encode(self._tower, pixels[None].to(self._device, self._dtype))[0]
+            encoded: Tensor = self._encode(self._tower, pixels[None].to(self._process.device, self._dtype))[0]
         self._store.put(key, encoded)
         return encoded
 
@@ -220,7 +217,7 @@ def open_cache(options: TrainOptions, model: Any, process: Process) -> CachedTow
             say(line)
     barrier(process)
     tower = copy.deepcopy(model.tower).to(process.device) if options.zero == 3 else model.tower
-    return CachedTower(tower, store, process.device, model.dtype)
+    return CachedTower(tower, store, process, model.dtype)
 
 
 def _blocks(size: int) -> int:

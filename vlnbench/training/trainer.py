@@ -12,13 +12,14 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vlnbench.errors import UsageError
+from vlnbench import vram
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.loading import import_string
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
@@ -79,8 +80,26 @@ def train(options: TrainOptions) -> Trained:
             say(data.format_sets(sets, schedule))
         stack.enter_context(connected(process))
         base = _base(options, sets, process)
-        run = stack.enter_context(_Run(options, base, process, schedule, place))
-        return run.go(run.batches(sets))
+        try:
+            run = stack.enter_context(_Run(options, base, process, schedule, place))
+            return run.go(run.batches(sets))
+        except torch.cuda.OutOfMemoryError as error:
+            raise GpuMemoryError(_advice(options, base, process, error)) from error
+
+
+def _advice(options: TrainOptions, base: Path, process: Process, error: Exception) -> str:
+    """What did not fit, how much memory was taken, and what the planner would change."""
+    from vlnbench.training.plan import PlanRequest, plan
+    from vlnbench.training.plan_report import format_plan
+    from vlnbench.training.plan_search import suggest
+
+    total = torch.cuda.get_device_properties(process.device).total_memory
+    setting = replace(options, checkpoint=str(base))
+    planned = plan(PlanRequest.of(setting, f"{process.world_size}x{total / 2**30:.1f}GiB"))
+    taken = torch.cuda.max_memory_allocated(process.device) / 1e9
+    first = str(error).splitlines()[0]
+    report = format_plan(planned, suggest(planned))
+    return f"out of memory on {process.device} after {taken:.1f} GB: {first}\n{report}"
 
 
 def _identify(options: TrainOptions) -> str:
@@ -140,12 +159,14 @@ class _Run:
         self._engine = start_engine(model, options, trained, process, place.dtype)
         if options.compile:
             self._engine.compile()
+        self._watch = vram.start()
         self._start = self._load_state()
 
     def __enter__(self) -> _Run:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._watch.stop()
         self._engine.destroy()  # without this, ZeRO 3 may abort the process after its work is done
 
     def batches(self, sets: list[data.TrajectorySet]) -> Iterator[dict[str, Any]]:
@@ -175,11 +196,13 @@ class _Run:
                 if step % options.log_every and step != schedule.steps:
                     continue
                 loss = self._mean(losses)
-                cached = self._cached()
+                notes: dict[str, Any] = {"memory": self._peaks()}
+                if self._tower is not None:
+                    notes["feature_cache"] = self._tower.count()
                 now = time.monotonic()
                 if self._process.first:
                     rate = len(losses) * schedule.windows_per_step / (now - logged)
-                    append_line(log, self._entry(step, loss, rate) | cached)
+                    append_line(log, self._entry(step, loss, rate) | notes)
                     progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
                 losses, logged = [], now
             self._save_model()
@@ -215,19 +238,17 @@ class _Run:
             torch.distributed.all_reduce(mean)
             mean /= self._process.world_size
         if not torch.isfinite(mean):
-            raise FloatingPointError(f"the loss is {mean.item()}: lower the learning rate")
+            raise RunError(f"the loss is {mean.item()}; begin again with a lower --learning-rate")
         return float(mean)
 
-    def _cached(self) -> dict[str, Any]:
-        """Frames since the last line of the log that had features in the cache, and all, over all ranks."""
-        if self._tower is None:
-            return {}
-        counts = torch.tensor(self._tower.take_counts(), device=self._process.device)
-        if self._process.world_size > 1:
-            torch.distributed.all_reduce(counts)
-        found, frames = counts.tolist()
-        self._tower.add(found, frames)
-        return {"feature_cache": {"found": found, "frames": frames}}
+    def _peaks(self) -> list[dict[str, Any]]:
+        """Peak memory of every rank since the run or its continuation began, in bytes; null where not known."""
+        mine = self._watch.peaks().to_json()
+        if self._process.world_size == 1:
+            return [mine]
+        every: list[Any] = [None] * self._process.world_size
+        torch.distributed.all_gather_object(every, mine)
+        return every
 
     def _entry(self, step: int, loss: float, rate: float) -> dict[str, Any]:
         """One line of the log."""

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from vlnbench import vram
+
+MIB = 2**20
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
+def test_without_a_gpu_its_peaks_are_none_and_the_hosts_is_there() -> None:
+    watch = vram.start()
+    peaks = watch.peaks()
+    watch.stop()
+    assert (peaks.allocated, peaks.reserved, peaks.device, peaks.capacity) == (None, None, None, None)
+    assert (peaks.alloc_retries, peaks.ooms, peaks.gpu) == (None, None, None)
+    assert peaks.host > 10 * MIB
+    assert json.loads(json.dumps(peaks.to_json()))["allocated"] is None
+
+
+def test_peak_host_memory_stays_after_it_is_freed() -> None:
+    before = vram.peak_host_bytes()
+    size = before + 64 * MIB
+    block = np.ones(size, np.uint8)
+    assert block[-1] == 1
+    del block
+    after = vram.peak_host_bytes()
+    assert after >= before + 64 * MIB
+    assert vram.peak_host_bytes() == after
+
+
+def test_a_command_is_measured_with_its_children() -> None:
+    """The child, not the command itself, takes the memory."""
+    child = "import time; block = bytearray(200 * 2**20); time.sleep(0.5)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); raise SystemExit(3)"
+    found = vram.measure_command([sys.executable, "-c", parent])
+    assert found.exit_code == 3
+    assert 0.5 <= found.seconds < 60
+    assert 200 * MIB <= found.host < 400 * MIB
+    assert json.loads(json.dumps(found.to_json()))["exit_code"] == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="needs a CUDA device")
+def test_peaks_of_a_gpu() -> None:
+    import torch
+
+    watch = vram.start()
+    block = torch.ones(256 * MIB, dtype=torch.uint8, device="cuda")
+    del block
+    peaks = watch.peaks()
+    assert peaks.allocated is not None
+    assert peaks.reserved is not None
+    assert 256 * MIB <= peaks.allocated < 300 * MIB
+    assert peaks.reserved >= peaks.allocated
+    assert (peaks.ooms, peaks.alloc_retries) == (0, 0)
+    assert peaks.device is None or peaks.device > 256 * MIB
+    watch.start()
+    again = watch.peaks()
+    assert again.allocated is not None
+    assert again.allocated < 256 * MIB
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        torch.empty(2**50, dtype=torch.uint8, device="cuda")
+    assert watch.peaks().ooms == 1
+    watch.stop()

@@ -1,0 +1,55 @@
+"""A StreamVLN small enough to train on the CPU, and requests for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vlnbench.training.memory_trace import STREAMVLN_8B, TraceRequest
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 320,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "mm_hidden_size": 64,
+    "num_frames": 16,
+    "num_history": 4,
+    "vision_config": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "image_size": 56,
+        "patch_size": 14,
+    },
+}
+
+
+def write_small(folder: Path) -> Path:
+    """A checkpoint folder with a config.json and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(dict(STREAMVLN_8B) | SMALL))
+    return folder
+
+
+def small_request(folder: Path, parts: tuple[str, ...], **changes: Any) -> TraceRequest:
+    request = TraceRequest(
+        model=str(folder),
+        tunable_parts=",".join(parts),
+        lora_rank=0,
+        batch=2,
+        frames=16,
+        history=4,
+        future_steps=4,
+        text_tokens=120,
+        image_size=None,
+        gradient_checkpointing=True,
+        dtype="bf16",
+        attn="sdpa",
+    )
+    return replace(request, **changes)

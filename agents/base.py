@@ -36,5 +36,9 @@ class EpisodeAgent:
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         return {slot: self._running[slot].act_one(observation) for slot, observation in observations.items()}
 
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See observations on which somebody else acts. Nothing to do for agents that plan no further than a step
+        and remember nothing."""
+
     def close(self) -> None:
         self._running.clear()

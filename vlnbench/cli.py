@@ -150,7 +150,10 @@ class List:
 
 @dataclass(frozen=True)
 class Collect:
-    """Walk the reference paths of a split and write trajectories to train on (StreamVLN's layout). Resumable."""
+    """Walk the episodes of a split and write trajectories to train on (StreamVLN's layout). Resumable.
+
+    The reference paths are walked; with --dagger a trained model drives and the expert corrects it.
+    """
 
     out: Path
     """Folder of the set, e.g. trajectory_data/R2R."""
@@ -174,6 +177,12 @@ class Collect:
     """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
     allow_partial: bool = False
     """Collect although the split does not hold the published number of episodes."""
+    dagger: bool = False
+    """Let a model drive and the expert correct it, and keep the walks that reach the goal with a detour."""
+    agent: str = "streamvln"
+    """Who drives: name from `vlnbench list`, or an import string package.module:Class."""
+    model: OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
+    """Trained model, for --dagger."""
 
     def run(self) -> None:
         from vlnbench.training.collect import CollectRequest, collect, format_collected

@@ -53,7 +53,8 @@ class EpisodeLoop:
 
     `truncated_turns` counts answers that reached the decoder's `max_new_tokens`.
 
-    A slot keeps the resized frames that can become memory, one in `windows.stride` steps: see `frame_bytes`.
+    A slot keeps the resized frames that can become memory, one in `windows.stride` steps, until its next episode:
+    see `frame_bytes`.
     """
 
     def __init__(self, prompts: Prompts, decoder: Answers, windows: Windows, image_size: int) -> None:
@@ -87,9 +88,19 @@ class EpisodeLoop:
         actions = {slot: self._slots[slot].queue.popleft() for slot in observations}
         for slot, action in actions.items():
             if action is Action.STOP:
-                self._decoder.drop(slot)
-                del self._slots[slot]
+                self._forget(slot)
         return actions
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See frames on which somebody else acts, also where the model has said STOP.
+
+        What was planned is forgotten, and so is the window's conversation, whose answers were not what was done:
+        the next turn opens the window anew, as a late one, with the memory frames of its boundary.
+        """
+        for slot, observation in observations.items():
+            self._forget(slot)
+            if observation.step % self._windows.stride == 0:
+                self._slots[slot].frames[observation.step] = self._frame(observation)
 
     def close(self) -> None:
         """Forget all episodes and let go of the model."""
@@ -106,12 +117,21 @@ class EpisodeLoop:
         keep, turn = step % self._windows.stride == 0, not running.queue
         if not keep and not turn:
             return None
-        if observation.rgb is None:
-            raise ValueError("the environment reported no RGB frame")
-        frame = resize(observation.rgb, self._image_size)
+        frame = self._frame(observation)
         if keep:
             running.frames[step] = frame
         return self._turn(slot, running, step, frame) if turn else None
+
+    def _frame(self, observation: Observation) -> NDArray[np.uint8]:
+        if observation.rgb is None:
+            raise ValueError("the environment reported no RGB frame")
+        return resize(observation.rgb, self._image_size)
+
+    def _forget(self, slot: int) -> None:
+        """Let go of what the slot has planned and of its conversation with the model; its frames stay."""
+        self._decoder.drop(slot)
+        self._slots[slot].queue.clear()
+        self._slots[slot].window = None
 
     def _turn(self, slot: int, running: _Running, step: int, frame: NDArray[np.uint8]) -> Turn:
         phrase = running.rng.choice(PHRASES)

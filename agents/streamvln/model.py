@@ -39,9 +39,17 @@ class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of 
             nn.GELU(),
             nn.Linear(config.hidden_size, config.hidden_size),
         )
-        tower = SiglipVisionModel(config.vision_config("eager" if attn == "eager" else "sdpa"))
+        self.vision_attention = "eager" if attn == "eager" else "sdpa"
+        tower = SiglipVisionModel(config.vision_config(self.vision_attention))
         inner = getattr(tower, "vision_model", tower)  # transformers 4 has one more level
         self.vision_tower = nn.ModuleDict({"vision_tower": nn.ModuleDict({"vision_model": inner})})
+
+
+def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
+    """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
+    patches = tower.get_submodule("embeddings")(pixels)
+    features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
+    return features
 
 
 class Output(NamedTuple):
@@ -101,14 +109,16 @@ class StreamVLN(nn.Module):
 
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalised."""
-        patches = self.tower.get_submodule("embeddings")(pixels)
-        features: Tensor = self.tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
-        return features
+        return patch_features(self.tower, pixels)
 
     def encode_images(self, pixels: Tensor) -> Tensor:
         """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S), values in [-1, 1]."""
+        return self.project(self.patch_features(pixels.to(self.device, self.dtype)))
+
+    def project(self, features: Tensor) -> Tensor:
+        """Embeddings (N, image_tokens, hidden) of patch features (N, patches, width): projected, then pooled."""
         grid = self.config.vision.grid
-        projected = self.model.mm_projector(self.patch_features(pixels.to(self.device, self.dtype)))
+        projected = self.model.mm_projector(features)
         planes = projected.transpose(1, 2).unflatten(2, (grid, grid))
         side = (grid + 1) // 2
         pooled = functional.interpolate(planes, size=(side, side), mode="bilinear", align_corners=False)
@@ -153,11 +163,13 @@ class StreamVLN(nn.Module):
         """One training step's forward pass.
 
         `input_ids` and `labels` hold placeholders; `images[i]` is (k, 3, S, S) with sample i's memory frames first
-        and its current frames after them in order. Samples are padded on the right. The loss is the mean float32
-        cross entropy of each next label that is not ignored. Without `want_logits` (labels needed) only supervised
-        positions meet the vocabulary, which is what keeps memory down at 152,064 entries.
+        and its current frames after them in order, or the patch features of these, (k, patches, width). Samples
+        are padded on the right. The loss is the mean float32 cross entropy of each next label that is not ignored.
+        Without `want_logits` (labels needed) only supervised positions meet the vocabulary, which is what keeps
+        memory down at 152,064 entries.
         """
-        features = self.encode_images(torch.cat(list(images)))
+        seen = torch.cat(list(images))
+        features = self.encode_images(seen) if seen.ndim == 4 else self.project(seen)
         pairs = [
             self.expand(ids, len(images[i]), None if labels is None else labels[i])
             for i, ids in enumerate(input_ids)

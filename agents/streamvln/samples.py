@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from agents.streamvln.features import Frame, Known, frame_key, pack
 from agents.streamvln.image import augment, network_input, resize
 from agents.streamvln.model import IGNORED, MEMORY
 from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, task_text, view
@@ -39,12 +41,12 @@ class Sample:
 
     input_ids: L token ids with placeholders for images and memory. labels: L ids, `IGNORED` where the
     loss does not look. images: float32 (n, 3, size, size), the `n_memory` memory frames first, then one frame per
-    turn. time_ids: steps of the window.
+    turn; or as many frames with their keys, where features are kept. time_ids: steps of the window.
     """
 
     input_ids: list[int]
     labels: list[int]
-    images: torch.Tensor
+    images: torch.Tensor | list[Frame]
     n_memory: int
     time_ids: range
 
@@ -56,6 +58,8 @@ class WindowDataset:
     generator that depends on these and `seed` only: not on workers, order or batch size. `wording` is how a window
     is written: as the published training does, or as the evaluation, with an empty assistant block before every
     answer, which a model that is trained from scratch has to have seen.
+
+    With `known`, frames whose features it returns are not decoded, which excludes `augmented`.
     """
 
     def __init__(
@@ -67,13 +71,17 @@ class WindowDataset:
         *,
         wording: Wording = "published",
         augmented: bool = False,
+        known: Known | None = None,
         seed: int = 0,
     ) -> None:
+        if augmented and known is not None:
+            raise ValueError("augmented frames have no features that could be known")
         self._trajectories = trajectories
         self._prompts = prompts
         self._windows = windows
         self._image_size = image_size
         self._augmented = augmented
+        self._known = known
         self._seed = seed
         self._marks = prompts.block_marks()
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
@@ -100,9 +108,13 @@ class WindowDataset:
         answers = ["".join(_NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
         files = self._trajectories[trajectory].frames()
-        frames = [self._frame(files[step], rng) for step in (*memory, *(turn.start for turn in turns))]
-        time_ids = range(start, turns[-1].stop)
-        return Sample(input_ids, labels, network_input(frames), len(memory), time_ids)
+        seen = [files[step] for step in (*memory, *(turn.start for turn in turns))]
+        images = (
+            network_input([self._frame(path, rng) for path in seen])
+            if self._known is None
+            else ([self._keyed_frame(path, self._known) for path in seen])
+        )
+        return Sample(input_ids, labels, images, len(memory), range(start, turns[-1].stop))
 
     def steps(self, index: int) -> tuple[range, list[range]]:
         """Steps of the memory frames, and for each turn the steps it answers for; its frame is the first's."""
@@ -151,18 +163,38 @@ class WindowDataset:
         return ids, labels
 
     def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:
-        try:
-            with Image.open(path) as file:
-                image = file.convert("RGB")
-        except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-            raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error
+        image = _decoded(path, path)
         return resize(augment(image, rng) if self._augmented else image, self._image_size)
 
+    def _keyed_frame(self, path: Path, known: Known) -> Frame:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
+        key = frame_key(content)
+        if (features := known(key)) is not None:
+            return Frame(key, features, None)
+        frame = resize(_decoded(io.BytesIO(content), path), self._image_size)
+        return Frame(key, None, network_input([frame])[0])
 
-def collate(samples: Sequence[Sample]) -> dict[str, list[Any]]:
-    """Samples as the arguments of `StreamVLN.forward`, which pads them itself."""
+
+def _decoded(file: Path | io.BytesIO, path: Path) -> Image.Image:
+    """An image file's picture; `path` names it in messages."""
+    try:
+        with Image.open(file) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
+        raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error
+
+
+def collate(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Samples as the arguments of `StreamVLN.forward`, which pads them itself.
+
+    Frames with keys are packed; whoever has the features puts those in their place.
+    """
+    keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
     return {
         "input_ids": [sample.input_ids for sample in samples],
-        "images": [sample.images for sample in samples],
+        "images": pack(keyed) if keyed else [sample.images for sample in samples],
         "labels": [sample.labels for sample in samples],
     }

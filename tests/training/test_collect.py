@@ -23,7 +23,7 @@ from vlnbench.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.collect import ANNOTATIONS, JOURNAL, CollectRequest, collect
-from vlnbench.training.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, tours, walk
+from vlnbench.training.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceWay, tours, walk
 
 WIDTH = 64
 
@@ -149,12 +149,12 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
     episode = episode_set.episodes[0]
     start_only = replace(episode, reference_path=(episode.start_position,))
     (tour,) = tours([start_only], "r2r")
-    walked = walk(env, tour, tmp_path, success_m=3.0)
+    walked = walk(env, tour, tmp_path, ReferenceWay(3.0))
     assert walked.record is None
     assert walked.reason == "ended 3 m or more from the goal"
     endless = replace(episode, reference_path=(*episode.reference_path, episode.start_position) * 8)
     (tour,) = tours([endless], "r2r")
-    assert walk(env, tour, tmp_path, success_m=3.0).reason == f"more than {MAX_ACTIONS} actions"
+    assert walk(env, tour, tmp_path, ReferenceWay(3.0)).reason == f"more than {MAX_ACTIONS} actions"
     assert list(tmp_path.iterdir()) == []
     env.close()
 

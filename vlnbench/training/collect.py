@@ -1,4 +1,6 @@
-"""Collect training trajectories: every episode's reference path, walked, seen and written, resumable.
+"""Collect training trajectories: every episode walked, seen and written, resumable.
+
+The reference paths are walked, or (`--dagger`) what a model makes of the instructions, corrected.
 
 The folder is one set of StreamVLN's `trajectory_data` (`annotations.json`, `images/…/rgb/NNN.jpg`). Beside these
 lie `collect.json` (what is being collected) and `collected.jsonl` (a line per finished tour): running the same
@@ -13,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,17 +28,30 @@ from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment
 from vlnbench.loading import import_string
+from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import append_line, locked, open_for_append, read_jsonl, write_bytes, write_json
+from vlnbench.training.dagger import (
+    CORRECTED_BELOW,
+    DISAGREEMENTS_PER_ACTION,
+    KEPT_WITHIN_M,
+    MOST_DISAGREEMENTS,
+    REACHED_M,
+    UNCORRECTED_BELOW,
+    DaggerSettings,
+)
 from vlnbench.training.walk import (
     GOAL_RADIUS_M,
     JPEG_QUALITY,
     MAX_ACTIONS,
     WAYPOINT_RADIUS_M,
+    ReferenceWay,
     Tour,
     Walked,
     WalkSettings,
+    identify_in_process,
     start_process,
+    tour_name,
     tours,
     walk_in_process,
 )
@@ -63,14 +79,19 @@ class CollectRequest:
     sim: str
     gpu: int | None
     allow_partial: bool
+    dagger: bool = False
+    agent: str = "streamvln"
+    model: ModelOptions = field(default_factory=ModelOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a folder holds: tours and instructions written, tours left out by reason, frames and bytes."""
+    """What a folder holds: tours and instructions written, by reason where there are several to be kept for, tours
+    left out by reason, frames and bytes."""
 
     tours: int
     instructions: int
+    kept: dict[str, int]
     left_out: dict[str, int]
     frames: int
     bytes: int
@@ -83,6 +104,8 @@ def collect(request: CollectRequest) -> Collected:
     """
     if request.workers < 1:
         raise UsageError(f"--workers {request.workers}: expected at least 1")
+    if not request.dagger and (request.agent, request.model) != ("streamvln", ModelOptions()):
+        raise UsageError("--agent and the options of a trained model: nobody drives without --dagger; give it too")
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
@@ -91,13 +114,18 @@ def collect(request: CollectRequest) -> Collected:
     ensure_data(benchmark, request.data_root)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
-    settings = WalkSettings(
-        request.out, body, episode_set.scenes_dir, request.sim, request.gpu, benchmark.success_distance_m
-    )
+    success_m = benchmark.success_distance_m
+    way = DaggerSettings(request.agent, request.model, success_m) if request.dagger else ReferenceWay(success_m)
+    settings = WalkSettings(request.out, body, episode_set.scenes_dir, request.sim, request.gpu, way)
     manifest = _manifest(request, benchmark.fingerprint, split, episode_set, settings)
-    _open_folder(request.out, manifest)
-    with locked(request.out):
-        done = _walk_the_rest(planned, settings, request.workers)
+    with ExitStack() as stack:
+        executor = stack.enter_context(_processes(settings, request.workers))
+        if request.dagger:
+            manifest["dagger"] = _dagger(request.agent, executor.submit(identify_in_process).result())
+        _open_folder(request.out, manifest)
+        stack.enter_context(locked(request.out))
+        stack.callback(executor.shutdown, cancel_futures=True)  # nobody writes when the lock is gone
+        done = _walk_the_rest(planned, settings.root, executor)
         records = [done[tour.name].record for tour in planned if done[tour.name].record]
         write_bytes(request.out / ANNOTATIONS, (json.dumps(records, ensure_ascii=False) + "\n").encode())
     return verify(request.out, planned, done)
@@ -119,11 +147,12 @@ def verify(root: Path, planned: list[Tour], done: dict[str, Walked]) -> Collecte
         frames += len(files)
         size += sum(file.stat().st_size for file in files)
     kept = [tour for tour in planned if done[tour.name].record]
-    left_out = Counter(done[tour.name].reason for tour in planned if done[tour.name].reason)
+    reasons = Counter((done[tour.name].record is None, done[tour.name].reason) for tour in planned)
     return Collected(
         tours=len(kept),
         instructions=sum(len(tour.episodes) for tour in kept),
-        left_out={str(reason): count for reason, count in sorted(left_out.items(), key=str)},
+        kept={reason: count for (out, reason), count in sorted(reasons.items(), key=str) if reason and not out},
+        left_out={reason: count for (out, reason), count in sorted(reasons.items(), key=str) if reason and out},
         frames=frames,
         bytes=size,
     )
@@ -137,6 +166,7 @@ def format_collected(collected: Collected, out: Path) -> str:
         ["frames", collected.frames],
         ["frames per tour", round(collected.frames / max(1, collected.tours), 1)],
         ["MB", round(collected.bytes / 1e6, 1)],
+        *([f"kept: {reason}", count] for reason, count in collected.kept.items()),
         *([f"left out: {reason}", count] for reason, count in collected.left_out.items()),
     ]
     return f"{tabulate(rows)}\ntrajectories: {out / ANNOTATIONS}"
@@ -158,6 +188,9 @@ def _resized(body: Embodiment, width: int | None) -> Embodiment:
 
 def _planned(episode_set: EpisodeSet, request: CollectRequest) -> list[Tour]:
     planned = tours(episode_set.episodes, request.set)
+    if request.dagger:  # each instruction leads elsewhere; one walk per name
+        by_name = {tour_name(episode, request.set): episode for episode in episode_set.episodes}
+        planned = [Tour(name, (episode,)) for name, episode in by_name.items()]
     if request.tours is not None:
         if not 1 <= request.tours <= len(planned):
             raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} tours")
@@ -167,6 +200,12 @@ def _planned(episode_set: EpisodeSet, request: CollectRequest) -> list[Tour]:
         raise UsageError(
             f"{episode_set.path}: episode {without.episodes[0].episode_id} has no goal to walk to; choose a split "
             "with public goals"
+        )
+    unknown = next((t for t in planned if request.dagger and not t.episodes[0].ground_truth), None)
+    if unknown is not None:
+        raise UsageError(
+            f"{episode_set.path}: episode {unknown.episodes[0].episode_id} has no reference actions, which "
+            "--dagger counts; put the split's _gt file beside it"
         )
     return planned
 
@@ -191,6 +230,19 @@ def _manifest(
         "waypoint_radius_m": WAYPOINT_RADIUS_M,
         "goal_radius_m": GOAL_RADIUS_M,
         "max_actions": MAX_ACTIONS,
+        "dagger": None,
+    }
+
+
+def _dagger(agent: str, identity: dict[str, str]) -> dict[str, Any]:
+    """The manifest's entry about the model that drives and the rules of its corrections."""
+    return {
+        "agent": agent,
+        "identity": identity,
+        "waypoint_radius_m": REACHED_M,
+        "disagreements": [DISAGREEMENTS_PER_ACTION, MOST_DISAGREEMENTS],
+        "kept_within_m": KEPT_WITHIN_M,
+        "kept_ratios": [CORRECTED_BELOW, UNCORRECTED_BELOW],
     }
 
 
@@ -213,14 +265,14 @@ def _open_folder(out: Path, manifest: dict[str, Any]) -> None:
         raise UsageError(f"{out}: cannot write there ({error.strerror}); choose another --out") from error
 
 
-def _walk_the_rest(planned: list[Tour], settings: WalkSettings, workers: int) -> dict[str, Walked]:
+def _walk_the_rest(planned: list[Tour], root: Path, executor: ProcessPoolExecutor) -> dict[str, Walked]:
     """Walk the tours that the journal does not hold; returns all of them by name."""
-    path = settings.root / JOURNAL
+    path = root / JOURNAL
     done = {entry["name"]: Walked(**entry) for _, entry in read_jsonl(path)}
     todo = [tour for tour in planned if tour.name not in done]
-    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {settings.root}")
+    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {root}")
     with open_for_append(path) as journal, Progress("walking") as progress:
-        for walked in _walk_all(todo, settings, workers):
+        for walked in _walk_all(todo, executor):
             append_line(journal, asdict(walked))
             done[walked.name] = walked
             left_out = sum(each.record is None for each in done.values())
@@ -228,17 +280,21 @@ def _walk_the_rest(planned: list[Tour], settings: WalkSettings, workers: int) ->
     return done
 
 
-def _walk_all(todo: list[Tour], settings: WalkSettings, workers: int) -> Iterator[Walked]:
-    """Walk tours in processes of their own, scene by scene; they are yielded as they finish."""
-    if not todo:
-        return
+def _walk_all(todo: list[Tour], executor: ProcessPoolExecutor) -> Iterator[Walked]:
+    """Walk tours scene by scene; they are yielded as they finish."""
     in_scene_order = sorted(todo, key=lambda tour: tour.episodes[0].scene_id)
+    waiting = [executor.submit(walk_in_process, tour) for tour in in_scene_order]
+    for future in as_completed(waiting):
+        yield future.result()
+
+
+@contextmanager
+def _processes(settings: WalkSettings, workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that walk, which start when there is something to do."""
     context = multiprocessing.get_context("spawn")
     executor = ProcessPoolExecutor(workers, context, start_process, (settings,))
     try:
-        waiting = [executor.submit(walk_in_process, tour) for tour in in_scene_order]
-        for future in as_completed(waiting):
-            yield future.result()
+        yield executor
     except BrokenProcessPool as error:
         raise UsageError(
             "a walking process died (out of memory, or a crash of the simulator); run the same command again to "

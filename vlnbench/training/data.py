@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,9 +166,17 @@ def make_windows(options: TrainOptions) -> Any:
 
 
 def make_loader(
-    sets: Sequence[TrajectorySet], tokenizer: Any, options: TrainOptions, batches: RankBatches, image_size: int
+    sets: Sequence[TrajectorySet],
+    tokenizer: Any,
+    options: TrainOptions,
+    batches: RankBatches,
+    image_size: int,
+    known: Callable[[str], Any] | None = None,
 ) -> DataLoader[Any]:
-    """Read, resize, jitter and tokenise the batches of one rank in `--workers` processes."""
+    """Read, resize, jitter and tokenise the batches of one rank in `--workers` processes.
+
+    `known` has the features of frames that need not be decoded, by key.
+    """
     prompts = import_string("agents.streamvln.prompt:Prompts")(tokenizer)
     trajectories = [trajectory for each in sets for trajectory in each.trajectories]
     dataset = import_string("agents.streamvln.samples:WindowDataset")(
@@ -178,6 +186,7 @@ def make_loader(
         image_size,
         wording=options.wording,
         augmented=options.augment,
+        known=known,
         seed=options.seed,
     )
     return DataLoader(

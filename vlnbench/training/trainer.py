@@ -25,6 +25,7 @@ from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import append_line, locked, open_for_append, write_json
 from vlnbench.training import data
+from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import format_groups, freeze, groups, merge_adapters
@@ -150,8 +151,11 @@ class _Run:
         if process.first:
             say(format_groups(model, trained))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
+        self._tower = open_cache(options, model, process) if options.feature_cache else None
         self._phases = Phases(process.device)
-        self._phases.watch(model, model.tower.get_submodule("embeddings"), model.model.mm_projector)
+        projector = model.model.mm_projector
+        first = model.tower.get_submodule("embeddings") if self._tower is None else projector
+        self._phases.watch(model, first, projector)
         self._engine = start_engine(model, options, trained, process, place.dtype)
         if options.compile:
             self._engine.compile()
@@ -171,7 +175,8 @@ class _Run:
         tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(self._base, options.tokenizer)
         order = data.RankBatches(sets, self._schedule, options, self._process.rank, self._start)
         size = self._engine.module.config.vision.image_size
-        return iter(data.make_loader(sets, tokenizer, options, order, size))
+        known = None if self._tower is None else self._tower.known
+        return iter(data.make_loader(sets, tokenizer, options, order, size, known))
 
     def go(self, batches: Iterator[dict[str, Any]]) -> Trained:
         """Train to the end and write the checkpoint."""
@@ -190,14 +195,19 @@ class _Run:
                     self._save_state(step)
                 if step % options.log_every and step != schedule.steps:
                     continue
-                loss, peaks = self._mean(losses), self._peaks()
+                loss = self._mean(losses)
+                notes: dict[str, Any] = {"memory": self._peaks()}
+                if self._tower is not None:
+                    notes["feature_cache"] = self._tower.count()
                 now = time.monotonic()
                 if self._process.first:
                     rate = len(losses) * schedule.windows_per_step / (now - logged)
-                    append_line(log, self._entry(step, loss, rate) | {"memory": peaks})
+                    append_line(log, self._entry(step, loss, rate) | notes)
                     progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
                 losses, logged = [], now
             self._save_model()
+        if self._tower is not None and self._process.first:
+            say(self._tower.describe())
         return Trained(options.out / MODEL, schedule.steps, time.monotonic() - began, loss)
 
     def _step(self, step: int, batches: Iterator[dict[str, Any]]) -> torch.Tensor:
@@ -210,6 +220,9 @@ class _Run:
         for _ in range(self._options.accumulation):
             with timed("load"):
                 batch = next(batches)
+            if self._tower is not None:
+                with timed("vision"):
+                    batch["images"] = self._tower.features(batch["images"])
             loss = engine(**batch, want_logits=False).loss
             with timed("backward"):
                 engine.backward(loss)

@@ -1,4 +1,4 @@
-"""Walks episodes' reference paths and writes what was seen, in StreamVLN's trajectory layout.
+"""Walks episodes and writes what was seen, in StreamVLN's trajectory layout.
 
 One folder per trajectory, `images/<scan>_<set>_<episode>/rgb/NNN.jpg`, and one record with its instructions and
 actions. Frame i was seen before action i + 1; the first action is the placeholder -1 and the final STOP is not
@@ -13,16 +13,17 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vlnbench.interfaces import Action, Embodiment, Env, Episode, Observation, Vec3
+from vlnbench.interfaces import Action, Embodiment, Env, Episode, Observation, Sensor, Vec3
 from vlnbench.loading import import_string
 
 WAYPOINT_RADIUS_M = 0.5
@@ -57,7 +58,7 @@ class Tour:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What became of a tour: a record, or the reason why there is none. `seconds` is wall-clock time."""
+    """What became of a tour: a record or none, and the reason, if there is one. `seconds` is wall-clock time."""
 
     name: str
     record: dict[str, Any] | None
@@ -65,16 +66,52 @@ class Walked:
     seconds: float
 
 
+class Verdict(NamedTuple):
+    """Whether a walk is kept, and why or why not."""
+
+    kept: bool
+    reason: str | None
+
+
+class Way(Protocol):
+    """How episodes are walked and which walks are kept.
+
+    `sensors` are what it looks at beside the frames that are written; `identity` holds what decides how it walks.
+    """
+
+    @property
+    def sensors(self) -> frozenset[Sensor]: ...
+
+    @property
+    def identity(self) -> Mapping[str, str]: ...
+
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
+        """(action that led there, observation); the first action is PLACEHOLDER_ACTION."""
+        ...
+
+    def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
+        """Judge a walk by its positions, one per observation (metres)."""
+        ...
+
+
+class WaySettings(Protocol):
+    """What makes a way in a walking process."""
+
+    def make(self, body: Embodiment) -> Way:
+        """Raises UsageError if it cannot be made for this body."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WalkSettings:
-    """What a walking process needs. `success_m`: a walk that ends farther from the goal (geodesic) is left out."""
+    """What a walking process needs."""
 
     root: Path
     body: Embodiment
     scenes_dir: Path
     simulator: str
     gpu: int | None
-    success_m: float
+    way: WaySettings
 
 
 def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
@@ -82,51 +119,77 @@ def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
     groups: dict[tuple[Any, ...], list[Episode]] = {}
     for episode in episodes:
         start = (episode.scene_id, episode.start_position, episode.start_rotation)
-        groups.setdefault((*start, _waypoints(episode)), []).append(episode)
-    return [Tour(_name(members[0], set_name), tuple(members)) for members in groups.values()]
+        groups.setdefault((*start, waypoints(episode)), []).append(episode)
+    return [Tour(tour_name(members[0], set_name), tuple(members)) for members in groups.values()]
 
 
-def _name(episode: Episode, set_name: str) -> str:
+def tour_name(episode: Episode, set_name: str) -> str:
+    """`<scan>_<set>_<episode>`, which names the trajectory's folder."""
     number = episode.episode_id
     number = f"{int(number):06d}" if number.isdigit() else number
     return f"{Path(episode.scene_id).stem}_{set_name}_{number}"
 
 
-def _waypoints(episode: Episode) -> tuple[Vec3, ...]:
+def waypoints(episode: Episode) -> tuple[Vec3, ...]:
+    """The reference path, or the goal where there is none (metres)."""
     return episode.reference_path or episode.goals[:1]
 
 
-def steps(env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
-    """(action that led there, observation) along the waypoints; the first action is PLACEHOLDER_ACTION."""
-    observation = env.reset(episode)
-    yield PLACEHOLDER_ACTION, observation
-    waypoints = _waypoints(episode)
-    for i, waypoint in enumerate(waypoints):
-        radius = GOAL_RADIUS_M if i == len(waypoints) - 1 else WAYPOINT_RADIUS_M
-        while (action := env.shortest_path_action(waypoint, radius)) != Action.STOP:
-            observation = env.step(action)
-            yield int(action), observation
+@dataclass(frozen=True, slots=True)
+class ReferenceWay:
+    """The reference path itself, as a shortest-path follower walks it from waypoint to waypoint.
+
+    `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out.
+    """
+
+    success_m: float
+    sensors: ClassVar[frozenset[Sensor]] = frozenset()
+    identity: ClassVar[Mapping[str, str]] = {}
+
+    def make(self, body: Embodiment) -> ReferenceWay:
+        """Itself: it fits every body."""
+        return self
+
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
+        """(action that led there, observation) along the waypoints."""
+        observation = env.reset(episode)
+        yield PLACEHOLDER_ACTION, observation
+        path = waypoints(episode)
+        for i, waypoint in enumerate(path):
+            radius = GOAL_RADIUS_M if i == len(path) - 1 else WAYPOINT_RADIUS_M
+            while (action := env.shortest_path_action(waypoint, radius)) != Action.STOP:
+                observation = env.step(action)
+                yield int(action), observation
+
+    def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
+        """Keep what ends near the goal."""
+        distance = env.geodesic_distance(positions[-1], episode.goals)
+        if distance < self.success_m:
+            return Verdict(True, None)
+        reason = (
+            "no path to the goal" if math.isinf(distance) else f"ended {self.success_m:g} m or more from the goal"
+        )
+        return Verdict(False, reason)
 
 
-def walk(env: GuidedEnv, tour: Tour, root: Path, success_m: float) -> Walked:
+def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
     """Walk a tour and write its frames below `root`; the folder appears only when it is complete."""
     start = time.perf_counter()
     episode = tour.episodes[0]
     actions: list[int] = []
     frames: list[bytes] = []
-    observation: Observation | None = None
-    for action, observation in steps(env, episode):
+    positions: list[Vec3] = []
+    for action, observation in way.steps(env, episode):
         actions.append(action)
         if len(actions) > MAX_ACTIONS:
             return Walked(tour.name, None, f"more than {MAX_ACTIONS} actions", time.perf_counter() - start)
         assert observation.rgb is not None
+        assert observation.pose is not None
         frames.append(_jpeg(observation.rgb))
-    assert observation is not None
-    assert observation.pose is not None
-    distance = env.geodesic_distance(observation.pose.position, episode.goals)
-    if not distance < success_m:
-        where = "no path to the goal" if math.isinf(distance) else f"ended {success_m:g} m or more from the goal"
-        return Walked(tour.name, None, where, time.perf_counter() - start)
+        positions.append(observation.pose.position)
+    verdict = way.verdict(env, episode, positions)
+    if not verdict.kept:
+        return Walked(tour.name, None, verdict.reason, time.perf_counter() - start)
     video = f"images/{tour.name}"
     _write_frames(root / video, frames)
     record = {
@@ -135,7 +198,7 @@ def walk(env: GuidedEnv, tour: Tour, root: Path, success_m: float) -> Walked:
         "instructions": [each.instruction for each in tour.episodes],
         "actions": actions,
     }
-    return Walked(tour.name, record, None, time.perf_counter() - start)
+    return Walked(tour.name, record, verdict.reason, time.perf_counter() - start)
 
 
 def _jpeg(rgb: NDArray[np.uint8]) -> bytes:
@@ -154,26 +217,39 @@ def _write_frames(folder: Path, frames: Sequence[bytes]) -> None:
     part.rename(folder)
 
 
-_process: tuple[WalkSettings, GuidedEnv] | None = None
-"""Settings and environment of a walking process."""
+_settings: WalkSettings | None = None
+"""Settings of a walking process."""
 
 
 def start_process(settings: WalkSettings) -> None:
-    """Prepare a walking process: one environment for all its tours. The process ends when its parent does."""
-    global _process
+    """Prepare a walking process, which ends when its parent does."""
+    global _settings
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    make_env = import_string("envs.habitat_env:HabitatEnv")
-    env: GuidedEnv = make_env(
-        settings.body, settings.scenes_dir, frozenset({"rgb"}), settings.simulator, settings.gpu
-    )
-    _process = settings, env
+    _settings = settings
+
+
+def identify_in_process() -> dict[str, str]:
+    """What decides how a process that `start_process` prepared walks. Raises UsageError if it cannot walk."""
+    return dict(_prepared()[1].identity)
 
 
 def walk_in_process(tour: Tour) -> Walked:
     """Walk one tour in a process that `start_process` prepared."""
-    assert _process is not None
-    settings, env = _process
-    return walk(env, tour, settings.root, settings.success_m)
+    assert _settings is not None
+    env, way = _prepared()
+    return walk(env, tour, _settings.root, way)
+
+
+@cache
+def _prepared() -> tuple[GuidedEnv, Way]:
+    """One environment and one way for all tours of a process."""
+    assert _settings is not None
+    way = _settings.way.make(_settings.body)
+    make_env = import_string("envs.habitat_env:HabitatEnv")
+    env: GuidedEnv = make_env(
+        _settings.body, _settings.scenes_dir, way.sensors | {"rgb"}, _settings.simulator, _settings.gpu
+    )
+    return env, way
 
 
 def _end_with_parent(parent: int) -> None:

@@ -148,6 +148,23 @@ def test_nothing_after_stop_is_used_and_the_cache_is_freed() -> None:
     assert drive(loop, 50) == [Action.TURN_LEFT, Action.STOP]
 
 
+def test_an_overruled_turn_is_forgotten_and_the_next_opens_its_window_with_all_frames() -> None:
+    loop, script = looping(lambda turn: letters("STOP" if shown(turn)[-1] == 12 else "→↑STOP"))
+    loop.reset(0, make_episode(1), seed=3)
+    overruled = {0, *range(2, 38)}
+    for step in range(40):
+        if step not in overruled or step % 10 == 2:  # asked and then told that something else was done
+            loop.act({0: numbered(step)})
+        if step in overruled:
+            loop.watch({0: numbered(step)})
+    assert [(shown(turn), turn.opens_window) for turn in script.asked] == [
+        ([1], True),
+        *[([step], True) for step in (12, 22)],
+        ([*range(0, 32, 4), 32], True),
+        ([*range(0, 32, 4), 38], True),
+    ]
+
+
 def test_an_answer_without_actions_ends_the_episode() -> None:
     loop, _ = looping(lambda turn: letters("assistant\n"))
     assert drive(loop, 50) == [Action.STOP]

@@ -1,0 +1,101 @@
+"""Patch features of frames that the vision tower has seen before: what they depend on, and batches that mix them.
+
+The tower's features depend on one frame and on nothing that trains beside a frozen tower, so they can be kept. A
+frame is known by the hash of its file's content: where its features are kept, it is not even decoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import PIL
+import torch
+import transformers
+from PIL import features as pillow
+from torch import Tensor
+
+from agents.streamvln.model import StreamVLN
+
+Known = Callable[[str], "Tensor | None"]
+"""Features (patches, width) by a frame's key, None where they are not known."""
+
+
+class Frame(NamedTuple):
+    """A frame by its key: features (patches, width) if they are known, else pixels, float32 (3, size, size)."""
+
+    key: str
+    features: Tensor | None
+    pixels: Tensor | None
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of a batch, each once.
+
+    `order[i]` are the frames of sample i as positions in what is known, (K, patches, width), followed by what is
+    not: `pixels`, float32 (U, 3, size, size), under `keys`. Either is empty where there is none.
+    """
+
+    order: list[list[int]]
+    known: Tensor
+    keys: list[str]
+    pixels: Tensor
+
+
+def frame_key(content: bytes) -> str:
+    """Key of a frame by the content of its image file."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def pack(samples: Sequence[Sequence[Frame]]) -> Frames:
+    """The frames of several samples as few large tensors, which is what passing them between processes costs."""
+    unique = {frame.key: frame for frames in samples for frame in frames}
+    known = {key: frame.features for key, frame in unique.items() if frame.features is not None}
+    unknown = {key: frame.pixels for key, frame in unique.items() if frame.pixels is not None}
+    position = {key: i for i, key in enumerate([*known, *unknown])}
+    return Frames(
+        order=[[position[frame.key] for frame in frames] for frames in samples],
+        known=_stacked(list(known.values())),
+        keys=list(unknown),
+        pixels=_stacked(list(unknown.values())),
+    )
+
+
+def fingerprint(network: StreamVLN, device: torch.device) -> str:
+    """Hash of all that features depend on beside the frame.
+
+    The tower's weights in the precision they compute in, its sizes and attention; the machine's arithmetic; the
+    code and the libraries that decode, resize and compute.
+    """
+    on_cuda = device.type == "cuda"
+    arithmetic = (
+        [torch.cuda.get_device_name(device), torch.backends.cuda.matmul.allow_tf32]
+        if on_cuda
+        else [torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
+    )
+    facts = [
+        network.config.vision,
+        network.model.vision_attention,
+        network.dtype,
+        device.type,
+        *arithmetic,
+        torch.__version__,
+        transformers.__version__,
+        PIL.__version__,
+        pillow.version("jpg"),
+    ]
+    digest = hashlib.sha256(repr(facts).encode())
+    for name in ("image.py", "model.py"):
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    for name, parameter in network.tower.named_parameters():
+        digest.update(name.encode())
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors) if tensors else torch.empty(0)

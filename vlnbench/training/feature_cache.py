@@ -1,0 +1,228 @@
+"""Features of a frozen vision tower on disk, so that it sees every frame once (`--feature-cache`).
+
+The folder has one folder per fingerprint (the tower's weights and all else that features depend on) and in it one
+file per frame, named by the hash of its image file. Features are what the tower makes of one image at a time: the
+same bits whatever the batch is, so a run with a warm cache, a cold one or one that lost half its files is the same
+run. Without a cache frames are encoded together, which may differ in the last digit.
+
+Nothing is evicted: an epoch sees every frame about equally often, so those that are kept are worth as much as any
+others, and where not all fit, replacing them would lose every one just before its turn. A folder that is full
+stays as it is; delete it, or the folders of other fingerprints in it, to make room.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlnbench.errors import UsageError
+from vlnbench.loading import import_string
+from vlnbench.progress import say
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.setup import Process, barrier
+
+COUNT, PART = "features.bytes", ".part"
+_BLOCK = 4096
+"""Files are counted in whole blocks, as file systems give them away."""
+_CHECKSUM = 4
+
+
+class FeatureStore:
+    """Tensors of one shape and dtype by key, in a folder that any number of processes read and write at once.
+
+    A file ends with the CRC-32 of what is before it and gets its name when it is complete. `COUNT` holds how many
+    bytes the files of all fingerprints take; it is locked while a file is added and raised before that is written,
+    so that a process killed at any moment leaves it too high, never too low. `open` counts anew.
+    """
+
+    def __init__(
+        self, root: Path, fingerprint: str, limit: int, shape: tuple[int, ...], dtype: torch.dtype
+    ) -> None:
+        self._root = root
+        self._folder = root / fingerprint
+        self._limit = limit
+        self._shape = shape
+        self._dtype = dtype
+        self._bytes = math.prod(shape) * dtype.itemsize
+        self.closed: str | None = None
+        """Why nothing more is added, if so."""
+
+    def open(self) -> str:
+        """Make the folder, remove what killed processes left and count what is there; returns a line about it.
+
+        Raises UsageError if the folder holds something else or cannot be written.
+        """
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            if any(self._root.iterdir()) and not (self._root / COUNT).exists():
+                raise UsageError(
+                    f"--feature-cache {self._root}: not empty and not a feature cache; choose another"
+                )
+            with self._counting() as count:
+                total = own = 0
+                for path in self._root.glob("*/*/*"):
+                    if path.suffix == PART:
+                        path.unlink()
+                        continue
+                    size = _blocks(path.stat().st_size)
+                    total += size
+                    own += size if path.is_relative_to(self._folder) else 0
+                _write_count(count, total)
+        except OSError as error:
+            raise UsageError(
+                f"--feature-cache {self._root}: cannot be used as a folder for features ({error.strerror})"
+            ) from error
+        return (
+            f"feature cache {self._root}: {own // _blocks(self._bytes + _CHECKSUM):,} frames of this tower, "
+            f"{total / 1e9:.2f} of {self._limit / 1e9:g} GB taken"
+        )
+
+    def get(self, key: str) -> Tensor | None:
+        """What was put under a key. A file that is damaged is removed."""
+        path = self._path(key)
+        try:
+            content = bytearray(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        payload = memoryview(content)[:-_CHECKSUM]
+        if (
+            len(payload) != self._bytes
+            or zlib.crc32(payload).to_bytes(_CHECKSUM, "little") != content[-_CHECKSUM:]
+        ):
+            path.unlink(missing_ok=True)
+            return None
+        return torch.frombuffer(content, dtype=self._dtype, count=math.prod(self._shape)).view(self._shape)
+
+    def put(self, key: str, tensor: Tensor) -> None:
+        """Add a tensor, unless its file would not fit or cannot be written; then the store is closed."""
+        if self.closed:
+            return
+        payload = tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        content = payload + zlib.crc32(payload).to_bytes(_CHECKSUM, "little")
+        path = self._path(key)
+        part = path.with_suffix(PART)
+        try:
+            with self._counting() as count:
+                if path.exists():  # another process was faster
+                    return
+                total = int.from_bytes(os.pread(count, 8, 0), "little") + _blocks(len(content))
+                if total > self._limit:
+                    self.closed = "it is full"
+                    return
+                _write_count(count, total)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.write_bytes(content)
+                os.replace(part, path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            self.closed = f"it cannot be written ({error.strerror})"
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / key[2:]
+
+    @contextmanager
+    def _counting(self) -> Iterator[int]:
+        """Descriptor of the count, which no other process touches meanwhile."""
+        file = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+        finally:
+            os.close(file)
+
+
+class CachedTower:
+    """A frozen vision tower and the store of its features."""
+
+    def __init__(self, tower: torch.nn.Module, store: FeatureStore, process: Process, dtype: torch.dtype) -> None:
+        self._tower = tower
+        self._store = store
+        self._process = process
+        self._dtype = dtype
+        self._encode = import_string("agents.streamvln.model:patch_features")
+        self._found = self._frames = 0
+        self._total = torch.zeros(2, dtype=torch.int64)
+
+    def known(self, key: str) -> Tensor | None:
+        """Features (patches, width) of a frame if they are kept."""
+        return self._store.get(key)
+
+    def features(self, frames: Any) -> list[Tensor]:
+        """Patch features (n, patches, width) of every sample of a batch; frames that are not kept are encoded."""
+        stacked = frames.known.to(self._process.device)
+        encoded = [self._look_up(*pair) for pair in zip(frames.keys, frames.pixels, strict=True)]
+        self._frames += len(frames.known) + len(encoded)
+        self._found += len(frames.known)
+        if encoded:
+            fresh = torch.stack(encoded)
+            stacked = torch.cat([stacked, fresh]) if len(frames.known) else fresh
+        return [stacked[order] for order in frames.order]
+
+    def count(self) -> dict[str, int]:
+        """Frames found and frames asked for by all ranks since the last call; a frame counts once per batch."""
+        counts = torch.tensor([self._found, self._frames], device=self._process.device)
+        self._found = self._frames = 0
+        if self._process.world_size > 1:
+            torch.distributed.all_reduce(counts)
+        self._total += counts.cpu()
+        found, frames = counts.tolist()
+        return {"found": found, "frames": frames}
+
+    def describe(self) -> str:
+        """How often features were found up to the last `count`, in one line."""
+        found, frames = self._total.tolist()
+        why = f"; nothing more is added: {self._store.closed}" if self._store.closed else ""
+        return f"feature cache: {found:,} of {frames:,} frames found ({found / max(1, frames):.1%}){why}"
+
+    def _look_up(self, key: str, pixels: Tensor) -> Tensor:
+        """Features of one frame that was not kept when its batch was made, but may be by now."""
+        kept = self._store.get(key)
+        if kept is not None:
+            self._found += 1
+            return kept.to(self._process.device)
+        with torch.no_grad():
+            encoded: Tensor = self._encode(self._tower, pixels[None].to(self._process.device, self._dtype))[0]
+        self._store.put(key, encoded)
+        return encoded
+
+
+def open_cache(options: TrainOptions, model: Any, process: Process) -> CachedTower:
+    """The model's tower with a cache before it. To be called before DeepSpeed takes the model.
+
+    ZeRO 3 takes parameters apart and puts them together when all ranks run a layer at the same time; ranks miss
+    different frames, so there the tower runs as a copy, whole on every device.
+    """
+    assert options.feature_cache is not None
+    vision = model.config.vision
+    store = FeatureStore(
+        options.feature_cache,
+        import_string("agents.streamvln.features:fingerprint")(model, process.device),
+        int(options.feature_cache_gb * 1e9),
+        (vision.grid**2, vision.hidden_size),
+        model.dtype,
+    )
+    if process.local_rank == 0:
+        line = store.open()
+        if process.first:
+            say(line)
+    barrier(process)
+    tower = copy.deepcopy(model.tower).to(process.device) if options.zero == 3 else model.tower
+    return CachedTower(tower, store, process, model.dtype)
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _write_count(file: int, count: int) -> None:
+    os.pwrite(file, count.to_bytes(8, "little"), 0)

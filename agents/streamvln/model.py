@@ -47,8 +47,11 @@ class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of 
 
 def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
     """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
-    patches = tower.get_submodule("embeddings")(pixels)
-    features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
+    trained = any(parameter.requires_grad for parameter in tower.parameters())
+    # Checkpointing in transformers makes embeddings require gradients, and a backward pass of a frozen tower too.
+    with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+        patches = tower.get_submodule("embeddings")(pixels)
+        features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
     return features
 
 

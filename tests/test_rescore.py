@@ -227,6 +227,7 @@ def test_the_table_counts_how_episodes_ended(data: Path, tmp_path: Path) -> None
     assert rescore(tmp_path / "replay", data).summary.failures["success"] == 9
 
 
+@pytest.mark.slow
 def test_a_run_on_real_episodes_rescores_to_itself(shared: Path, tmp_path: Path) -> None:
     """In processes of their own: evaluated through the simulator, scored again without it."""
 

@@ -205,6 +205,7 @@ def test_what_was_done_is_stored_in_the_layout_of_reference_walks(
     env.close()
 
 
+@pytest.mark.slow
 def test_an_interrupted_collection_ends_alike(
     houses: Path, corrected: tuple[Path, Collected], tmp_path: Path
 ) -> None:

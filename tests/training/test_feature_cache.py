@@ -48,6 +48,7 @@ def entries(cache: Path) -> list[Path]:
     return sorted(cache.glob("*/*/*"))
 
 
+@pytest.mark.slow
 def test_a_cold_cache_a_warm_one_and_none_train_the_same_bytes(workshop: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     none = options(workshop, tmp_path / "none")

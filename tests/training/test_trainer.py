@@ -24,6 +24,8 @@ from agents.streamvln.presets import Preset, create
 from tests.training.driver import ROOT, log_of, run_all
 from vlnbench.training.options import PARTS
 
+pytestmark = pytest.mark.slow  # importing DeepSpeed alone takes seconds
+
 SMALL = Preset(
     hidden_size=32,
     intermediate_size=48,
@@ -164,7 +166,6 @@ def test_every_zero_stage_trains_alike_and_at_the_rates_of_the_parts(
         assert entry["memory"][0]["host"] > 0
 
 
-@pytest.mark.slow
 def test_two_processes_see_the_batches_of_one(
     workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -180,7 +181,6 @@ def test_two_processes_see_the_batches_of_one(
         assert len(log_of(request["out"])[-1]["memory"]) == 2
 
 
-@pytest.mark.slow
 def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     """Killed after a save: the run goes on and ends with the same bytes, dropout of adapters included."""
     stopped = with_parts(options(workshop, tmp_path / "stopped", **RESUMED), (PARTS[1],))

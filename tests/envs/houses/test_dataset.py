@@ -291,6 +291,7 @@ def test_start_heading(heading: Any, tmp_path: Path) -> None:
         assert (first <= 2) if heading == "along" else (first >= 9)
 
 
+@pytest.mark.slow
 def test_too_many_episodes_for_one_house(tmp_path: Path) -> None:
     config = HousesConfig(
         train_houses=1, val_unseen_houses=1, train_episodes=30, val_seen_episodes=6, val_unseen_episodes=9000

@@ -61,10 +61,6 @@ def train(options: TrainOptions) -> Trained:
     """
     process = find_process()
     options.check(process.world_size)
-    if (options.out / MODEL).exists():
-        if process.first:
-            say(f"{options.out / MODEL}: this run is complete")
-        return Trained(options.out / MODEL, 0, 0.0, None)
     place = import_string("agents.streamvln.placement:place")(
         ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
     )
@@ -78,6 +74,10 @@ def train(options: TrainOptions) -> Trained:
             _open_folder(options, _manifest(options, started_from, sets, schedule, process, place))
             stack.enter_context(locked(options.out))
             say(data.format_sets(sets, schedule))
+        if (options.out / MODEL).exists():
+            if process.first:
+                say(f"{options.out / MODEL}: this run is complete")
+            return Trained(options.out / MODEL, 0, 0.0, None)
         stack.enter_context(connected(process))
         base = _base(options, sets, process)
         try:

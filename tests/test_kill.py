@@ -314,22 +314,24 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
 def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("vlnbench.commands.time.monotonic", lambda: now[0])
-    kept = [row("ok", 1.0), row("error")]
+    kept = [row("ok", 1.0, "a"), row("error", scene="b")]
     tally = commands._Tally(kept)
     now[0] += 36.0
-    tally.add(row("ok", 0.0))
-    assert tally.note(10) == "SR 33.3 % (n 3), 1 error, 100 episodes/h, ETA 0:06:00"
-    tally.add(row("timeout"))
-    assert tally.note(9) == "SR 25.0 % (n 4), 2 errors, 200 episodes/h, ETA 0:02:42"
+    tally.add(row("ok", 0.0, "b"))
+    scores = ["SR 33.3 % (SE 47.1, [0.1, 99.7], n 3)", "SPL 33.3 % (SE 47.1, [0.1, 99.7], n 3)"]
+    assert tally.note(10) == ", ".join([*scores, "1 error, 100 episodes/h, ETA 0:06:00"])
+    tally.add(row("timeout", scene="a"))
+    assert tally.note(9).startswith("SR 25.0 % (SE ")
+    assert tally.note(9).endswith(", n 4), 2 errors, 200 episodes/h, ETA 0:02:42")
     secret = commands._Tally([])
     now[0] += 1.0
     secret.add(row("unscored"))
     assert secret.note(0).startswith("no scores, 0 errors, ")
 
 
-def row(status: str, success: float | None = None) -> Row:
-    scores: dict[str, Score] = {} if success is None else {"success": success}
-    return Row("b", "f", "s", "1", 0, "a", "1", 0, status, None, scores)
+def row(status: str, success: float | None = None, scene: str = "a") -> Row:
+    scores: dict[str, Score] = {} if success is None else {"success": success, "spl": success}
+    return Row("b", "f", "s", "1", 0, scene, "1", 0, status, None, scores)
 
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:

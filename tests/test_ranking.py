@@ -27,8 +27,9 @@ def test_runs_are_ranked_by_success(runs: list[Path], capsys: pytest.CaptureFixt
     assert rank(runs)[0].run.identity["agent"] == "gt-replay"
     assert main(["rank", *map(str, runs)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "houses-r2r val_unseen, episodes 9 of 9, plane-1"
-    assert lines[4].startswith("gt-replay (privileged)  100.0 [")
+    assert lines[0].startswith("houses-r2r val_unseen, episodes 9 of 9, plane-1; mean ± SE [95 % interval]")
+    assert lines[2].split() == "agent SR (%) SPL (%) OS (%) NE (m) nDTW (%) SDTW (%) n n_errors".split()
+    assert lines[4].startswith("gt-replay (privileged)  100.0 ± 0.0 [")
 
 
 @pytest.mark.parametrize(

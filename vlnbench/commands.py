@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,13 +23,17 @@ from vlnbench.loading import import_module, import_string, load_agent
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_rows, read_trajectories
-from vlnbench.summary import Summary, format_summary
+from vlnbench.stats import estimate_sums
+from vlnbench.summary import METRICS, Metric, Summary, estimate_kind, format_summary, shown
 from vlnbench.watchdog import Watchdog
 
 _ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
 
 _MAX_DEFAULT_ENVS = 4
 """More simulators than this seldom pay: each takes memory, and the agent is the slower part."""
+
+_RUNNING = [metric for metric in METRICS if metric.label in ("SR", "SPL")]
+"""What progress lines show of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +247,9 @@ class _Tally:
     """What is known of a run before its end; speed counts the episodes of this attempt only."""
 
     def __init__(self, kept: Sequence[Row]) -> None:
-        self._scored = self._successes = self._errors = self._new = 0
+        self._counts: Counter[str] = Counter()
+        self._sums = {metric.field: defaultdict[str, float](float) for metric in _RUNNING}
+        self._errors = self._new = 0
         self._start = time.monotonic()
         for row in kept:
             self._count(row)
@@ -253,17 +260,24 @@ class _Tally:
 
     def note(self, left: int) -> str:
         seconds = (time.monotonic() - self._start) / self._new
-        rate = (
-            f"SR {100 * self._successes / self._scored:.1f} % (n {self._scored})" if self._scored else "no scores"
-        )
+        rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
         errors = f"{self._errors} error{'s' * (self._errors != 1)}"
         eta = timedelta(seconds=round(seconds * left))
-        return f"{rate}, {errors}, {3600 / seconds:.0f} episodes/h, ETA {eta}"
+        return f"{rates}, {errors}, {3600 / seconds:.0f} episodes/h, ETA {eta}"
+
+    def _rate(self, metric: Metric) -> str:
+        sums = [self._sums[metric.field][scene] for scene in self._counts]
+        value = estimate_sums(sums, list(self._counts.values()), estimate_kind(metric))
+        mean, se, interval, n = shown(value, metric)
+        return f"{metric.label} {mean} % (SE {se}, {interval}, n {n})"
 
     def _count(self, row: Row) -> None:
         self._errors += row.failed
-        self._scored += row.status != "unscored"
-        self._successes += row.scores.get("success") == 1.0
+        if row.status == "unscored":
+            return
+        self._counts[row.scene_id] += 1
+        for name, sums in self._sums.items():
+            sums[row.scene_id] += float(row.scores.get(name) or 0.0)
 
 
 def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Path) -> None:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.recorded import RecordedRun, load_run
 from vlnbench.stats import Estimate
-from vlnbench.summary import Summary, summarize
+from vlnbench.summary import METRICS, Metric, Summary, shown, shown_label, summarize
 
 SHARED = (
     "benchmark",
@@ -67,24 +67,23 @@ def check_comparable(runs: Sequence[RecordedRun]) -> None:
 def format_ranking(ranked: Sequence[Ranked]) -> str:
     """Table of means with 95 % intervals; privileged agents are marked."""
     identity = ranked[0].run.identity
+    metrics = [metric for metric in METRICS if metric.label in COLUMNS]
     rows = []
     for entry in ranked:
         name = f"{entry.run.identity['agent']}{' (privileged)' if entry.privileged else ''}"
-        cells = [_cell(entry.summary.metrics[label], label) for label in COLUMNS]
+        cells = [_cell(entry.summary.metrics[metric.label], metric, entry.summary.n_done) for metric in metrics]
         rows.append([name, *cells, entry.summary.n_done, entry.summary.n_errors])
     head = f"{identity['benchmark']} {identity['split']}, episodes {identity['episodes']}, {identity['simulator']}"
-    table = tabulate(rows, headers=["agent", *COLUMNS, "n", "n_errors"], disable_numparse=True)
-    return f"{head}\n\n{table}"
+    headers = ["agent", *map(shown_label, metrics), "n", "n_errors"]
+    table = tabulate(rows, headers=headers, disable_numparse=True)
+    return f"{head}; mean ± SE [95 % interval], clustered by scene\n\n{table}"
 
 
-def _cell(value: Estimate | None, label: str) -> str:
+def _cell(value: Estimate | None, metric: Metric, n_done: int) -> str:
+    mean, se, interval, n = shown(value, metric)
     if value is None:
-        return "-"
-    scale, digits = (1.0, 2) if label == "NE" else (100.0, 1)
-    text = f"{value.mean * scale:.{digits}f}"
-    if value.low is None or value.high is None:
-        return text
-    return f"{text} [{value.low * scale:.{digits}f}, {value.high * scale:.{digits}f}]"
+        return mean
+    return f"{mean} ± {se} {interval}" + (f" (n {n})" if n != n_done else "")
 
 
 def _mean(value: Estimate | None) -> float:

@@ -1,26 +1,38 @@
 """Means with honest uncertainty.
 
-Episodes of one scene resemble each other, so the standard error is clustered by scene (cluster-robust with the
-G / (G - 1) correction; intervals use Student's t with G - 1 degrees of freedom, G being the number of scenes;
-cf. Miller 2024, arXiv 2411.00640). Rates get a Wilson interval with the effective sample size that the clustered
-standard error implies, so that a rate of 0 or 100 % does not pretend to be certain.
+Episodes of one scene resemble each other, so standard errors are clustered (cf. Miller 2024, arXiv 2411.00640).
+With few scenes of unequal size, the usual factor G / (G - 1) and G - 1 degrees of freedom promise too much.
+Here each squared cluster total is divided by one minus the cluster's share of the episodes (CR2; Bell and
+McCaffrey 2002), and the degrees of freedom are Satterthwaite's for clusters with an effect of their own (Imbens
+and Kolesár 2016, with the intra-class correlation at 1, which errs on the wide side and needs nothing but the
+sizes). For G clusters of one size that is the textbook's G - 1; the 11 scenes of R2R-CE val_unseen, with 18 to
+300 episodes, are worth 5.8.
+
+Values between 0 and 1 get a Wilson interval with the effective sample size that the standard error implies, so
+that a rate of 0 or 100 % does not pretend to be certain.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+_MAX_EFFECTIVE = 4.0
+"""A rate is never taken to rest on more than this many times its episodes: scenes may agree by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over `n` episodes in `clusters` scenes, its standard error and 95 % interval.
+    """A mean over `n` episodes in `clusters` scenes (or trajectories), its standard error and 95 % interval.
 
-    se, low and high are None where one cluster (or episode) leaves nothing to estimate them from.
+    degrees: of freedom, at most clusters - 1. se, low, high and degrees are None where one cluster (or episode)
+    leaves nothing to estimate them from.
     """
 
     mean: float
@@ -29,6 +41,7 @@ class Estimate:
     se: float | None
     low: float | None
     high: float | None
+    degrees: float | None = None
 
 
 Kind = Literal["rate", "fraction", "positive", "free"]
@@ -42,42 +55,117 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind =
     if not values:
         return None
     x = np.asarray(values, dtype=np.float64)
-    labels = {label: i for i, label in enumerate(dict.fromkeys(clusters))}
-    index = np.array([labels[label] for label in clusters])
+    index, groups = _indexed(clusters)
     # Summed from left to right, as VLN-CE does: published aggregates come out to the last digit.
-    mean, groups = float(np.cumsum(x)[-1]) / len(x), len(labels)
+    mean = float(np.cumsum(x)[-1]) / len(x)
+    sizes = np.bincount(index, minlength=groups).astype(np.float64)
+    return _estimate(mean, np.bincount(index, weights=x, minlength=groups).astype(np.float64), sizes, kind)
+
+
+def estimate_sums(sums: Sequence[float], sizes: Sequence[int], kind: Kind = "free") -> Estimate | None:
+    """The same from the sum and the number of values of each cluster."""
+    if not sizes:
+        return None
+    totals, counts = np.array(sums, dtype=np.float64), np.array(sizes, dtype=np.float64)
+    return _estimate(float(totals.sum() / counts.sum()), totals, counts, kind)
+
+
+def _estimate(mean: float, sums: Array, sizes: Array, kind: Kind) -> Estimate:
+    n, groups = int(sizes.sum()), len(sizes)
     if groups < 2:
-        return Estimate(mean, len(x), groups, None, None, None)
-    totals = np.bincount(index, weights=x - mean, minlength=groups)
-    se = math.sqrt(groups / (groups - 1) * float(totals @ totals)) / len(x)
-    t = _student_t(groups - 1)
-    low, high = mean - t * se, mean + t * se
-    if kind == "rate":
-        low, high = _wilson(mean, _effective_n(mean, se, len(x)), t)
-    elif kind == "fraction":
-        low, high = max(0.0, low), min(1.0, high)
-    elif kind == "positive":
-        low = max(0.0, low)
-    return Estimate(mean, len(x), groups, se, low, high)
+        return Estimate(mean, n, groups, None, None, None)
+    se, low, high = intervals(sums - sizes * mean, sizes, np.array(mean), kind)
+    return Estimate(mean, n, groups, float(se), float(low), float(high), degrees_of_freedom(sizes))
 
 
-def _student_t(degrees: int) -> float:
+def intervals(totals: Array, sizes: Array, means: Array, kind: Kind) -> tuple[Array, Array, Array]:
+    """Standard errors, lower and upper ends of 95 % intervals, of any number of means at once.
+
+    totals: (..., G) sums per cluster of the deviations from the mean. sizes: (G,) values per cluster, G >= 2.
+    means: (...).
+    """
+    n = float(sizes.sum())
+    variance = np.sum(totals**2 / (1.0 - sizes / n), axis=-1) / n**2
+    se = np.sqrt(variance)
+    t = _student_t(degrees_of_freedom(sizes))
+    if kind in ("rate", "fraction"):
+        low, high = _wilson(means, _inverse_effective_n(means, variance, n, kind), t)
+        # Rounding must not push the mean itself out of its interval at 0 or 1.
+        return se, np.clip(low, 0.0, means), np.clip(high, means, 1.0)
+    low, high = means - t * se, means + t * se
+    return se, np.maximum(low, 0.0) if kind == "positive" else low, high
+
+
+def degrees_of_freedom(sizes: Array) -> float:
+    """Satterthwaite's degrees of freedom of the CR2 variance of a mean, for two or more clusters of these sizes.
+
+    2 E[V]^2 / Var[V] for V = sum of a_g (y_g - w.y)^2, with independent cluster means y_g of equal variance,
+    shares w_g = sizes_g / n and a_g = w_g^2 / (1 - w_g). That is tr(B)^2 / tr(B B) for
+    B = diag(a) - a w' - w a' + A w w', A being the sum of a.
+    """
+    w = sizes / sizes.sum()
+    a = w**2 / (1.0 - w)
+    total, aw, aa, ww = float(a.sum()), float(a @ w), float(a @ a), float(w @ w)
+    trace = total - 2.0 * aw + total * ww
+    cross = -2.0 * float(a**2 @ w) + total * float(a @ w**2)
+    square = 2.0 * aw**2 + 2.0 * aa * ww - 4.0 * total * aw * ww + (total * ww) ** 2
+    return min(max(trace**2 / (aa + 2.0 * cross + square), 1.0), len(sizes) - 1.0)
+
+
+def bootstrap(
+    values: Sequence[float], clusters: Sequence[Hashable], seed: int = 0, draws: int = 4000
+) -> tuple[float, float] | None:
+    """95 % percentile interval of the mean, from whole clusters drawn with replacement; None for one cluster.
+
+    With few clusters it is too narrow (about 90 % for 11 scenes): stated beside the t interval, not instead.
+    """
+    index, groups = _indexed(clusters)
+    if groups < 2:
+        return None
+    totals = np.bincount(index, weights=np.asarray(values, dtype=np.float64), minlength=groups)
+    sizes = np.bincount(index, minlength=groups)
+    drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1.0 / groups), size=draws)
+    low, high = np.quantile((drawn @ totals) / (drawn @ sizes), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def mcnemar(wins: int, losses: int) -> float:
+    """Exact two-sided p-value that, of the pairs in which two runs differ, either is as likely to win.
+
+    Takes pairs as independent, which episodes of one scene or trajectory are not.
+    """
+    from scipy.special import bdtr
+
+    n = wins + losses
+    return min(1.0, 2.0 * float(bdtr(min(wins, losses), n, 0.5))) if n else 1.0
+
+
+def _indexed(clusters: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], int]:
+    """Number of its cluster for each value, and how many clusters there are."""
+    labels = {label: i for i, label in enumerate(dict.fromkeys(clusters))}
+    return np.array([labels[label] for label in clusters], dtype=np.int64), len(labels)
+
+
+def _student_t(degrees: float) -> float:
     """97.5 % quantile of Student's t."""
     from scipy.special import stdtrit  # loaded late: scipy costs more than the rest of the start-up
 
     return float(stdtrit(degrees, 0.975))
 
 
-def _effective_n(mean: float, se: float, n: int) -> float:
-    """Number of independent episodes that would give this standard error; never more than there are."""
-    variance = mean * (1.0 - mean)
-    if se == 0.0 or variance == 0.0:
-        return float(n)
-    return min(float(n), variance / se**2)
+def _inverse_effective_n(means: Array, variance: Array, n: float, kind: Kind) -> Array:
+    """One over the number of independent episodes that would give this variance."""
+    spread = means * (1.0 - means)
+    certain = spread <= 0.0
+    inverse = variance / np.where(certain, 1.0, spread)
+    if kind == "rate":
+        inverse = np.maximum(inverse, 1.0 / (_MAX_EFFECTIVE * n))
+    return np.where(certain, 1.0 / n, inverse)
 
 
-def _wilson(mean: float, n: float, z: float) -> tuple[float, float]:
-    centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-    # Rounding must not push the mean itself out of its interval at 0 or 1.
-    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
+def _wilson(mean: Array, inverse_n: Array, t: float) -> tuple[Array, Array]:
+    """Wilson's interval with Student's t for the normal quantile."""
+    shift = t * t * inverse_n
+    centre = (mean + shift / 2.0) / (1.0 + shift)
+    half = np.sqrt(t * t * mean * (1.0 - mean) * inverse_n + shift * shift / 4.0) / (1.0 + shift)
+    return centre - half, centre + half

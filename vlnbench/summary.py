@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +44,8 @@ FAILED = {"success": 0.0, "spl": 0.0, "oracle_success": 0.0, "ndtw": 0.0, "sdtw"
 class Summary:
     """Aggregate of a run. `metrics` maps the label of a metric to its estimate, None where no episode has it.
 
+    Standard errors and intervals of `metrics` are clustered by scene: they speak of scenes that were not seen, and
+    a scene holds its trajectories whole. Those of `by_trajectory` (the same means) take the scenes as given.
     n_unscored counts episodes of a split whose goals are not public: they have trajectories and no metrics.
     n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
     failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order.
@@ -59,6 +61,7 @@ class Summary:
     failures: dict[str, int]
     metrics_version: int
     metrics: dict[str, Estimate | None]
+    by_trajectory: dict[str, Estimate | None]
     seconds: dict[str, float]
 
     @property
@@ -89,28 +92,34 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         policy=UNREACHABLE_POLICY,
         failures={kind: kinds.count(kind) for kind in FAILURES},
         metrics_version=METRICS_VERSION,
-        metrics={metric.label: _aggregate(metric, scored) for metric in METRICS},
+        metrics={metric.label: _aggregate(metric, scored, _scene) for metric in METRICS},
+        by_trajectory={metric.label: _aggregate(metric, scored, _trajectory) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
     )
 
 
 def format_summary(summary: Summary) -> str:
     """The table a run ends with: mean, standard error, 95 % interval and n for every metric."""
-    table = []
-    for metric in METRICS:
-        value = summary.metrics[metric.label]
-        if value is None:
-            table.append([_shown_label(metric), "-", "-", "-", 0])
-            continue
-        scale = 100.0 if metric.kind in ("rate", "fraction") else 1.0
-        digits = 1 if metric.kind in ("rate", "fraction", "count") else 2
-        low, high = _number(value.low, scale, digits), _number(value.high, scale, digits)
-        interval = "-" if value.low is None else f"[{low}, {high}]"
-        mean, se = _number(value.mean, scale, digits), _number(value.se, scale, digits)
-        table.append([_shown_label(metric), mean, se, interval, value.n])
+    table = [[shown_label(metric), *shown(summary.metrics[metric.label], metric)] for metric in METRICS]
     headers = ["metric", "mean", "SE", "95 % interval", "n"]
     text = tabulate(table, headers=headers, disable_numparse=True, colalign=("left", *["right"] * 4))
     return "\n".join([_headline(summary), "", text, *_footnotes(summary)])
+
+
+def shown_label(metric: Metric) -> str:
+    """Label of a metric with its unit."""
+    unit = {"rate": " (%)", "fraction": " (%)", "metres": " (m)"}.get(metric.kind, "")
+    return metric.label + unit
+
+
+def shown(value: Estimate | None, metric: Metric) -> tuple[str, str, str, int]:
+    """Mean, standard error, 95 % interval and n of a metric in its unit; "-" for what there is not."""
+    if value is None:
+        return "-", "-", "-", 0
+    scale = 100.0 if metric.kind in ("rate", "fraction") else 1.0
+    digits = 1 if metric.kind in ("rate", "fraction", "count") else 2
+    mean, se, low, high = (_number(x, scale, digits) for x in (value.mean, value.se, value.low, value.high))
+    return mean, se, "-" if value.low is None else f"[{low}, {high}]", value.n
 
 
 def _headline(summary: Summary) -> str:
@@ -124,10 +133,11 @@ def _headline(summary: Summary) -> str:
 
 def _footnotes(summary: Summary) -> list[str]:
     some = next((value for value in summary.metrics.values() if value is not None), None)
-    scenes = some.clusters if some else 0
-    basis = (
-        f"SE and intervals clustered by scene ({scenes} scenes)" if scenes > 1 else "one scene: no SE or interval"
-    )
+    basis = "one scene: no SE or interval"
+    if some and some.degrees is not None:
+        basis = (
+            f"SE and intervals clustered by scene ({some.clusters} scenes, {some.degrees:.1f} degrees of freedom)"
+        )
     notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
     ended = ", ".join(f"{kind} {count}" for kind, count in summary.failures.items() if count)
     notes.append(f"how episodes ended: {ended or '-'}; metrics version {summary.metrics_version}")
@@ -147,26 +157,37 @@ def _check_scores(ok: Sequence[Row]) -> None:
             )
 
 
-def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
+def values(metric: Metric, rows: Sequence[Row]) -> list[tuple[Row, float]]:
+    """The rows that have a metric, each with its value; a failed episode scores what `FAILED` says."""
     ok = [row for row in rows if row.status == "ok"]
-    if all(row.scores[metric.field] is None for row in ok) and ok:
-        return None  # no episode has it (nDTW without ground truth): errors must not invent it
-    pairs = [(_value(metric, row), row.scene_id) for row in rows]
-    present = [(float(value), scene) for value, scene in pairs if value is not None]
-    values, scenes = [value for value, _ in present], [scene for _, scene in present]
-    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction", "metres": "positive", "count": "positive"}
-    return estimate(values, scenes, kinds[metric.kind])
+    if ok and all(row.scores[metric.field] is None for row in ok):
+        return []  # no episode has it (nDTW without ground truth): errors must not invent it
+    found = [(row, _value(metric, row)) for row in rows]
+    return [(row, float(value)) for row, value in found if value is not None]
+
+
+def estimate_kind(metric: Metric) -> Kind:
+    """The range in which the interval of a metric stays."""
+    return metric.kind if metric.kind in ("rate", "fraction") else "positive"
+
+
+def _aggregate(metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable]) -> Estimate | None:
+    found = values(metric, rows)
+    return estimate([value for _, value in found], [cluster(row) for row, _ in found], estimate_kind(metric))
+
+
+def _scene(row: Row) -> Hashable:
+    return row.scene_id
+
+
+def _trajectory(row: Row) -> Hashable:
+    return row.scene_id, row.trajectory_id
 
 
 def _value(metric: Metric, row: Row) -> Score:
     if row.status != "ok":
         return FAILED.get(metric.field)
     return row.scores[metric.field]
-
-
-def _shown_label(metric: Metric) -> str:
-    unit = {"rate": " (%)", "fraction": " (%)", "metres": " (m)"}.get(metric.kind, "")
-    return metric.label + unit
 
 
 def _number(value: float | None, scale: float, digits: int) -> str:

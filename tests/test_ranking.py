@@ -28,7 +28,7 @@ def test_runs_are_ranked_by_success(runs: list[Path], capsys: pytest.CaptureFixt
     assert main(["rank", *map(str, runs)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("houses-r2r val_unseen, episodes 9 of 9, plane-1; mean ± SE [95 % interval]")
-    assert lines[2].split() == "agent SR (%) SPL (%) OS (%) NE (m) nDTW (%) SDTW (%) n n_errors".split()
+    assert " ".join(lines[2].split()) == "agent SR (%) SPL (%) OS (%) NE (m) nDTW (%) SDTW (%) n n_errors"
     assert lines[4].startswith("gt-replay (privileged)  100.0 ± 0.0 [")
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
+from vlnbench.cli_results import Compare, Leaderboard
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -341,6 +342,8 @@ Command = (
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
+    | Annotated[Compare, subcommand("compare", prefix_name=False)]
+    | Annotated[Leaderboard, subcommand("leaderboard", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

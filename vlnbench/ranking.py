@@ -43,15 +43,19 @@ def rank(folders: Sequence[Path]) -> list[Ranked]:
     check_comparable(runs)
     ranked = []
     for run in runs:
-        keys = list(run.rows)
-        if len(keys) != run.n_planned * run.repeats:
-            raise UsageError(
-                f"{run.folder}: {len(keys)} of {run.n_planned * run.repeats} planned episodes are done; "
-                "finish it with the command it was started with"
-            )
-        summary = summarize(run.rows.values(), keys, run.identity)
+        check_complete(run)
+        summary = summarize(run.rows.values(), list(run.rows), run.identity)
         ranked.append(Ranked(run, summary, bool(run.manifest.get("agent_privileged"))))
     return sorted(ranked, key=lambda entry: -_mean(entry.summary.metrics["SR"]))
+
+
+def check_complete(run: RecordedRun) -> None:
+    """Raise UsageError if planned episodes of a run are missing."""
+    if len(run.rows) != run.n_planned * run.repeats:
+        raise UsageError(
+            f"{run.folder}: {len(run.rows)} of {run.n_planned * run.repeats} planned episodes are done; "
+            "finish it with the command it was started with"
+        )
 
 
 def check_comparable(runs: Sequence[RecordedRun]) -> None:

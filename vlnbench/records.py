@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -186,10 +188,18 @@ def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each complete line. A torn last line is what a killed process leaves: skipped."""
-    if not path.exists():
+    """(line number, object) of each complete line. A torn last line is what a killed process leaves: skipped.
+
+    Where the file is absent, it may lie there compressed, as in committed runs: `<name>.gz`.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    if not path.exists() and not packed.exists():
         return
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+    try:
+        content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{packed}: broken gzip file ({error})") from error
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
         if not line.endswith(b"\n"):
             return
         try:

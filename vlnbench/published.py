@@ -1,0 +1,134 @@
+"""Published results: the file, its schema and what may be compared with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vlnbench.errors import UsageError
+
+Dataset = Literal["R2R-CE", "RxR-CE"]
+Split = Literal["val_seen", "val_unseen", "test", "test_challenge"]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Metres = Annotated[float, Field(ge=0, le=100)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Metrics(_Model):
+    """What was published; null where it was not. Percent, but TL (path length) and NE in metres."""
+
+    SR: Percent | None = None
+    SPL: Percent | None = None
+    OS: Percent | None = None
+    NE: Metres | None = None
+    nDTW: Percent | None = None  # noqa: N815 -- the name of the metric
+    SDTW: Percent | None = None
+    TL: Metres | None = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Metrics:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("expected at least one metric")
+        return self
+
+
+class Source(_Model):
+    """Where the numbers come from: title of the paper or name of the work, arXiv id, address."""
+
+    work: Text
+    arxiv: Annotated[str, Field(pattern=r"^\d{4}\.\d{4,5}$")] | None = None
+    url: Annotated[str, Field(pattern=r"^https://")] | None = None
+
+
+class Protocol(_Model):
+    """How a family of methods is evaluated. benchmarks: name of the same protocol here, by dataset."""
+
+    description: Text
+    benchmarks: dict[Dataset, Text] = Field(default_factory=dict)
+
+
+class Published(_Model):
+    """One method on one split. Null means unknown: nothing here is guessed.
+
+    sensors: class of sensors. extra: what it uses beyond instruction and sensors. protocol: key of `protocols`.
+    n: number of episodes. evidence: who reports the numbers.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    method: Text
+    dataset: Dataset
+    split: Split
+    metrics: Metrics
+    sensors: Text | None = None
+    extra: tuple[Text, ...] = ()
+    protocol: Text | None = None
+    dataset_version: Text | None = None
+    languages: Text | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    evidence: Literal["authors", "authors' log", "third party"] | None = None
+    source: Source
+    note: Text | None = None
+
+
+class Literature(_Model):
+    """The file `published.json`."""
+
+    protocols: dict[str, Protocol]
+    rows: tuple[Published, ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Literature:
+        seen: set[str] = set()
+        for row in self.rows:
+            if row.id in seen:
+                raise ValueError(f"id {row.id!r} appears twice")
+            if row.protocol is not None and row.protocol not in self.protocols:
+                raise ValueError(f"row {row.id!r}: protocol {row.protocol!r} is not among 'protocols'")
+            seen.add(row.id)
+        return self
+
+    def benchmark(self, row: Published) -> str | None:
+        """Name of the benchmark here that has the row's protocol, if any."""
+        protocol = self.protocols.get(row.protocol) if row.protocol else None
+        return protocol.benchmarks.get(row.dataset) if protocol else None
+
+    def find(self, row_id: str) -> Published:
+        """Row of an id. Raises UsageError naming the nearest ones."""
+        for row in self.rows:
+            if row.id == row_id:
+                return row
+        nearest = get_close_matches(row_id, [row.id for row in self.rows], n=3)
+        hint = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+        raise UsageError(f"unknown published row {row_id!r}: {hint}ids are in published.json")
+
+
+def read_published(path: Path) -> Literature:
+    """Read and check `published.json`. Raises UsageError naming the first bad field."""
+    try:
+        return Literature.model_validate_json(path.read_bytes(), strict=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise UsageError(f"{path}: field '{where}': {first['msg']}") from error
+
+
+def schema() -> str:
+    """The JSON Schema of `published.json`, as committed beside it."""
+    made: dict[str, Any] = Literature.model_json_schema()
+    return json.dumps(dict(_ordered(made)), indent=2, ensure_ascii=False) + "\n"
+
+
+def _ordered(made: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "$schema", "https://json-schema.org/draft/2020-12/schema"
+    yield from made.items()

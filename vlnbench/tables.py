@@ -1,0 +1,56 @@
+"""Tables as CSV and Markdown, with any text in their cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+Cell = str | int | float | bool | None
+
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What makes a spreadsheet calculate, in both widths."""
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "&#96;", "\\": "&#92;", "@": "&#64;"}
+_MARKUP = str.maketrans({**_ENTITIES, **{character: f"\\{character}" for character in "|*_[]~$#!{}"}})
+
+
+def csv_cell(value: Cell) -> str:
+    """One cell of a CSV file, before quoting: one line, and never a formula to a spreadsheet.
+
+    Text that a spreadsheet would calculate gets an apostrophe in front; numbers stay as they are.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return str(value)
+    text = _one_line(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def markdown_cell(value: Cell) -> str:
+    """One cell of a Markdown table that shows `value` as it is: one line, without markup, links or HTML."""
+    if value is None:
+        return ""
+    text = _one_line(str(value)).translate(_MARKUP)
+    return text.replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A CSV file (RFC 4180, but with line ends of one character)."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(csv_cell, headers))
+    writer.writerows([csv_cell(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A Markdown table, cells escaped and not padded, so that a change of one row is a change of one line."""
+    lines = [map(markdown_cell, headers), ["---"] * len(headers), *(map(markdown_cell, row) for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks and control characters, which end rows, and spaces at the ends, which hide formulas."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())

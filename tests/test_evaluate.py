@@ -234,6 +234,17 @@ def test_a_partial_summary_says_so(tmp_path: Path) -> None:
     assert (twice.n_done, twice.complete) == (9, True)
 
 
+def test_the_summary_has_intervals_by_scene_and_by_trajectory(tmp_path: Path) -> None:
+    summary = evaluate(plan("random", repeats=2), RandomAgent(), PlaneEnv(), tmp_path)
+    for by_scene, by_trajectory in zip(summary.metrics.values(), summary.by_trajectory.values(), strict=True):
+        assert by_scene is not None
+        assert by_trajectory is not None
+        assert (by_scene.mean, by_scene.n) == (by_trajectory.mean, by_trajectory.n)
+        assert (by_scene.clusters, by_trajectory.clusters) == (3, 9)
+    written = json.loads((tmp_path / "summary.json").read_text())["by_trajectory"]["NE"]
+    assert set(written) == {"mean", "n", "clusters", "se", "low", "high", "degrees"}
+
+
 def test_broken_rows_are_named_by_line(tmp_path: Path) -> None:
     evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path)
     with (tmp_path / ROWS).open("a") as file:

@@ -131,6 +131,9 @@ def test_mistakes_write_nothing(results: Path, run: Path) -> None:
     refused("unknown published row 'x'", run, add=True, reproduces="x")
     refused("not a run folder", results)
     refused("cannot be written", out=run / MANIFEST)
+    (results / "runs").touch()
+    refused("runs/houses-r2r-val-unseen-random: cannot be written", run, add=True)
+    (results / "runs").unlink()
     assert [path.name for path in results.iterdir()] == ["published.json"]
     Leaderboard([run], results=results, add=True).run()
     refused("exists already", run, add=True)

@@ -49,10 +49,13 @@ def add_run(folder: Path, results: Path, entry: Entry) -> Path:
     if target.exists():
         raise UsageError(f"{target}: exists already; remove it, or choose another --name")
     lines = b"".join(encode_line(asdict(row)) for row in run.rows.values())
-    target.mkdir(parents=True)
-    write_json(target / MANIFEST, run.manifest)
-    write_bytes(target / f"{ROWS}.gz", gzip.compress(lines, mtime=0))
-    write_json(target / ENTRY, entry.model_dump())
+    try:
+        target.mkdir(parents=True)
+        write_json(target / ENTRY, entry.model_dump())
+        write_bytes(target / f"{ROWS}.gz", gzip.compress(lines, mtime=0))
+        write_json(target / MANIFEST, run.manifest)  # last: without it, the folder is no run
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written ({error.strerror}); choose another --results") from error
     return target
 
 

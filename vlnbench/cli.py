@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
+from vlnbench.cli_report import Report
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -341,6 +342,7 @@ Command = (
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
+    | Annotated[Report, subcommand("report", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -89,9 +89,23 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         policy=UNREACHABLE_POLICY,
         failures={kind: kinds.count(kind) for kind in FAILURES},
         metrics_version=METRICS_VERSION,
-        metrics={metric.label: _aggregate(metric, scored) for metric in METRICS},
+        metrics={metric.label: aggregate(metric, scored) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
     )
+
+
+def aggregate(
+    metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable] = lambda row: row.scene_id
+) -> Estimate | None:
+    """One metric over rows that have been scored or ended in an error; None where no episode has it."""
+    ok = [row for row in rows if row.status == "ok"]
+    if all(row.scores[metric.field] is None for row in ok) and ok:
+        return None  # no episode has it (nDTW without ground truth): errors must not invent it
+    pairs = [(_value(metric, row), cluster(row)) for row in rows]
+    present = [(float(value), label) for value, label in pairs if value is not None]
+    values, clusters = [value for value, _ in present], [label for _, label in present]
+    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction", "metres": "positive", "count": "positive"}
+    return estimate(values, clusters, kinds[metric.kind])
 
 
 def format_summary(summary: Summary) -> str:
@@ -145,17 +159,6 @@ def _check_scores(ok: Sequence[Row]) -> None:
                 f"row of episode {row.episode_id}: field 'scores' lacks {', '.join(missing)}: another version of "
                 "vlnbench scored this run; run `vlnbench rescore RUN --write`"
             )
-
-
-def _aggregate(metric: Metric, rows: Sequence[Row]) -> Estimate | None:
-    ok = [row for row in rows if row.status == "ok"]
-    if all(row.scores[metric.field] is None for row in ok) and ok:
-        return None  # no episode has it (nDTW without ground truth): errors must not invent it
-    pairs = [(_value(metric, row), row.scene_id) for row in rows]
-    present = [(float(value), scene) for value, scene in pairs if value is not None]
-    values, scenes = [value for value, _ in present], [scene for _, scene in present]
-    kinds: dict[str, Kind] = {"rate": "rate", "fraction": "fraction", "metres": "positive", "count": "positive"}
-    return estimate(values, scenes, kinds[metric.kind])
 
 
 def _value(metric: Metric, row: Row) -> Score:

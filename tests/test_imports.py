@@ -39,6 +39,7 @@ FLOORS = {
     "conformance": 3,
     "video": 3,
     "progress": 3,
+    "trackers": 3,
     "loading": 3,
     "commands": 4,
     "vram": 4,

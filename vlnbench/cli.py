@@ -57,6 +57,8 @@ class Eval:
     """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
     """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
+    tracker: str = ""
+    """Trackers that follow the run, separated by commas: tensorboard, trackio, wandb, or import strings."""
     model: OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
     """Trained model."""
 

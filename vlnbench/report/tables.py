@@ -82,12 +82,13 @@ def endings_table(counts: Mapping[Ending, int], kinds: Kinds) -> str:
             f"<td>{100 * count / total:.1f} %</td><td>{escape(kind.definition)}{code}</td></tr>"
         )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("ended as", "n", "share", "definition"))
-    table = f'<table class="endings"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    body = "".join(rows)
+    table = f'<table class="endings"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return (
         f'<div class="endbar">{_bar(counts, kinds, total)}</div>'
         f"{_scrolling('How episodes ended', table)}"
-        '<p class="note">The first kind that applies counts, in the order unreachable goal, success, passed the '
-        "goal, stopped short or never came near, stuck, out of steps. Distances are geodesic, to the nearest goal. "
+        '<p class="note">The first kind that applies counts, in the order unreachable goal, success, passed '
+        "the goal, stopped short or never came near, stuck, out of steps. Distances are geodesic, to the nearest goal. "
         "Names in <code>this type</code> are the kinds of the command line of which these are parts.</p>"
     )
 

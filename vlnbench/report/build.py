@@ -37,12 +37,12 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     many episodes it holds a video of; those in the run folder come first, missing ones are made there. Raises
     UsageError for a folder that is no run, and for videos that cannot be made or a page that cannot be written.
     """
-    path = out or folder / DEFAULT_NAME
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; make it or choose another --out")
     if video < 0:
         raise UsageError(f"--video {video}: expected 0 or more")
     data = read_run(folder, data_root)
+    path = out or folder / DEFAULT_NAME
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it or choose another --out")
     notes = []
     if data.missing is not None:
         say(f"without instructions, goals and reference paths: {data.missing}")
@@ -53,7 +53,7 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     if lacking:
         missing = "all scenes" if lacking == len(floors) else f"{lacking} of {len(floors)} scenes"
         notes.append(f"Maps of {missing}: not at hand when this page was made.")
-    page = render(data, floors, _videos(data, folder, video), notes).encode()
+    page = render(data, floors, _videos(data, folder, video), notes).encode(errors="replace")
     try:
         write_bytes(path, page)
     except OSError as error:

@@ -88,8 +88,8 @@ def endings_table(counts: Mapping[Ending, int], kinds: Kinds) -> str:
         f'<div class="endbar">{_bar(counts, kinds, total)}</div>'
         f"{_scrolling('How episodes ended', table)}"
         '<p class="note">The first kind that applies counts, in the order unreachable goal, success, passed '
-        "the goal, stopped short or never came near, stuck, out of steps. Distances are geodesic, to the nearest goal. "
-        "Names in <code>this type</code> are the kinds of the command line of which these are parts.</p>"
+        "the goal, stopped short or never came near, stuck, out of steps. Distances are geodesic, to the nearest "
+        "goal. Names in <code>this type</code> are the kinds of the command line of which these are parts.</p>"
     )
 
 

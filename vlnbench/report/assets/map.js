@@ -128,9 +128,9 @@ function bodyShape([x, , z], yaw, size) {
 }
 
 // A bar of 1, 2 or 5 metres in the lower left corner of a view.
-function scaleBar([x, z, width, height]) {
+function scaleBar([x, z, width, height], share = 0.032) {
   const long = [500, 200, 100].find((length) => length < width / 3) || 100;
-  const left = x + width * 0.03, low = z + height * 0.97, size = Math.max(width / 1.4, height) * 0.032;
+  const left = x + width * 0.03, low = z + height * 0.97, size = Math.max(width / 1.4, height) * share;
   return [
     svg("line", { class: "scale", x1: left, x2: left + long, y1: low, y2: low }),
     svg("text", { x: left, y: low - size * 0.5, "font-size": size }, long / 100 + " m"),

@@ -15,6 +15,7 @@ const COLUMNS = [
   { key: "id", head: "Episode", value: nameOf },
   { key: "scene", head: "Scene", value: (episode) => DATA.scenes[episode.scene].name },
   { key: "kind", head: "Ended as", value: (episode) => episode.kind },
+  { key: "text", head: "Instruction", value: (e) => e.text ?? e.reason ?? "" },
   { key: "spl", head: "SPL (%)", number: true, ...figure("spl", 1, 100) },
   { key: "ne", head: "NE (m)", number: true, ...figure("distance_to_goal", 2) },
   { key: "ndtw", head: "nDTW (%)", number: true, minor: true, ...figure("ndtw", 1, 100) },
@@ -24,7 +25,6 @@ const COLUMNS = [
   { key: "collisions", head: "Collisions", number: true, minor: true, ...figure("collisions", 0) },
   { key: "turns", head: "Turns", number: true, minor: true, value: (e) => e.turns ?? null, show: String },
   { key: "words", head: "Words", number: true, minor: true, value: (e) => e.words ?? null, show: String },
-  { key: "text", head: "Instruction", value: (e) => e.text ?? e.reason ?? "" },
 ];
 
 function matches(episode) {
@@ -159,7 +159,7 @@ function card({ scene, storey, episodes }) {
   return el("button", { type: "button", class: "card", onclick: () => show({ scene: name }) },
     svg("svg", { class: "map", viewBox: view.join(" "), "aria-hidden": "true" }, ...floor(scene, storey),
       ...walked.flatMap(([episode, path]) => pathLines(path, scene, storey, won(episode) ? "won" : "lost", false)),
-      ...[...starts.values()].map((point) => startMark(point, size)), ...scaleBar(view)),
+      ...[...starts.values()].map((point) => startMark(point, size)), ...scaleBar(view, 0.055)),
     el("b", {}, title), el("small", {}, `${episodes.length} episodes${rate}`));
 }
 

@@ -19,10 +19,10 @@ const COLUMNS = [
   { key: "spl", head: "SPL (%)", number: true, ...figure("spl", 1, 100) },
   { key: "ne", head: "NE (m)", number: true, ...figure("distance_to_goal", 2) },
   { key: "ndtw", head: "nDTW (%)", number: true, minor: true, ...figure("ndtw", 1, 100) },
-  { key: "start", head: "Start to goal (m)", number: true, minor: true, ...figure("geodesic_start", 2) },
+  { key: "start", head: "Start (m)", number: true, minor: true, ...figure("geodesic_start", 2) },
   { key: "length", head: "Path (m)", number: true, minor: true, ...figure("path_length", 2) },
   { key: "steps", head: "Steps", number: true, ...figure("steps", 0) },
-  { key: "collisions", head: "Collisions", number: true, minor: true, ...figure("collisions", 0) },
+  { key: "collisions", head: "Hits", number: true, minor: true, ...figure("collisions", 0) },
   { key: "turns", head: "Turns", number: true, minor: true, value: (e) => e.turns ?? null, show: String },
   { key: "words", head: "Words", number: true, minor: true, value: (e) => e.words ?? null, show: String },
 ];

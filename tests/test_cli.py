@@ -116,6 +116,33 @@ def test_sanity_of_the_scripted_agents(workplace: Path, agent: str, low: float, 
 
 
 @pytest.mark.slow
+def test_a_run_becomes_a_report_with_maps_and_video(workplace: Path) -> None:
+    result = vlnbench("eval", "--episodes", "2", "--agent", "stop", "--out", "reported", cwd=workplace)
+    assert result.stdout.splitlines()[-1] == "to look at it: vlnbench report reported"
+    result = vlnbench("report", "reported", "--video", "1", cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("2 episodes, ")
+    text = (workplace / "reported" / "report.html").read_text(encoding="utf-8")
+    data = json.loads(text.split('id="run-data">')[1].split("</script>")[0])
+    assert all("png" in storey for scene in data["scenes"] for storey in scene["storeys"])
+    assert sum("video" in episode for episode in data["episodes"]) == 1
+    assert all(episode["text"] and len(episode["dist"]) == 1 for episode in data["episodes"])
+
+
+def test_a_tracker_follows_an_evaluation(workplace: Path) -> None:
+    tracker = ["--tracker", "tests.fake_trackers:Recording"]
+    arguments = ["--episodes", "3", "--agent", "stop", "--out", "tracked", *tracker]
+    result = vlnbench("eval", *arguments, cwd=workplace)
+    assert result.returncode == 0, result.stderr
+    told = [json.loads(line) for line in (workplace / "tracked" / "told.jsonl").read_text().splitlines()]
+    assert [kind for kind, _, _ in told] == ["run", "log", "log", "log", "finish"]
+    assert told[0][2]["agent"] == "stop"
+    assert [step for _, step, _ in told[1:-1]] == [1, 2, 3]
+    assert {"SR": 0.0, "SPL": 0.0, "errors": 0.0}.items() <= told[3][2].items()
+    assert told[3][2]["episodes_per_h"] > 0
+    assert told[-1][2]["steps"] == 1.0
+
+
 def test_video_shows_frames_beside_the_map(workplace: Path) -> None:
     import imageio.v2 as imageio
 

@@ -46,11 +46,14 @@ FLOORS = {
     "conformance": 3,
     "video": 3,
     "progress": 3,
+    "trackers": 3,
     "loading": 3,
     "commands": 4,
     "vram": 4,
     "training": 4,
+    "report": 4,
     "cli": 5,
+    "cli_report": 5,
     "__main__": 5,
 }
 """Floor of every module of vlnbench; imports run downwards only. agents/ and envs/ are floor 2."""

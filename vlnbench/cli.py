@@ -14,6 +14,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from vlnbench.cli_results import Compare, Leaderboard
+from vlnbench.cli_report import Report
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -57,6 +58,8 @@ class Eval:
     """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
     """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
+    tracker: str = ""
+    """Trackers that follow the run, separated by commas: tensorboard, trackio, wandb, or import strings."""
     model: OmitArgPrefixes[ModelOptions] = field(default_factory=ModelOptions)
     """Trained model."""
 
@@ -344,6 +347,7 @@ Command = (
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
     | Annotated[Compare, subcommand("compare", prefix_name=False)]
     | Annotated[Leaderboard, subcommand("leaderboard", prefix_name=False)]
+    | Annotated[Report, subcommand("report", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_rows, read_trajectories
 from vlnbench.stats import estimate_sums
 from vlnbench.summary import METRICS, Metric, Summary, estimate_kind, format_summary, shown
+from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
 from vlnbench.watchdog import Watchdog
 
 _ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
@@ -56,6 +58,7 @@ class EvalRequest:
     episode_timeout: float = 300.0
     max_errors: float = 0.05
     retry_errors: bool = False
+    tracker: str = ""
     model: ModelOptions = field(default_factory=ModelOptions)
 
     def check(self) -> None:
@@ -69,6 +72,7 @@ class EvalRequest:
             raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
         if self.model.max_batch < 1:
             raise UsageError(f"--max-batch {self.model.max_batch}: expected 1 or more")
+        parse_trackers(self.tracker)
 
     @property
     def n_envs(self) -> int:
@@ -113,6 +117,8 @@ def run_eval(request: EvalRequest) -> Summary:
     print(f"rows, trajectories and summary: {folder}")
     if request.video:
         _write_videos(plan, split.scenes_dir, request, folder)
+    data_root = f" --data-root {shlex.quote(str(request.data_root))}" if request.data_root != Path("data") else ""
+    print(f"to look at it: vlnbench report {shlex.quote(str(folder))}{data_root}")
     return summary
 
 
@@ -227,12 +233,18 @@ def _evaluate(plan: Plan, agent: Agent, simulators: Simulators, folder: Path, re
 
     def on_row(row: Row, done: int, total: int) -> None:
         tally.add(row)
+        trackers.log(tally.values(), done)
         if row.failed:
             progress.say(f"episode {row.episode_id}: {row.status}: {row.reason}")
         progress.update(done, total, tally.note(total - done))
 
     label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
-    with Progress(label) as progress, Watchdog(request.episode_timeout, simulators.close) as watchdog:
+    tracked = TrackedRun(str(folder), folder, plan.identity(agent, simulators))
+    with (
+        Trackers(parse_trackers(request.tracker), tracked) as trackers,
+        Progress(label) as progress,
+        Watchdog(request.episode_timeout, simulators.close) as watchdog,
+    ):
         execution = Execution(
             max_batch=request.model.max_batch,
             episode_timeout_s=request.episode_timeout,
@@ -240,7 +252,9 @@ def _evaluate(plan: Plan, agent: Agent, simulators: Simulators, folder: Path, re
             retry_errors=request.retry_errors,
             beat=watchdog.beat,
         )
-        return evaluate(plan, agent, simulators, folder, on_row, execution)
+        summary = evaluate(plan, agent, simulators, folder, on_row, execution)
+        trackers.summarize(numbers({label: value.mean for label, value in summary.metrics.items() if value}))
+        return summary
 
 
 class _Tally:
@@ -258,12 +272,22 @@ class _Tally:
         self._new += 1
         self._count(row)
 
+    def values(self) -> dict[str, float]:
+        """What trackers are sent; rates over the episodes so far, in [0, 1]."""
+        scored = self._counts.total()
+        rates = {m.label: sum(self._sums[m.field].values()) / scored for m in _RUNNING} if scored else {}
+        return {**rates, "errors": float(self._errors), "episodes_per_h": 3600 / self._seconds}
+
+    @property
+    def _seconds(self) -> float:
+        """Wall-clock seconds per episode of this attempt."""
+        return (time.monotonic() - self._start) / self._new
+
     def note(self, left: int) -> str:
-        seconds = (time.monotonic() - self._start) / self._new
         rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
         errors = f"{self._errors} error{'s' * (self._errors != 1)}"
-        eta = timedelta(seconds=round(seconds * left))
-        return f"{rates}, {errors}, {3600 / seconds:.0f} episodes/h, ETA {eta}"
+        eta = timedelta(seconds=round(self._seconds * left))
+        return f"{rates}, {errors}, {3600 / self._seconds:.0f} episodes/h, ETA {eta}"
 
     def _rate(self, metric: Metric) -> str:
         sums = [self._sums[metric.field][scene] for scene in self._counts]

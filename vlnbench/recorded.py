@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlnbench.benchmarks import Benchmark, get_benchmark
-from vlnbench.episodes import load_split
+from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, make_plan
 from vlnbench.interfaces import Trajectory
@@ -66,6 +66,11 @@ def remake_plan(run: RecordedRun, data_root: Path) -> Plan:
 
     Raises UsageError unless benchmark, split, dataset and choice of episodes are those of the run.
     """
+    return remake_split(run, data_root)[0]
+
+
+def remake_split(run: RecordedRun, data_root: Path) -> tuple[Plan, EpisodeSet]:
+    """As `remake_plan`, with the split that the plan was made from."""
     benchmark = run.benchmark
     _must_equal(run, "fingerprint", benchmark.fingerprint, f"benchmark {benchmark.name} of this vlnbench")
     episode_set = load_split(benchmark, run.split, data_root, allow_partial=True)
@@ -75,7 +80,7 @@ def remake_plan(run: RecordedRun, data_root: Path) -> Plan:
     plan = make_plan(benchmark, episode_set, agent, count=run.n_planned, seed=seed, repeats=run.repeats)
     source = f"the choice of {run.n_planned} episodes of {source}"
     _must_equal(run, "episodes_sha256", plan.episodes_sha256, source)
-    return plan
+    return plan, episode_set
 
 
 def _must_equal(run: RecordedRun, name: str, found: str, source: str) -> None:

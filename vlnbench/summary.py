@@ -92,8 +92,8 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         policy=UNREACHABLE_POLICY,
         failures={kind: kinds.count(kind) for kind in FAILURES},
         metrics_version=METRICS_VERSION,
-        metrics={metric.label: _aggregate(metric, scored, _scene) for metric in METRICS},
-        by_trajectory={metric.label: _aggregate(metric, scored, _trajectory) for metric in METRICS},
+        metrics={metric.label: aggregate(metric, scored) for metric in METRICS},
+        by_trajectory={metric.label: aggregate(metric, scored, _trajectory) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
     )
 
@@ -171,13 +171,16 @@ def estimate_kind(metric: Metric) -> Kind:
     return metric.kind if metric.kind in ("rate", "fraction") else "positive"
 
 
-def _aggregate(metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable]) -> Estimate | None:
-    found = values(metric, rows)
-    return estimate([value for _, value in found], [cluster(row) for row, _ in found], estimate_kind(metric))
-
-
 def _scene(row: Row) -> Hashable:
     return row.scene_id
+
+
+def aggregate(
+    metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable] = _scene
+) -> Estimate | None:
+    """One metric over rows that have been scored or ended in an error; None where no episode has it."""
+    found = values(metric, rows)
+    return estimate([value for _, value in found], [cluster(row) for row, _ in found], estimate_kind(metric))
 
 
 def _trajectory(row: Row) -> Hashable:

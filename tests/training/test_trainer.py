@@ -122,6 +122,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
         "whole": with_parts(options(workshop, trained, **RESUMED), (PARTS[1],)),
         "accumulated": options(workshop, trained, zero=2, batch=2, accumulation=2, steps=3),
+        "tracked": options(workshop, trained, tracker=f"{FAKES}Recording,{FAKES}RaisesInLog"),
     }
     for name, request in named.items():
         request["out"] = trained / name
@@ -130,6 +131,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
     return {name: answer | {"out": trained / name} for name, answer in zip(named, answers, strict=True)}
 
 
+FAKES = "tests.fake_trackers:"
 RESUMED = {"steps": 6, "save_every": 2, "lora_rank": 4}
 
 
@@ -215,6 +217,19 @@ def test_steps_can_be_those_of_other_sets(runs: dict[str, dict[str, Any]]) -> No
     assert steps == {"one set": 2, "with envdrop": 4, "matched": 2, "twice": 2}
 
 
+def test_trackers_are_told_the_log_and_change_nothing(runs: dict[str, dict[str, Any]]) -> None:
+    out = runs["tracked"]["out"]
+    told = [json.loads(line) for line in (out / "told.jsonl").read_text().splitlines() if '["run' not in line]
+    logged = log_of(out)
+    assert [(kind, step) for kind, step, _ in told] == [("log", 1), ("log", 2), ("finish", None)]
+    for (_, _, values), entry in zip(told, logged, strict=False):
+        assert (values["loss"], values["windows_per_s"]) == (entry["loss"], entry["windows_per_s"])
+        assert {f"learning_rates/{name}" for name in entry["learning_rates"]} <= set(values)
+        assert values["memory/0/host"] > 0
+    assert (told[-1][2]["loss"], told[-1][2]["steps"]) == (runs["tracked"]["loss"], 2)
+    assert digests(out / "model") == digests(runs[f"frozen {COMBINATIONS[-1]}"]["out"] / "model")
+
+
 def test_a_preset_trains_from_scratch(runs: dict[str, dict[str, Any]]) -> None:
     assert runs["preset"]["steps"] == 1
     assert (runs["preset"]["out"] / "model" / "tokenizer.json").exists()
@@ -242,6 +257,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "--zero 4: expected a stage from 0 to 3": {"zero": 4},
         "--offload-parameters: needs --zero 3": {"offload_parameters": True},
         "--batch 0: expected at least 1": {"batch": 0},
+        "--tracker: unknown tracker 'tensorbord': did you mean 'tensorboard'": {"tracker": "tensorbord"},
         "zero_optimization.stage 3 contradicts the options, which make it 2": {"deepspeed": contradicting},
         "optimizer: would override the learning rates": {"deepspeed": optimizing},
         "annotations.json: not there": {"sets": ["R2"]},

@@ -107,6 +107,8 @@ class TrainOptions:
     """Folder in which features of a frozen vision tower are kept; needs --no-augment."""
     feature_cache_gb: float = 20.0
     """Largest size of that folder in GB (1e9 bytes). When it is full, what is in it stays and no more is added."""
+    tracker: str = ""
+    """Trackers that follow the run, separated by commas: tensorboard, trackio, wandb, or import strings."""
 
     workers: int = 2
     """Processes that read frames, per GPU."""

@@ -24,6 +24,7 @@ from vlnbench.loading import import_string
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import append_line, locked, open_for_append, write_json
+from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases
@@ -40,7 +41,16 @@ from vlnbench.training.setup import (
 
 FORMAT = 1
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
-EXECUTION = ("out", "workers", "log_every", "save_every", "trajectories", "feature_cache", "feature_cache_gb")
+EXECUTION = (
+    "out",
+    "workers",
+    "log_every",
+    "save_every",
+    "trajectories",
+    "feature_cache",
+    "feature_cache_gb",
+    "tracker",
+)
 """Options that do not change the result: a run may go on with other values."""
 
 
@@ -61,6 +71,7 @@ def train(options: TrainOptions) -> Trained:
     """
     process = find_process()
     options.check(process.world_size)
+    parse_trackers(options.tracker)  # a missing package is named before anything is written
     place = import_string("agents.streamvln.placement:place")(
         ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
     )
@@ -187,6 +198,10 @@ class _Run:
             if self._process.first:
                 log = stack.enter_context(open_for_append(options.out / LOG))
                 progress = stack.enter_context(Progress("training"))
+                tracked = TrackedRun(
+                    str(options.out), options.out, json.loads(json.dumps(asdict(options), default=str))
+                )
+                trackers = stack.enter_context(Trackers(parse_trackers(options.tracker), tracked))
             losses: list[torch.Tensor] = []
             logged = time.monotonic()
             for step in range(self._start + 1, schedule.steps + 1):
@@ -202,10 +217,14 @@ class _Run:
                 now = time.monotonic()
                 if self._process.first:
                     rate = len(losses) * schedule.windows_per_step / (now - logged)
-                    append_line(log, self._entry(step, loss, rate) | notes)
+                    entry = self._entry(step, loss, rate) | notes
+                    append_line(log, entry)
+                    trackers.log(numbers(entry), step)
                     progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
                 losses, logged = [], now
             self._save_model()
+            if self._process.first:
+                trackers.summarize({"loss": loss, "steps": schedule.steps, "seconds": time.monotonic() - began})
         if self._tower is not None and self._process.first:
             say(self._tower.describe())
         return Trained(options.out / MODEL, schedule.steps, time.monotonic() - began, loss)

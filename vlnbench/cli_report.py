@@ -1,0 +1,30 @@
+"""The command that makes the report of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write the report of a run: one HTML file with tables, maps and every episode. Opens offline."""
+
+    run_folder: Positional[Path]
+    """Run folder."""
+    out: Path | None = None
+    """HTML file to write; default report.html in the run folder."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/. Without them: no instructions, no maps."""
+    video: int = 0
+    """Embed videos of this many episodes: first those in the run folder, then new ones of every kind of ending."""
+
+    def run(self) -> None:
+        from vlnbench.report.build import build_report
+
+        built = build_report(self.run_folder, self.out, self.data_root, self.video)
+        for note in built.notes:
+            print(f"left out: {note}")
+        print(f"{built.episodes} episodes, {built.size / 1e6:.1f} MB: {built.path}")

@@ -1,0 +1,127 @@
+"""From a run folder to its page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlnbench.commands import warm_up
+from vlnbench.errors import UsageError
+from vlnbench.progress import Progress, say
+from vlnbench.records import RowKey, write_bytes
+from vlnbench.report.data import Entry, RunData, read_run
+from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
+from vlnbench.report.page import render
+from vlnbench.report.payload import Videos
+from vlnbench.video import write_video
+
+DEFAULT_NAME = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A page that has been written: where, its bytes, its episodes, and what is left out of it."""
+
+    path: Path
+    size: int
+    episodes: int
+    notes: tuple[str, ...]
+
+
+def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0) -> Built:
+    """Write the report of a run; `out` is replaced, default `report.html` in the run folder.
+
+    Without dataset or scenes below `data_root` the page is made without what needs them, and says so. video: how
+    many episodes it holds a video of; those in the run folder come first, missing ones are made there. Raises
+    UsageError for a folder that is no run, and for videos that cannot be made or a page that cannot be written.
+    """
+    if video < 0:
+        raise UsageError(f"--video {video}: expected 0 or more")
+    data = read_run(folder, data_root)
+    path = out or folder / DEFAULT_NAME
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it or choose another --out")
+    notes = []
+    if data.missing is not None:
+        say(f"without instructions, goals and reference paths: {data.missing}")
+        notes.append(
+            "Instructions, goals and reference paths: the dataset was not at hand when this page was made."
+        )
+    floors, lacking = _floors(data)
+    if lacking:
+        missing = "all scenes" if lacking == len(floors) else f"{lacking} of {len(floors)} scenes"
+        notes.append(f"Maps of {missing}: not at hand when this page was made.")
+    page = render(data, floors, _videos(data, folder, video), notes).encode(errors="replace")
+    try:
+        write_bytes(path, page)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
+    return Built(path, len(page), len(data.entries), tuple(notes))
+
+
+def _floors(data: RunData) -> tuple[dict[str, list[Storey]], int]:
+    """Storeys by scene, with their maps where scenes are at hand, and the number of scenes without one."""
+    floors = scene_storeys(data.entries)
+    if data.scenes_dir is None:
+        return floors, len(floors)
+    some = {entry.row.scene_id: entry.episode for entry in data.entries if entry.episode is not None}
+    env = make_env(data.run.benchmark.body, data.scenes_dir, frozenset())
+    try:
+        if env.simulator.startswith("embedded"):
+            warm_up(renderer=False)
+        with Progress("drawing maps") as progress:
+            drawn, reasons = draw_maps(floors, env, some, progress.update)
+    finally:
+        env.close()
+    if reasons:
+        say(f"without maps of {len(reasons)} of {len(floors)} scenes: {next(iter(reasons.values()))}")
+    return drawn, len(reasons)
+
+
+def _videos(data: RunData, folder: Path, count: int) -> Videos:
+    """MP4 files of `count` episodes."""
+    if not count:
+        return {}
+    recorded = [entry for entry in data.entries if entry.trajectory is not None]
+    paths = {
+        entry.row.key: folder / "videos" / f"{entry.row.episode_id}-{entry.row.repeat}.mp4" for entry in recorded
+    }
+    chosen = choose(recorded, count, {key for key, path in paths.items() if path.is_file()})
+    _make_videos(data, [entry for entry in chosen if not paths[entry.row.key].is_file()], paths)
+    return {
+        (entry.row.episode_id, entry.row.repeat): base64.b64encode(paths[entry.row.key].read_bytes()).decode()
+        for entry in chosen
+    }
+
+
+def choose(entries: Sequence[Entry], count: int, first: set[RowKey]) -> list[Entry]:
+    """`count` entries: those of `first`, then one of each ending by turns."""
+    seen: dict[str, int] = {}
+    ranks = []
+    for entry in entries:
+        ranks.append(seen.get(entry.ending, 0))
+        seen[entry.ending] = ranks[-1] + 1
+    order = sorted(range(len(entries)), key=lambda i: (entries[i].row.key not in first, ranks[i]))
+    return [entries[i] for i in order[:count]]
+
+
+def _make_videos(data: RunData, entries: Sequence[Entry], paths: dict[RowKey, Path]) -> None:
+    if not entries:
+        return
+    if data.scenes_dir is None:
+        raise UsageError(f"--video: videos cannot be made without the dataset: {data.missing}")
+    env = make_env(data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
+    try:
+        env.check([entry.episode for entry in entries if entry.episode is not None])
+        if env.simulator.startswith("embedded"):
+            warm_up(renderer=True)
+        with Progress("making videos") as progress:
+            for i, entry in enumerate(entries):
+                assert entry.episode is not None
+                assert entry.trajectory is not None
+                write_video(paths[entry.row.key], env, entry.episode, entry.trajectory)
+                progress.update(i + 1, len(entries))
+    finally:
+        env.close()

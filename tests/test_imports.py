@@ -43,6 +43,8 @@ FLOORS = {
     "commands": 4,
     "vram": 4,
     "training": 4,
+    "matrix": 4,
+    "cli_matrix": 5,
     "cli": 5,
     "__main__": 5,
 }

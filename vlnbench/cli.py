@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
+from vlnbench.cli_matrix import MATRIX, MatrixCommand
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -302,6 +303,7 @@ Command = (
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
     | Annotated[PlanMemory, subcommand("plan", prefix_name=False)]
+    | Annotated[MatrixCommand, subcommand("matrix", prefix_name=False, description=MATRIX)]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]

@@ -41,7 +41,7 @@ class MatrixRun(MatrixFile):
     """Print the settings with the VRAM and time they will need, and run nothing."""
     jobs: int | None = None
     """Settings at a time on the CPU; default the file's."""
-    gpus: tuple[str, ...] | None = None
+    gpus: tuple[str, ...] = ()
     """GPUs to use, as CUDA_VISIBLE_DEVICES names them; default all visible ones."""
     unfit: Literal["run", "skip"] | None = None
     """What is done with settings that do not fit by their plan; default the file's."""

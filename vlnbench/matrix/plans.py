@@ -75,7 +75,7 @@ def window_flops(options: TrainOptions, planned: Plan) -> float:
     """
     config = model_config(planned.request.model)
     images = -(-options.frames // options.future_steps) + options.history
-    patches = (config.vision.image_size // config.vision.patch_size) ** 2
+    patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
     again = int(options.gradient_checkpointing)
     tower = "mm_vision_tower" in options.parts
     language = "mm_language_model" in options.parts

@@ -95,7 +95,7 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
     panels = [panel for panel in panels if panel[2]]
     if not panels:
         return None
-    key = [f"{number}  {name}" for number, (name, _) in enumerate(over_seeds(document["rows"]), start=1)]
+    key = [_key(number, *each) for number, each in enumerate(over_seeds(document["rows"]), start=1)]
     height = max(4.2, 0.19 * len(key) + 1.2)
     figure = Figure(figsize=(4.6 * len(panels) + 0.075 * max(map(len, key)) + 0.5, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -118,6 +118,12 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
     )
     figure.suptitle(document["name"], parse_math=False)
     return figure
+
+
+def _key(number: int, name: str, members: Sequence[Row]) -> str:
+    """A setting's number with its name, and with what became of it where it is not done."""
+    others = dict.fromkeys(row["status"] for row in members if row["status"] != "done")
+    return f"{number}  {name}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:
@@ -144,7 +150,6 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
         zorder=2,
     )
     axis.margins(0.1)
-    axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]) if min(point.value for point in points) < 5 else None)
     axis.grid(alpha=0.3)
 
 

@@ -93,7 +93,7 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
 
 def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
     """How far a setting is, and of a failure the stage, the exit code and the last lines."""
-    nothing = {"reason": None, "stage": None, "exit_code": None, "log": None, "tail": []}
+    nothing: dict[str, Any] = {"reason": None, "stage": None, "exit_code": None, "log": None, "tail": []}
     todo = stages(work, setting)
     for stage in todo:
         if stage.failed:

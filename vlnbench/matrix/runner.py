@@ -43,7 +43,7 @@ class Places:
     described: dict[str, Any]
 
 
-def find_places(execution: Execution, gpus: tuple[str, ...] | None) -> Places:
+def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
     """Divide the GPUs among settings. `gpus`: names to use, default all visible ones.
 
     Raises UsageError if there are too few for one setting.
@@ -79,7 +79,7 @@ def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str,
 
 
 def run_matrix(
-    matrix: Matrix, work: Path, results: Path, *, gpus: tuple[str, ...] | None = None, retry: bool = False
+    matrix: Matrix, work: Path, results: Path, *, gpus: tuple[str, ...] = (), retry: bool = False
 ) -> dict[str, Any]:
     """Run what is not done yet; with `retry` also what failed. Returns the document of results.
 

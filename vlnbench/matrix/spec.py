@@ -163,7 +163,7 @@ def _values(axis: str, values: Any, path: Path) -> list[Value]:
     known = [*_train_types(), *(EVALUATE + name for name in _eval_types())]
     if axis not in known and len(bundles) < len(values):
         raise UsageError(f"{path}: {unknown('axis', axis, known)}; an axis of another name has mappings as values")
-    found = []
+    found: list[Value] = []
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
             found.append((_label(axis, value), {axis: value}))
@@ -180,10 +180,11 @@ def _values(axis: str, values: Any, path: Path) -> list[Value]:
 
 
 def _label(axis: str, value: Any) -> str:
-    """A value as it is shown: lists joined, anything that is no name of its own with its option."""
+    """A value as it is shown: lists joined, and what is no name, such as a number, with its option."""
     if isinstance(value, list):
         return "+".join(map(str, value))
-    return value if isinstance(value, str) else f"{axis}={json.dumps(value, default=str)}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if _train_types().get(axis) in (str, tuple[str, ...]) else f"{axis}={text}"
 
 
 def _expand(
@@ -356,25 +357,33 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key may stand twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)
+def _check_keys(node: Any, seen: set[int]) -> None:
+    """Refuse mappings in which a key stands twice: YAML would silently take the last one."""
+    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check_keys(each, seen)
+        return
+    names = [key.value for key, _ in node.value]
+    for name in names:
+        if isinstance(name, str) and names.count(name) > 1:
+            raise ValueError(f"{name} stands twice, {str(node.start_mark).strip()}")
+    for _, value in node.value:
+        _check_keys(value, seen)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        text = path.read_text(encoding="utf-8")
+        _check_keys(yaml.compose(text, yaml.SafeLoader), set())
+        found = yaml.safe_load(text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"{path}: not a matrix file in YAML ({text})") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"{path}: not a matrix file in YAML ({reason})") from error
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected a mapping of {', '.join(SECTIONS)}")
     return found

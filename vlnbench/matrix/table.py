@@ -241,8 +241,3 @@ def _scaled(value: float | None, unit: float, digits: int) -> str:
 
 def _count(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def numbered(rows: Sequence[Row]) -> dict[str, int]:
-    """The number that a setting has in the table, by name."""
-    return {row["name"]: number for number, row in enumerate(rows, start=1)}

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tabulate import tabulate

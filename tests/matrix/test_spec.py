@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix.conftest import PARTS, Write
@@ -106,14 +106,21 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_files_are_one_line_and_write_nothing(
-    message: str, write: Write, capsys: pytest.CaptureFixture[str]
+def test_bad_files_are_one_line(message: str, write: Write) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_matrix(write(**BAD[message]))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_file_ends_the_command_with_nothing_written(
+    write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write(**BAD[message])
+    path = write(axes={"tunable_part": ["x"]})
     before = sorted(path.parent.rglob("*"))
     assert main(["matrix", "run", str(path)]) == 2
     printed = capsys.readouterr().err
-    assert message in printed
+    assert printed.startswith(f"vlnbench: error: {path}: unknown axis 'tunable_part': did you mean")
     assert len(printed.splitlines()) == 1
     assert sorted(path.parent.rglob("*")) == before
 
@@ -143,6 +150,7 @@ options = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(SECTIONS), values | st.dictionaries(options, values, max_size=4)))
 def test_any_content_is_read_or_refused_in_one_line(content: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -64,14 +64,14 @@ def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
 
 def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str, dict[str, Any]]:
     """The plans of all settings; with `work`, those that lie there are used again."""
-    from vlnbench.matrix.plans import make_plans  # loads torch
-
     known = (read_json(work / PLANS) if work else None) or {}
     keys = {setting.train_key for setting in matrix.settings}
     current = {key: each for key, each in known.items() if key in keys and each["steps"] is not None}
     wanted = {"gpu": gpu, "gpus_per_setting": matrix.execution.gpus_per_setting, "tflops": matrix.execution.tflops}
     if known.get("for") == wanted and len(current) == len(keys):
         return current
+    from vlnbench.matrix.plans import make_plans  # loads torch
+
     plans = make_plans(matrix, gpu)
     if work:
         write_json(work / PLANS, {"for": wanted, **plans})

@@ -37,6 +37,8 @@ EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
 EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
 """What is evaluated where the file does not say otherwise."""
+EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+"""What is evaluated where the file does not say otherwise."""
 OF_PARTS = {"vision_tower_lr": "mm_vision_tower", "projector_lr": "mm_mlp_adapter"}
 """Options of `train` that are left out of the settings that do not train this part."""
 
@@ -123,9 +125,9 @@ class Matrix:
 
 
 def digest(value: Any) -> str:
-    """Eight hexadecimal digits for a value that JSON can write; paths count as text."""
+    """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
     text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -208,12 +210,8 @@ def _expand(
         yield _setting(name, labels, (train, evaluate, options), path)
 
 
-def _setting(
-    name: str,
-    labels: dict[str, str],
-    given: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]],
-    path: Path,
-) -> Setting:
+def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any]], path: Path) -> Setting:
+    """One combination; `given`: options of training, of evaluation, and those of the axes."""
     train, evaluate, options = given
     where = f"{path}: setting {name!r}"
     own = {key: value for key, value in options.items() if not key.startswith(EVALUATE)}
@@ -225,14 +223,9 @@ def _setting(
     merged = {key: value for key, value in merged.items() if key in own or OF_PARTS.get(key, "") in ("", *parts)}
     trained = TrainOptions(**merged, out=Path())
     others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
-    evaluated = _converted({**evaluate, **others}, _eval_types(), where)
-    evaluated = {
-        "agent": "streamvln",
-        "benchmark": "houses-r2r",
-        "splits": ("val_seen", "val_unseen"),
-        **evaluated,
-    }
+    evaluated = {**EVALUATED, **_converted({**evaluate, **others}, _eval_types(), where)}
     _checked(trained.check, where)
+    _checked(lambda: _check_windows(trained), where)
     _checked(lambda: _check_evaluation(evaluated), where)
     return Setting(name, labels, trained, merged, evaluated)
 
@@ -246,13 +239,7 @@ def _check_evaluation(options: Mapping[str, Any]) -> None:
             raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
     model = {each.name for each in fields(ModelOptions)}
     request = {key: value for key, value in options.items() if key not in model and key != "splits"}
-    defaults: dict[str, Any] = {
-        "episodes": None,
-        "seed": 0,
-        "repeats": 1,
-        "data_root": Path("data"),
-        "sim": "auto",
-    }
+    defaults = {"episodes": None, "seed": 0, "repeats": 1, "data_root": Path("data"), "sim": "auto"}
     EvalRequest(
         **{**defaults, **request},
         split=options["splits"][0],
@@ -261,6 +248,10 @@ def _check_evaluation(options: Mapping[str, Any]) -> None:
         video=0,
         model=ModelOptions(**{key: value for key, value in options.items() if key in model}),
     ).check()
+
+
+def _check_windows(options: TrainOptions) -> None:
+    import_string("agents.streamvln.windows:Windows")(options.frames, options.history, options.future_steps)
 
 
 def _check_windows(options: TrainOptions) -> None:

@@ -135,11 +135,14 @@ def test_ended_at_any_moment_it_goes_on_where_it_was(
         stderr=subprocess.DEVNULL,
     )
     state = stage.folder / "run" / "state"
-    wait_for(lambda: state.exists() and state.read_text() == "2")
-    shown = document(read_matrix(path), WORK)["rows"]
-    assert [row["status"] for row in shown] == ["done", "running", "pending"]
-    process.send_signal(end)
-    process.wait(60)
+    try:
+        wait_for(lambda: state.exists() and state.read_text() == "2")
+        shown = document(read_matrix(path), WORK)["rows"]
+        assert [row["status"] for row in shown] == ["done", "running", "pending"]
+        process.send_signal(end)
+        process.wait(60)
+    finally:
+        process.kill()
     wait_for(lambda: bool(attempts(stage.folder)))  # its watcher outlives a runner that was killed, by a moment
     with pytest.raises(ProcessLookupError):
         os.kill(int((stage.folder / "run" / "pid").read_text()), 0)

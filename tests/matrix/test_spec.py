@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tyro
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix.conftest import PARTS, Write
-from vlnbench.cli import main
+from vlnbench.cli import Collect, Command, Eval, Houses, Train, main
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import SECTIONS, read_matrix
-from vlnbench.matrix.work import arguments
+from vlnbench.matrix.work import arguments, prepare_stages, stages
+from vlnbench.training.options import TrainOptions
 
 MATRICES = Path(__file__).parents[2] / "results" / "matrices"
 
@@ -140,11 +143,9 @@ def test_broken_yaml_is_one_line(text: str, message: str, tmp_path: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
+scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=6)
+inner = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=6), scalars, max_size=3)
+values = inner | st.lists(inner, max_size=3)
 options = st.sampled_from(
     ["batch", "sets", "tunable_parts", "checkpoint", "label", "steps", "evaluate.seed", "zero"]
 )
@@ -175,3 +176,20 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
         arms = {(setting.train.sets, setting.train.steps_of) for setting in matrix.settings}
         assert arms == {(("R2R",), ()), (("R2R", "EnvDrop"), ()), (("R2R", "EnvDrop"), ("R2R",))}
         assert all(setting.train.vision_tower_lr for setting in matrix.settings if PARTS[0] in setting.train.parts)
+
+
+def test_the_command_line_understands_every_command() -> None:
+    """What the commands of the smoke matrix say is what the file says."""
+    matrix = read_matrix(MATRICES / "smoke.yaml")
+    setting, work = matrix.settings[1], Path("work")
+    found = [*prepare_stages(matrix, work), *stages(work, setting)]
+    houses, first, _, train, seen, _ = (tyro.cli(Command, args=stage.command[3:]) for stage in found)
+    assert isinstance(houses, Houses)
+    assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)
+    assert isinstance(first, Collect)
+    assert (first.set, first.tours, first.out) == ("r2r", 6, Path("data/smoke/trajectories/R2R"))
+    assert isinstance(train, Train)
+    assert replace(setting.train, out=train.out) == TrainOptions(**vars(train))
+    assert isinstance(seen, Eval)
+    assert (seen.split, seen.episodes, seen.model.max_new_tokens) == ("val_seen", 2, 8)
+    assert seen.model.checkpoint == train.out / "model"

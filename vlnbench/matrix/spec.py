@@ -254,10 +254,6 @@ def _check_windows(options: TrainOptions) -> None:
     import_string("agents.streamvln.windows:Windows")(options.frames, options.history, options.future_steps)
 
 
-def _check_windows(options: TrainOptions) -> None:
-    import_string("agents.streamvln.windows:Windows")(options.frames, options.history, options.future_steps)
-
-
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     """Every set is there or will be collected."""
     options = setting.train

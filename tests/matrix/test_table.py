@@ -44,7 +44,7 @@ def test_csv_has_every_row_with_nothing_for_what_is_missing() -> None:
     assert first["vram_allocated_bytes"] == ""
     assert float(first["vram_planned_bytes"]) == document["rows"][0]["vram"]["planned"]
     assert (failed["status"], failed["exit_code"], failed["val_seen SR"]) == ("oom", "3", "")
-    assert failed["data"] == "R2R 30 of 10 trajectories, 40 windows"
+    assert failed["data"] == "R2R 30 instructions on 10 trajectories, 40 windows"
 
 
 def test_markdown_has_rows_seeds_effects_and_failures() -> None:

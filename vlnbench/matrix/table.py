@@ -215,8 +215,10 @@ def _data(row: Row, full: bool) -> str | None:
     shown = []
     for name, counts in row["data"].items():
         weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
-        whole = f" of {counts['trajectories']:,} trajectories, {counts['windows']:,} windows" if full else ""
-        shown.append(f"{name} {counts['instructions']:,}{whole}{weight}")
+        text = f"{name} {counts['instructions']:,}"
+        if full:
+            text += f" instructions on {counts['trajectories']:,} trajectories, {counts['windows']:,} windows"
+        shown.append(text + weight)
     return "; ".join(shown)
 
 

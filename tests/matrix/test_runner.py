@@ -48,7 +48,7 @@ def calls() -> list[str]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

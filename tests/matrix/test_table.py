@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix.documents import make_document
@@ -58,6 +58,7 @@ def test_markdown_has_rows_seeds_effects_and_failures() -> None:
     assert len({line.count("|") for line in table if "seed=" in line}) == 1
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_cell_is_a_formula_or_breaks_a_table(text: str) -> None:
     shown = csv_cell(text)
@@ -92,6 +93,7 @@ def test_seeds_have_mean_and_spread() -> None:
     assert spread([None]) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
     front = pareto(points)

@@ -52,6 +52,8 @@ FLOORS = {
     "vram": 4,
     "training": 4,
     "report": 4,
+    "matrix": 4,
+    "cli_matrix": 5,
     "cli": 5,
     "cli_report": 5,
     "__main__": 5,

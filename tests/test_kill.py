@@ -276,7 +276,7 @@ class FaultyDisk:
 
 
 def test_a_full_disk_at_any_call_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_module, "_git_revision", lambda: None)
+    monkeypatch.setattr(evaluate_module, "git_revision", lambda: None)
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
 
     def run(folder: Path, disk: FaultyDisk) -> None:

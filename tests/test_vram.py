@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +50,21 @@ def test_a_command_is_measured_with_its_children() -> None:
     assert 0.5 <= found.seconds < 60
     assert 200 * MIB <= found.host < 400 * MIB
     assert json.loads(json.dumps(found.to_json()))["exit_code"] == 3
+
+
+def test_a_command_that_will_not_end_is_killed_with_its_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(vram, "GRACE_S", 0.3)
+    deaf = "import os, signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    child = f"{deaf}print(os.getpid(), flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", f"{deaf}subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"]
+    path = tmp_path / "log"
+    with path.open("wb") as log:
+        found = vram.measure_command(command, output=log.fileno(), stop=lambda: path.stat().st_size > 0)
+    assert found.exit_code == -signal.SIGKILL
+    status = Path("/proc", path.read_text().strip(), "stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
 @pytest.mark.gpu

@@ -13,12 +13,13 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
-from vlnbench.cli_results import Compare, Leaderboard
+from vlnbench.cli_matrix import MATRIX, MatrixCommand
 from vlnbench.cli_report import Report
+from vlnbench.cli_results import Compare, Leaderboard
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.options import PlanOptions, TrainOptions
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Collect:
         print(format_collected(collect(CollectRequest(**vars(self))), self.out))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Train(TrainOptions):
     """Train parts of a model on collected trajectories, with DeepSpeed. Running the same command resumes it.
 
@@ -208,46 +209,10 @@ class Train(TrainOptions):
         print(f"checkpoint: {trained.model}")
 
 
-@dataclass(frozen=True)
-class PlanMemory:
+@dataclass(frozen=True, kw_only=True)
+class PlanMemory(PlanOptions):
     """Plan the GPU memory of a training setting, without a GPU: what needs it, whether it fits, what would fit."""
 
-    model: str = "streamvln-8b"
-    """streamvln-8b, or the folder of a checkpoint (only its config.json is read)."""
-    gpus: str = "1x80GB"
-    """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
-    tunable_parts: str = "mm_vision_tower,mm_mlp_adapter,mm_language_model"
-    """Parts that are trained, separated by commas."""
-    lora_rank: int = 0
-    """Train low-rank adapters of this rank on the language model's linear layers; 0: none."""
-    zero: int = 2
-    """DeepSpeed ZeRO stage, 0 to 3."""
-    batch: int = 2
-    """Windows per GPU and forward pass."""
-    accumulation: int = 2
-    """Forward passes per optimiser step."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass."""
-    offload_optimizer: bool = False
-    """Keep optimiser states in host memory (ZeRO 1 to 3)."""
-    offload_parameters: bool = False
-    """Keep parameters in host memory (ZeRO 3)."""
-    optimizer: Literal["adamw", "adafactor", "adamw8bit"] = "adamw"
-    """Optimiser."""
-    frames: int = 32
-    """Steps per window."""
-    history: int = 8
-    """Memory frames per window."""
-    future_steps: int = 4
-    """Actions per turn."""
-    image_size: int | None = None
-    """Width and height of images in pixels; default the checkpoint's."""
-    text_tokens: int = 450
-    """Tokens of a window that are not images; long RxR instructions make it about 750."""
-    dtype: Literal["bf16", "fp32"] = "bf16"
-    """Precision of weights and gradients."""
-    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention of the language model; the first two need the same memory."""
     json: bool = False
     """Print JSON, without suggestions."""
 
@@ -342,6 +307,7 @@ Command = (
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
     | Annotated[PlanMemory, subcommand("plan", prefix_name=False)]
+    | Annotated[MatrixCommand, subcommand("matrix", prefix_name=False, description=MATRIX)]
     | Annotated[List, subcommand("list", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]

@@ -253,7 +253,7 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]
         "protocol": asdict(plan.benchmark),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,
-        "git": _git_revision(),
+        "git": git_revision(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
     }
@@ -273,7 +273,7 @@ def _code_digest(agent: Agent) -> str | None:
         return None
 
 
-def _git_revision() -> str | None:
+def git_revision() -> str | None:
     """Commit of the vlnbench checkout, `+dirty` if it has changes; None when installed without one."""
     here = Path(__file__).parent
     try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import os
 import resource
+import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from typing import Any
 
 SAMPLE_S = 0.1
 """Seconds between looks at NVML and the processes of a command."""
+
+GRACE_S = 10.0
+"""Seconds that a command which is told to end may take for it."""
 
 _KIB = 1024
 
@@ -127,17 +131,42 @@ def peak_host_bytes() -> int:
     return _peak_of("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
 
 
-def measure_command(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> CommandPeaks:
-    """Run a command to its end in a process of its own and watch it; its output goes where this process's goes."""
+def measure_command(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    output: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> CommandPeaks:
+    """Run a command to its end in a process of its own and watch it.
+
+    output: descriptor of the file that its output goes to; default where this process's goes. stop: asked again
+    and again; when it says so, the command is ended, and after `GRACE_S` all its processes are killed.
+    """
     nvml = _nvml()
     began = time.monotonic()
-    process = subprocess.Popen(list(command), env=None if env is None else dict(env))
+    process = subprocess.Popen(
+        list(command),
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+    )
     host, device = 0, dict[int, int]()
+    ended: float | None = None
     while process.poll() is None:
         family = _family(process.pid)
         host = max(host, *(_peak_of(str(pid)) or 0 for pid in family))
         for index, used in _used_by(nvml, family).items():
             device[index] = max(device.get(index, 0), used)
+        now = time.monotonic()
+        if ended is None and stop():
+            process.terminate()
+            ended = now
+        elif ended is not None and now - ended > GRACE_S:
+            for pid in family:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(SAMPLE_S)
     return CommandPeaks(process.returncode, time.monotonic() - began, host, None if nvml is None else device)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from envs.embedded.navmesh.pathfinder import PathFinder
 
-from .furnish import Item
 from .house import House
 from .layout import DOOR_HEIGHT_M, WALL_M, Door
 from .routes import wrap_degrees

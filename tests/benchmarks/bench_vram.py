@@ -14,13 +14,12 @@ import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tabulate import tabulate
 
 from vlnbench.training.memory_trace import DTYPES, TraceRequest, build, make_inputs, model_config
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.options import TrainOptions, step_options
 from vlnbench.training.parts import groups
 from vlnbench.training.plan import GB, GIB, Plan, PlanRequest, plan
 from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
@@ -65,12 +64,7 @@ def run_setting(request: PlanRequest) -> VramPeaks:
     traced = TraceRequest(**{name: getattr(request, name) for name in TraceRequest.__slots__})
     config = model_config(request.model, request.image_size)
     network, _ = build(config, traced, str(process.device))
-    shared: dict[str, Any] = {
-        name: getattr(request, name)
-        for name in PlanRequest.__slots__
-        if hasattr(TrainOptions, name) and name not in ("dtype", "attn")
-    }
-    options = TrainOptions(checkpoint=Path(), out=Path(), **shared)
+    options = TrainOptions(checkpoint="", out=Path(), **step_options(request))
     deepspeed.init_distributed(dist_backend="nccl", verbose=False)
     engine, *_ = deepspeed.initialize(
         model=network,

@@ -61,6 +61,14 @@ def test_published_sizes_have_the_published_number_of_parameters() -> None:
     assert sum(map(sum, sizes)) == 8_030_345_248 - unused_norm
 
 
+def test_presets_have_sizes_to_plan_with() -> None:
+    from vlnbench.training.memory_trace import model_config
+
+    assert model_config("streamvln-tiny").vision.image_size == 96
+    with pytest.raises(UsageError, match="did you mean 'streamvln-tiny'"):
+        model_config("streamvln-tny")
+
+
 @given(st.integers(1, 9999), st.integers(1, 9999), st.sampled_from(["GB", "GiB"]))
 def test_gpus_are_read(count: int, size: int, unit: str) -> None:
     found = parse_gpus(f"{count}x{size}{unit}")

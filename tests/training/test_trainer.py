@@ -235,6 +235,16 @@ def test_a_preset_trains_from_scratch(runs: dict[str, dict[str, Any]]) -> None:
     assert (runs["preset"]["out"] / "model" / "tokenizer.json").exists()
 
 
+def test_counts_of_parameters_and_data_are_recorded(runs: dict[str, dict[str, Any]]) -> None:
+    counts = json.loads((runs[f"frozen {(PARTS[1],)}"]["out"] / "counts.json").read_text())
+    sizes = dict.fromkeys(PARTS, 0)
+    for name, parameter in load(runs[f"frozen {(PARTS[1],)}"]["out"] / "model").named_parameters():
+        sizes[part_of(name)] += parameter.numel()
+    assert counts["parameters"] == sum(sizes.values())
+    assert counts["trainable"] == {**dict.fromkeys(PARTS, 0), PARTS[1]: sizes[PARTS[1]], "lora": 0}
+    assert counts["data"] == {"R2R": {"trajectories": 3, "instructions": 6, "windows": 8, "weight": 1.0}}
+
+
 def test_bad_input_is_one_line_and_writes_nothing(
     workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

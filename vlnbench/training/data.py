@@ -92,19 +92,25 @@ def make_schedule(options: TrainOptions, sets: Sequence[TrajectorySet], world_si
     return Schedule(steps, per_step, per_epoch)
 
 
+def count(sets: Sequence[TrajectorySet]) -> dict[str, dict[str, float]]:
+    """How much each set holds."""
+    return {
+        each.name: {
+            "trajectories": len(each.trajectories),
+            "instructions": sum(len(trajectory.instructions) for trajectory in each.trajectories),
+            "windows": each.windows,
+            "weight": each.weight,
+        }
+        for each in sets
+    }
+
+
 def format_sets(sets: Sequence[TrajectorySet], schedule: Schedule) -> str:
     """Table of the mixture and what the run takes of it."""
     total = schedule.windows_per_epoch
     rows = [
-        [
-            each.name,
-            len(each.trajectories),
-            sum(len(trajectory.instructions) for trajectory in each.trajectories),
-            each.windows,
-            f"{each.weight:g}",
-            f"{100 * each.per_epoch / total:.1f}",
-        ]
-        for each in sets
+        [each.name, *(f"{value:g}" for value in counts.values()), f"{100 * each.per_epoch / total:.1f}"]
+        for each, counts in zip(sets, count(sets).values(), strict=True)
     ]
     headers = ["set", "trajectories", "instructions", "windows", "weight", "share (%)"]
     return (

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -57,3 +58,15 @@ class Phases:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
+
+
+def taken(device: torch.device, rank: int) -> dict[str, Any]:
+    """What this process had taken of its GPU at most, in bytes, when memory ran out."""
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "rank": rank,
+        "allocated": torch.cuda.max_memory_allocated(device),
+        "reserved": torch.cuda.max_memory_reserved(device),
+        "capacity": properties.total_memory,
+        "gpu": properties.name,
+    }

@@ -3,18 +3,72 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vlnbench.errors import UsageError, unknown
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by StreamVLN's (LLaVA-NeXT's) names."""
 
+LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun and the deepspeed launcher tell every process."""
 
-@dataclass(frozen=True)
-class TrainOptions:
+
+Optimizer = Literal["adamw", "adafactor", "adamw8bit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """What an optimiser step does: all that its memory depends on, shared by training and planning."""
+
+    tunable_parts: str = ",".join(PARTS)
+    """Parts that are trained, separated by commas; everything else does not change by a single byte."""
+    lora_rank: int = 0
+    """Train low-rank adapters of this rank on the language model's linear layers (merged when saving); 0: none."""
+    batch: int = 2
+    """Windows per GPU and forward pass."""
+    accumulation: int = 2
+    """Forward passes per optimiser step."""
+    optimizer: Optimizer = "adamw"
+    """adamw8bit needs bitsandbytes and CUDA."""
+    zero: int = 2
+    """DeepSpeed ZeRO stage, 0 to 3."""
+    offload_optimizer: bool = False
+    """Keep optimiser states in host memory (ZeRO 1 to 3)."""
+    offload_parameters: bool = False
+    """Keep parameters in host memory (ZeRO 3)."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass."""
+    frames: int = 32
+    """Steps per window."""
+    history: int = 8
+    """Memory frames per window."""
+    future_steps: int = 4
+    """Actions per turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(StepOptions):
+    """One training setting whose memory is planned."""
+
+    model: str = "streamvln-8b"
+    """streamvln-8b, a preset's name, or the folder of a checkpoint (only its config.json is read)."""
+    gpus: str = "1x80GB"
+    """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
+    image_size: int | None = None
+    """Width and height of images in pixels; default the checkpoint's."""
+    text_tokens: int = 450
+    """Tokens of a window that are not images; long RxR instructions make it about 750."""
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    """Precision of weights and gradients."""
+    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention of the language model; the first two need the same memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(StepOptions):
     """What is trained, on what, how and on what machine. Defaults follow StreamVLN's published training.
 
     Batch sizes count windows of `frames` steps. Learning rates hold for AdamW at the peak of the schedule.
@@ -35,10 +89,6 @@ class TrainOptions:
     vision_tower: Path | None = None
     """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
 
-    tunable_parts: str = ",".join(PARTS)
-    """Parts that are trained, separated by commas; everything else does not change by a single byte."""
-    lora_rank: int = 0
-    """Train low-rank adapters of this rank on the language model's linear layers (merged when saving); 0: none."""
     lora_alpha: float = 16.0
     """Scale of the adapters: their product is multiplied by alpha / rank."""
     lora_dropout: float = 0.05
@@ -50,18 +100,12 @@ class TrainOptions:
     """Optimiser steps."""
     steps_of: tuple[str, ...] = ()
     """As many optimiser steps as --epochs over these sets would take: compares data at equal compute."""
-    batch: int = 2
-    """Windows per GPU and forward pass."""
-    accumulation: int = 2
-    """Forward passes per optimiser step."""
     learning_rate: float = 2e-5
     """Learning rate of the language model, and of the other parts unless they have their own."""
     vision_tower_lr: float | None = None
     """Learning rate of the vision tower."""
     projector_lr: float | None = None
     """Learning rate of the projector."""
-    optimizer: Literal["adamw", "adafactor", "adamw8bit"] = "adamw"
-    """adamw8bit needs bitsandbytes and CUDA."""
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices; biases and norms have none."""
     clip: float = 1.0
@@ -79,25 +123,11 @@ class TrainOptions:
     """Allow TensorFloat-32 in what float32 is left on CUDA."""
     attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the language model."""
-    zero: int = 2
-    """DeepSpeed ZeRO stage, 0 to 3."""
-    offload_optimizer: bool = False
-    """Keep optimiser states in host memory (ZeRO 1 to 3)."""
-    offload_parameters: bool = False
-    """Keep parameters in host memory (ZeRO 3)."""
     deepspeed: Path | None = None
     """DeepSpeed JSON whose further settings are taken over; it must not contradict the options here."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass."""
     compile: bool = False
     """Compile the model with torch.compile."""
 
-    frames: int = 32
-    """Steps per window."""
-    history: int = 8
-    """Memory frames per window."""
-    future_steps: int = 4
-    """Actions per turn."""
     wording: Literal["published", "evaluation"] = "published"
     """How windows are written: as the published training does, or as the evaluation, with an empty assistant block
     before each answer, which a model trained from scratch has to have seen."""
@@ -202,6 +232,11 @@ class TrainOptions:
             )
         if not 0 < self.feature_cache_gb < math.inf:
             raise UsageError(f"--feature-cache-gb {self.feature_cache_gb}: expected a number above 0")
+
+
+def step_options(options: StepOptions) -> dict[str, Any]:
+    """The fields of `StepOptions` by name."""
+    return {field.name: getattr(options, field.name) for field in fields(StepOptions)}
 
 
 def parse_set(text: str) -> tuple[str, float]:

@@ -74,6 +74,12 @@ def groups(model: nn.Module, options: TrainOptions) -> list[Group]:
     ]
 
 
+def count(model: nn.Module, trained: list[Group]) -> dict[str, Any]:
+    """All parameters, and those that train by part."""
+    sizes = {part: sum(group.size for group in trained if group.part == part) for part in (*PARTS, LORA)}
+    return {"parameters": sum(map(parameter_size, model.parameters())), "trainable": sizes}
+
+
 def format_groups(model: nn.Module, trained: list[Group]) -> str:
     """Table of the parameter groups and of what is frozen."""
     rows: list[list[Any]] = [

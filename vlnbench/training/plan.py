@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vlnbench.errors import UsageError
 from vlnbench.training.memory_trace import DTYPES, Trace, TraceRequest, trace
 from vlnbench.training.memory_zero import MASTER_BYTES, STEP_BYTES, Sharding, Usage, state_size, usages
-from vlnbench.training.options import PARTS, TrainOptions
+from vlnbench.training.options import PlanOptions, TrainOptions, step_options
 
 Verdict = Literal["yes", "tight", "no"]
 
@@ -44,41 +44,19 @@ class Gpus:
     usable: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """One training setting, named as in `TrainOptions`; what is not there is said here.
-
-    gpus: how many of what size, such as 8x80GB. GB is the size a card is sold as, which means GiB less what the
-    driver keeps (`SOLD_AS_USABLE`); GiB is what PyTorch reports as total memory. text_tokens: tokens of one sample
-    that are not images. image_size: pixels, default the checkpoint's. dtype: bf16 or fp32.
-    """
-
-    model: str = "streamvln-8b"
-    gpus: str = "1x80GB"
-    tunable_parts: str = ",".join(PARTS)
-    lora_rank: int = 0
-    zero: int = 2
-    batch: int = 2
-    accumulation: int = 2
-    gradient_checkpointing: bool = True
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
-    optimizer: str = "adamw"
-    frames: int = 32
-    history: int = 8
-    future_steps: int = 4
-    image_size: int | None = None
-    text_tokens: int = 450
-    dtype: str = "bf16"
-    attn: str = "sdpa"
+class PlanRequest(PlanOptions):
+    """One training setting. GB of `gpus` means GiB less what the driver keeps (`SOLD_AS_USABLE`)."""
 
     @classmethod
     def of(cls, options: TrainOptions, gpus: str) -> PlanRequest:
         """The setting that the trainer would run on CUDA."""
-        named = {name: getattr(options, name) for name in cls.__slots__ if hasattr(options, name)}
-        named["attn"] = "eager" if options.attn == "eager" else "sdpa"
-        named["dtype"] = "fp32" if options.dtype == "float32" else "bf16"
-        return cls(**named, model=str(options.checkpoint), gpus=gpus)
+        return cls(
+            **step_options(options),
+            attn="eager" if options.attn == "eager" else "sdpa",
+            dtype="fp32" if options.dtype == "float32" else "bf16",
+            model=str(options.checkpoint),
+            gpus=gpus,
+        )
 
     @property
     def sharding(self) -> Sharding:
@@ -96,9 +74,7 @@ class PlanRequest:
     def check(self) -> None:
         """Raise UsageError for the first field that cannot be."""
         gpus = parse_gpus(self.gpus)
-        shared = {name: getattr(self, name) for name in self.__slots__ if hasattr(TrainOptions, name)}
-        del shared["attn"], shared["dtype"]
-        TrainOptions(checkpoint="", out=Path(), **shared).check(gpus.count)
+        TrainOptions(checkpoint="", out=Path(), **step_options(self)).check(gpus.count)
         for name, known in (
             ("dtype", tuple(DTYPES)),
             ("attn", ("sdpa", "flash_attention_2", "eager")),

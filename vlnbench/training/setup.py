@@ -16,11 +16,8 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
-
-LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun and the deepspeed launcher tell every process."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Training: windows in, a checkpoint out, resumable at any moment.
 
-A run folder holds `train.json` (what is trained on what; written first), `train_log.jsonl`, `state/` (what a
-resumed run needs, of the last save only) and, when the run is complete, `model/`, a checkpoint that agents load.
+A run folder holds `train.json` (what is trained on what; written first), `counts.json` (parameters and data),
+`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), after an attempt for which a GPU was
+too small `out_of_memory.json`, and, when the run is complete, `model/`, a checkpoint that agents load.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from vlnbench.records import append_line, locked, open_for_append, write_json
 from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
-from vlnbench.training.log import Phases
+from vlnbench.training.log import Phases, taken
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.parts import format_groups, freeze, groups, merge_adapters
+from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
 from vlnbench.training.setup import (
     Process,
     barrier,
@@ -41,6 +42,7 @@ from vlnbench.training.setup import (
 
 FORMAT = 1
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
+COUNTS, OUT_OF_MEMORY = "counts.json", "out_of_memory.json"
 EXECUTION = (
     "out",
     "workers",
@@ -91,10 +93,14 @@ def train(options: TrainOptions) -> Trained:
             return Trained(options.out / MODEL, 0, 0.0, None)
         stack.enter_context(connected(process))
         base = _base(options, sets, process)
+        if process.first:
+            (options.out / OUT_OF_MEMORY).unlink(missing_ok=True)
+        barrier(process)
         try:
-            run = stack.enter_context(_Run(options, base, process, schedule, place))
-            return run.go(run.batches(sets))
+            run = stack.enter_context(_Run(options, base, process, sets, schedule, place))
+            return run.go(run.batches())
         except torch.cuda.OutOfMemoryError as error:
+            write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
             raise GpuMemoryError(_advice(options, base, process, error)) from error
 
 
@@ -145,11 +151,18 @@ class _Run:
     """One process's share of a run."""
 
     def __init__(
-        self, options: TrainOptions, base: Path, process: Process, schedule: data.Schedule, place: Any
+        self,
+        options: TrainOptions,
+        base: Path,
+        process: Process,
+        sets: list[data.TrajectorySet],
+        schedule: data.Schedule,
+        place: Any,
     ) -> None:
         self._options = options
         self._base = base
         self._process = process
+        self._sets = sets
         self._schedule = schedule
         model = import_string("agents.streamvln.checkpoint:load")(
             base, vision_tower=options.vision_tower, dtype=place.dtype, attn=place.attn
@@ -160,6 +173,7 @@ class _Run:
             model.enable_checkpointing()
         trained = groups(model, options)
         if process.first:
+            write_json(options.out / COUNTS, {**count(model, trained), "data": data.count(sets)})
             say(format_groups(model, trained))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
         self._tower = open_cache(options, model, process) if options.feature_cache else None
@@ -180,9 +194,9 @@ class _Run:
         self._watch.stop()
         self._engine.destroy()  # without this, ZeRO 3 may abort the process after its work is done
 
-    def batches(self, sets: list[data.TrajectorySet]) -> Iterator[dict[str, Any]]:
+    def batches(self) -> Iterator[dict[str, Any]]:
         """This process's batches from where the run stands."""
-        options = self._options
+        options, sets = self._options, self._sets
         tokenizer = import_string("agents.streamvln.checkpoint:load_tokenizer")(self._base, options.tokenizer)
         order = data.RankBatches(sets, self._schedule, options, self._process.rank, self._start)
         size = self._engine.module.config.vision.image_size

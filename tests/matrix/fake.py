@@ -1,0 +1,80 @@
+"""Stands in for `vlnbench`: writes the records of training and evaluation without doing either.
+
+What becomes of a training is said by the environment variable FAKE, a JSON object: tunable parts -> behaviour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS = 4
+
+
+def options(arguments: list[str]) -> dict[str, str]:
+    pairs = (text.removeprefix("--").partition("=") for text in arguments if "=" in text)
+    return {name: value for name, _, value in pairs}
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value))
+
+
+def train(given: dict[str, str]) -> int:
+    out = Path(given["out"])
+    behaviour = json.loads(os.environ.get("FAKE", "{}")).get(given["tunable-parts"], "")
+    out.mkdir(exist_ok=True)
+    (out / "pid").write_text(str(os.getpid()))
+    if "RANK" in os.environ:
+        raise RuntimeError("a launcher's variables came through")
+    write(out / "train.json", {"schedule": {"steps": STEPS, "windows_per_step": 2}, "world_size": 1})
+    data = {"R2R": {"trajectories": 3, "instructions": 9, "windows": 12, "weight": 1.0}}
+    trainable = dict.fromkeys(given["tunable-parts"].split(","), 100)
+    write(out / "counts.json", {"parameters": 1000, "trainable": trainable, "data": data})
+    if behaviour == "oom":
+        write(out / "out_of_memory.json", {"rank": 0, "allocated": 79 * 10**9, "reserved": 80 * 10**9})
+        print("out of memory")
+        return 3
+    if behaviour == "crash":
+        print("\n".join(f"line {i}" for i in range(100)), file=sys.stderr)
+        return 7
+    done = int((out / "state").read_text()) if (out / "state").exists() else 0
+    memory = [{"allocated": None, "reserved": None, "device": None, "host": 1, "gpu": None}]
+    for step in range(done + 1, STEPS + 1):
+        with (out / "train_log.jsonl").open("a") as log:
+            entry = {"step": step, "epoch": step / 6, "loss": 1 / step, "learning_rates": {}}
+            log.write(json.dumps({**entry, "windows_per_s": 4.0, "memory": memory}) + "\n")
+        (out / "state").write_text(str(step))
+        while step == 2 and behaviour == "hang" and not Path("go on").exists():
+            time.sleep(0.01)
+    (out / "model").mkdir()
+    return 0
+
+
+def evaluate(given: dict[str, str]) -> int:
+    out = Path(given["out"])
+    out.mkdir(exist_ok=True)
+    assert (Path(given["checkpoint"])).is_dir()
+    rate = {"val_seen": 0.5, "val_unseen": 0.25}[given["split"]] + 0.01 * len(given.get("agent", ""))
+    estimate = {"mean": rate, "n": 4, "clusters": 2, "se": 0.1, "low": rate - 0.2, "high": rate + 0.2}
+    identity = {"benchmark": given["benchmark"], "episodes": "4 of 4", "simulator": "fake"}
+    summary = {"n_done": 4, "n_planned": 4, "n_errors": 0, "failures": {}, "identity": identity}
+    write(out / "summary.json", {**summary, "metrics": {"SR": estimate, "SPL": {**estimate, "mean": rate / 2}}})
+    write(out / "manifest.json", {"git": None, "vlnbench": "0"})
+    return 0
+
+
+def main() -> int:
+    command, *arguments = sys.argv[1:]
+    given = options(arguments)
+    with Path("calls.txt").open("a") as calls:
+        calls.write(f"{command} {given.get('tunable-parts', given.get('split', ''))}\n")
+    return {"train": train, "eval": evaluate}[command](given)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.matrix.conftest import FAKE, PARTS, Write
+from vlnbench.errors import UsageError
+from vlnbench.matrix import machine
+from vlnbench.matrix.rows import document, windows_per_s
+from vlnbench.matrix.runner import find_places, format_counts, run_matrix
+from vlnbench.matrix.spec import Execution, read_matrix
+from vlnbench.matrix.stage import attempts
+from vlnbench.matrix.work import train_stage
+
+ROOT = Path(__file__).parents[2]
+WORK, RESULTS = Path("work"), Path("results")
+
+RUN = f"""
+import sys
+from pathlib import Path
+from tests.matrix.conftest import FAKE, plan_all
+from vlnbench.matrix import machine, runner, work
+from vlnbench.matrix.spec import read_matrix
+work.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
+runner.run_matrix(read_matrix(Path(sys.argv[1])), Path({str(WORK)!r}), Path({str(RESULTS)!r}))
+"""
+
+
+def run(path: Path, **options: Any) -> dict[str, Any]:
+    return run_matrix(read_matrix(path), WORK, RESULTS, **options)
+
+
+def behave(monkeypatch: pytest.MonkeyPatch, **behaviours: str) -> None:
+    monkeypatch.setenv("FAKE", json.dumps(behaviours))
+
+
+def calls() -> list[str]:
+    return Path("calls.txt").read_text().splitlines()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("faked")
+def test_settings_are_trained_evaluated_and_kept(write: Write) -> None:
+    path = write(axes={"tunable_parts": [[PARTS[0]]], "evaluate.repeats": [1, 2]}, run={"jobs": 2})
+    found = run(path)
+    assert [row["status"] for row in found["rows"]] == ["done", "done"]
+    assert sorted(calls()) == ["eval val_seen"] * 2 + ["eval val_unseen"] * 2 + [f"train {PARTS[0]}"]
+    row = found["rows"][0]
+    assert row["trainable_parameters"] == 100
+    assert row["data"]["R2R"]["instructions"] == 9
+    assert (row["steps"], row["steps_done"], row["windows_per_s"]) == (4, 4, 4.0)
+    assert row["vram"] == {
+        "planned": 2 * 10**9,
+        "planned_low": 10**9,
+        "planned_high": 3 * 10**9,
+        "planned_for": "1x80GB",
+        "fits": None,
+        **dict.fromkeys(("allocated", "reserved", "device", "capacity", "gpu")),
+    }
+    assert row["host"] > 10**6
+    assert row["machine"]["packages"]["torch"]
+    assert row["results"]["val_seen"]["metrics"]["SR"]["low"] is not None
+    assert row["seconds"]["train"] > 0
+    assert json.loads((RESULTS / "matrix.json").read_text()) == found
+    again = run(path)
+    assert again == found
+    assert len(calls()) == 5
+
+
+@pytest.mark.usefixtures("faked")
+def test_failures_are_rows_until_they_are_tried_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, **{PARTS[0]: "oom", PARTS[1]: "crash", PARTS[2]: "hang"})
+    path = write(run={"train_timeout_s": 3})
+    oom, crash, hang = run(path)["rows"]
+    assert (oom["status"], oom["exit_code"], oom["reason"]) == ("oom", 3, "train: out of GPU memory")
+    assert (oom["vram"]["allocated"], oom["vram"]["reserved"]) == (79 * 10**9, 80 * 10**9)
+    assert oom["trainable_parameters"] == 100
+    assert (crash["status"], crash["exit_code"], crash["reason"]) == ("crash", 7, "train: exit code 7")
+    assert crash["tail"] == [f"line {i}" for i in range(50, 100)]
+    assert (hang["status"], hang["reason"]) == ("timeout", "train: not done after 3 s")
+    assert (hang["steps_done"], hang["windows_per_s"]) == (2, 4.0)
+    for row in (oom, crash, hang):
+        assert row["results"] == {"val_seen": None, "val_unseen": None}
+        assert row["log"] in format_counts(run(path))
+    assert len(calls()) == 3  # failed settings are kept
+    monkeypatch.delenv("FAKE")
+    found = run(path, retry=True)
+    assert [row["status"] for row in found["rows"]] == ["done"] * 3
+    assert found["rows"][2]["steps_done"] == 4
+    assert found["rows"][2]["seconds"]["train"] > 3  # both attempts
+
+
+@pytest.mark.usefixtures("faked")
+def test_what_does_not_fit_is_marked_and_skipped_where_asked(write: Write) -> None:
+    path = write(run={"gpu": "24GB", "unfit": "skip"})
+    assert [row["status"] for row in run(path)["rows"]] == ["skipped", "done", "done"]
+    path = write(run={"gpu": "24GB"})
+    rows = run(path)["rows"]
+    assert [(row["status"], row["vram"]["fits"]) for row in rows] == [
+        ("done", "no"),
+        ("done", "yes"),
+        ("done", "yes"),
+    ]
+
+
+@pytest.mark.usefixtures("faked")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ended_at_any_moment_it_goes_on_where_it_was(
+    write: Write, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
+) -> None:
+    """The second training is at work; the first one is finished and must not be done again."""
+    behave(monkeypatch, **{PARTS[1]: "hang"})
+    path = write()
+    settings = read_matrix(path).settings
+    stage = train_stage(WORK, settings[1])
+    code = f"import signal; signal.signal(signal.SIGTERM, signal.default_int_handler)\n{RUN}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    state = stage.folder / "run" / "state"
+    try:
+        wait_for(lambda: state.exists() and state.read_text() == "2")
+        shown = document(read_matrix(path), WORK)["rows"]
+        assert [row["status"] for row in shown] == ["done", "running", "pending"]
+        process.send_signal(end)
+        process.wait(60)
+    finally:
+        process.kill()
+    wait_for(lambda: bool(attempts(stage.folder)))  # its watcher outlives a runner that was killed, by a moment
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((stage.folder / "run" / "pid").read_text()), 0)
+    assert [attempt["outcome"] for attempt in attempts(stage.folder)] == ["interrupted"]
+    shown = document(read_matrix(path), WORK)["rows"]
+    assert [row["status"] for row in shown] == ["done", "unfinished", "pending"]
+    Path("go on").touch()
+    found = run(path)
+    assert [row["status"] for row in found["rows"]] == ["done"] * 3
+    assert found["rows"][1]["steps_done"] == 4
+    assert [calls().count(f"train {part}") for part in PARTS] == [1, 2, 1]
+    logged = [
+        json.loads(line)["step"] for line in (stage.folder / "run" / "train_log.jsonl").read_text().splitlines()
+    ]
+    assert logged == [1, 2, 3, 4]  # resumed, not begun again
+
+
+@pytest.mark.usefixtures("faked")
+def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
+    run(write(axes={"tunable_parts": [[PARTS[0]]]}))
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
+    changed = write(axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]})
+    with pytest.raises(UsageError, match=r"changed since work was begun \('mm_mlp_adapter' is new\)"):
+        run(changed)
+    with pytest.raises(UsageError, match=r"'mm_vision_tower' is another"):
+        run(write(axes={"tunable_parts": [[PARTS[0]]]}, evaluate={"episodes": 3}))
+    after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
+    assert after == before
+    other = Path("other")
+    other.mkdir()
+    (other / "mine").touch()
+    with pytest.raises(UsageError, match="not empty and not the work of a matrix"):
+        run_matrix(read_matrix(changed), other, RESULTS)
+
+
+def test_gpus_are_divided_among_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("A", 81_559)] * 5)
+    places = find_places(Execution(gpus_per_setting=2), ())
+    assert (places.slots, places.gpu) == ([("0", "1"), ("2", "3")], "79.6GiB")
+    assert find_places(Execution(), ("3", "1")).slots == [("3",), ("1",)]
+    assert find_places(Execution(gpus_per_setting=0, jobs=2), ()).slots == [(), ()]
+    assert find_places(Execution(gpu="24GB"), ()).gpu == "24GB"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    assert find_places(Execution(), ()).slots == [("4",)]
+    with pytest.raises(UsageError, match="expected at most 1"):
+        find_places(Execution(gpus_per_setting=2), ())
+    monkeypatch.setattr(machine, "gpus", list)
+    assert find_places(Execution(gpus_per_setting=2, jobs=3), ()).slots == [(), (), ()]
+    with pytest.raises(UsageError, match="shows no GPU"):
+        find_places(Execution(), ("0",))
+
+
+def test_several_gpus_take_a_launcher(write: Write) -> None:
+    setting = read_matrix(write()).settings[0]
+    command = train_stage(WORK, setting, gpus=4).command
+    assert command[1:5] == ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
+    assert train_stage(WORK, setting, gpus=1).command[1:4] == ("-m", "vlnbench", "train")
+    assert FAKE not in command
+
+
+def test_the_rate_of_a_resumed_training_counts_every_step_once() -> None:
+    log = [{"step": step, "windows_per_s": rate} for step, rate in ((2, 4.0), (4, 1.0), (4, 2.0), (5, 2.0))]
+    assert windows_per_s(log, 8) == pytest.approx(40 / (16 / 4 + 16 / 2 + 8 / 2))
+    assert windows_per_s([], 8) is None

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.matrix.conftest import PARTS, Write
+from vlnbench.cli import Collect, Command, Eval, Houses, Train, main
+from vlnbench.errors import UsageError
+from vlnbench.matrix.spec import SECTIONS, read_matrix
+from vlnbench.matrix.work import arguments, prepare_stages, stages
+from vlnbench.training.options import TrainOptions
+
+MATRICES = Path(__file__).parents[2] / "results" / "matrices"
+
+
+def test_the_product_of_the_axes_in_order(write: Write) -> None:
+    axes = {
+        "data": [
+            {"label": "a", "sets": ["R2R"]},
+            {"label": "b", "sets": ["R2R:2"], "steps_of": ["R2R"], "steps": None},
+        ],
+        "learning_rate": [1e-3, "2e-3"],
+        "evaluate.repeats": [1, 2],
+    }
+    matrix = read_matrix(write(axes=axes, evaluate={"splits": ["val_seen"], "episodes": 5}))
+    assert [each.name for each in matrix.settings][:3] == [
+        "a, learning_rate=0.001, evaluate.repeats=1",
+        "a, learning_rate=0.001, evaluate.repeats=2",
+        "a, learning_rate=2e-3, evaluate.repeats=1",
+    ]
+    assert len(matrix.settings) == 8
+    last = matrix.settings[-1]
+    assert last.train.learning_rate == 2e-3
+    assert (last.train.sets, last.train.steps, last.train.steps_of) == (("R2R:2",), None, ("R2R",))
+    assert last.evaluate["repeats"] == 2
+    assert last.evaluate["benchmark"] == "houses-r2r"
+    assert len({each.key for each in matrix.settings}) == 8
+    assert len({each.train_key for each in matrix.settings}) == 4  # evaluation does not change a training
+    assert len({each.eval_key("val_seen") for each in matrix.settings}) == 8
+
+
+def test_rates_of_parts_that_do_not_train_are_left_out(write: Write) -> None:
+    train = {"checkpoint": "x", "trajectories": "sets", "vision_tower_lr": "5e-6", "projector_lr": 1e-4}
+    first, second, third = read_matrix(write(train=train)).settings
+    assert (first.train.vision_tower_lr, first.train.projector_lr) == (5e-6, None)
+    assert (second.train.vision_tower_lr, second.train.projector_lr) == (None, 1e-4)
+    assert (third.train.vision_tower_lr, third.train.projector_lr) == (None, None)
+    assert "vision_tower_lr" not in third.given
+
+
+def test_the_hash_follows_results_and_nothing_else(write: Write) -> None:
+    first = read_matrix(write())
+    assert read_matrix(write()).key == first.key
+    assert read_matrix(write(run={"jobs": 3, "train_timeout_s": 9})).key == first.key
+    assert read_matrix(write(name="other")).key == first.key
+    assert read_matrix(write(evaluate={"episodes": 3})).key != first.key
+    assert read_matrix(write(houses={"train_houses": 3})).key != first.key
+    assert read_matrix(write(collect={"EnvDrop": {"set": "envdrop"}})).key != first.key
+
+
+def test_options_become_a_command_line() -> None:
+    options = {"sets": ("R2R", "EnvDrop"), "envdrop": True, "augment": False, "batch": 2, "steps": None, "a": ()}
+    assert arguments(options) == ["--sets", "R2R", "EnvDrop", "--envdrop", "--no-augment", "--batch=2"]
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "unknown section 'axis': did you mean 'axes'": {"axis": {}},
+    "name None: expected letters": {"name": None},
+    "name '../x': expected letters": {"name": "../x"},
+    "axes: expected at least one axis": {"axes": None},
+    "axes.batch: expected a list of at least one value": {"axes": {"batch": []}},
+    "unknown axis 'tunable_part': did you mean 'tunable_parts'": {"axes": {"tunable_part": ["x"]}},
+    "axes.data: value 1: expected a label": {"axes": {"data": [{"sets": ["R2R"]}]}},
+    "axes.data: a: expected options beside": {"axes": {"data": [{"label": "a"}]}},
+    "unknown option 'set': did you mean 'sets'": {"axes": {"data": [{"label": "a", "set": ["R2R"]}]}},
+    "settings 1 and 2 are both named 'batch=1'": {"axes": {"batch": [1, 1]}},
+    "axes a and batch both set batch": {"axes": {"a": [{"label": "x", "batch": 1}], "batch": [2]}},
+    "unknown option 'lerning_rate': did you mean 'learning_rate'": {"train": {"lerning_rate": 1}},
+    "checkpoint: expected a folder or a name": {"train": {"trajectories": "sets"}},
+    "unknown option 'checkpoint'": {"evaluate": {"checkpoint": "x"}},
+    "unknown split of houses-r2r 'val_unsen': did you mean 'val_unseen'": {"evaluate": {"splits": ["val_unsen"]}},
+    "unknown benchmark 'r2r'": {"evaluate": {"benchmark": "r2r"}},
+    "splits: expected at least one split, each once": {"evaluate": {"splits": ["val_seen", "val_seen"]}},
+    "--max-batch 0: expected 1 or more": {"evaluate": {"max_batch": 0}},
+    "batch 'two': input should be a valid integer": {"axes": {"batch": ["two"]}},
+    "batch True: expected a number": {"axes": {"batch": [True]}},
+    "zero 4: expected a stage": {"axes": {"zero": [4]}},
+    "unknown tunable part 'mm_vision': did you mean 'mm_vision_tower'": {"axes": {"tunable_parts": ["mm_vision"]}},
+    "annotations.json is not there; unknown set 'EnvDrp': did you mean 'EnvDrop'": {
+        "axes": {"sets": [["R2R", "EnvDrp"]]},
+        "collect": {"EnvDrop": {"set": "envdrop"}},
+    },
+    "num_history 5: expected a divisor": {"axes": {"history": [5]}},
+    "collect.EnvDrop: unknown option 'tour': did you mean 'tours'": {"collect": {"EnvDrop": {"tour": 3}}},
+    "collect.EnvDrop: set 'envdrp': input should be": {"collect": {"EnvDrop": {"set": "envdrp"}}},
+    "houses: rooms_min = 20: give a whole number": {"houses": {"rooms_min": 20}},
+    "run.jobs 0: expected 1 or more": {"run": {"jobs": 0}},
+    "run.gpu 80: expected a size": {"run": {"gpu": "80"}},
+    "run: unfit 'drop': input should be 'run' or 'skip'": {"run": {"unfit": "drop"}},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_files_are_one_line(message: str, write: Write) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_matrix(write(**BAD[message]))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_file_ends_the_command_with_nothing_written(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(axes={"tunable_part": ["x"]})
+    before = sorted(path.parent.rglob("*"))
+    assert main(["matrix", "run", str(path)]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"vlnbench: error: {path}: unknown axis 'tunable_part': did you mean")
+    assert len(printed.splitlines()) == 1
+    assert sorted(path.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "not a matrix file in YAML"),
+        ("- a", "expected a mapping of name"),
+        ("a: 1\na: 2", "a stands twice"),
+    ],
+)
+def test_broken_yaml_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        read_matrix(tmp_path / "m.yaml")
+    assert "\n" not in str(caught.value)
+
+
+scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=6)
+inner = scalars | st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=6), scalars, max_size=3)
+values = inner | st.lists(inner, max_size=3)
+options = st.sampled_from(
+    ["batch", "sets", "tunable_parts", "checkpoint", "label", "steps", "evaluate.seed", "zero"]
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(SECTIONS), values | st.dictionaries(options, values, max_size=4)))
+def test_any_content_is_read_or_refused_in_one_line(content: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.yaml")
+        path.write_text(yaml.safe_dump(content))
+        try:
+            read_matrix(path)
+        except UsageError as error:
+            message = str(error)
+        else:
+            message = ""
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize("path", sorted(MATRICES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
+    matrix = read_matrix(path)
+    assert matrix.name == path.stem
+    parts = {setting.train.parts for setting in matrix.settings}
+    if path.stem != "smoke":
+        assert len(parts) == 7
+        arms = {(setting.train.sets, setting.train.steps_of) for setting in matrix.settings}
+        assert arms == {(("R2R",), ()), (("R2R", "EnvDrop"), ()), (("R2R", "EnvDrop"), ("R2R",))}
+        assert all(setting.train.vision_tower_lr for setting in matrix.settings if PARTS[0] in setting.train.parts)
+
+
+def test_the_command_line_understands_every_command() -> None:
+    """What the commands of the smoke matrix say is what the file says."""
+    matrix = read_matrix(MATRICES / "smoke.yaml")
+    setting, work = matrix.settings[1], Path("work")
+    found = [*prepare_stages(matrix, work), *stages(work, setting)]
+    houses, first, _, train, seen, _ = (tyro.cli(Command, args=stage.command[3:]) for stage in found)
+    assert isinstance(houses, Houses)
+    assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)
+    assert isinstance(first, Collect)
+    assert (first.set, first.tours, first.out) == ("r2r", 6, Path("data/smoke/trajectories/R2R"))
+    assert isinstance(train, Train)
+    assert replace(setting.train, out=train.out) == TrainOptions(**vars(train))
+    assert isinstance(seen, Eval)
+    assert (seen.split, seen.episodes, seen.model.max_new_tokens) == ("val_seen", 2, 8)
+    assert seen.model.checkpoint == train.out / "model"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.matrix.documents import make_document
+from vlnbench.cli import main
+from vlnbench.matrix.effects import effects, mean, over_seeds, pareto, spread
+from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
+from vlnbench.matrix.table import csv_cell, csv_text, markdown, markdown_cell
+
+AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}
+
+
+def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Made twice, in different folders, from nothing but matrix.json: the same bytes."""
+    document = make_document(AXES, failed=(1,))
+    folders = (tmp_path / "a", tmp_path / "b")
+    for folder in folders:
+        folder.mkdir()
+        (folder / "matrix.json").write_text(json.dumps(document))
+        assert main(["matrix", "table", str(folder)]) == 0
+    names = ["effects.png", "effects.svg", "matrix.csv", "matrix.json", "matrix.md", "sr_vs_vram.png"]
+    assert sorted(path.name for path in folders[0].iterdir()) == [*names, "sr_vs_vram.svg"]
+    for path in folders[0].iterdir():
+        assert path.read_bytes() == (folders[1] / path.name).read_bytes(), path.name
+    assert "vision, R2R, seed=0" in capsys.readouterr().out
+    assert main(["matrix", "table", str(tmp_path)]) == 2
+    assert "matrix.json: not there" in capsys.readouterr().err
+
+
+def test_csv_has_every_row_with_nothing_for_what_is_missing() -> None:
+    document = make_document(AXES, failed=(1,))
+    rows = list(csv.DictReader(io.StringIO(csv_text(document))))
+    assert len(rows) == 8
+    first, failed = rows[0], rows[1]
+    assert float(first["val_seen SR"]) == document["rows"][0]["results"]["val_seen"]["metrics"]["SR"]["mean"]
+    assert first["vram_allocated_bytes"] == ""
+    assert float(first["vram_planned_bytes"]) == document["rows"][0]["vram"]["planned"]
+    assert (failed["status"], failed["exit_code"], failed["val_seen SR"]) == ("oom", "3", "")
+    assert failed["data"] == "R2R 30 instructions on 10 trajectories, 40 windows"
+
+
+def test_markdown_has_rows_seeds_effects_and_failures() -> None:
+    text = markdown(make_document(AXES, failed=(1,)))
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert sum("vision, R2R, seed=" in line for line in table) == 2
+    assert "| vision, R2R | 1 of 2 |" in " ".join(text.split())
+    assert "## Effects" in text
+    assert "out of GPU memory" in text
+    assert "    some | line\n    ```" in text
+    assert len({line.count("|") for line in table if "seed=" in line}) == 1
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_no_cell_is_a_formula_or_breaks_a_table(text: str) -> None:
+    shown = csv_cell(text)
+    assert shown in (text, "'" + text)
+    assert shown.lstrip(" ")[:1] not in set("=+-@\t\r\n") - {""}
+    cell = markdown_cell(text)
+    assert "\n" not in cell
+    assert "|" not in cell.replace("\\|", "")
+    assert csv_cell(-1.5) == -1.5
+
+
+def test_effects_are_paired_over_the_other_axes() -> None:
+    document = make_document(AXES, failed=(4,))
+    found = {(effect.axis, effect.label): effect for effect in effects(document, "val_seen", "SR")}
+    assert set(found) == {("parts", "all"), ("data", "both")}
+    value = {row["name"]: mean(row, "val_seen", "SR") for row in document["rows"]}
+    pairs = ("R2R, seed=1", "both, seed=0", "both, seed=1")  # the fourth ran out of memory
+    expected = [(value[f"all, {pair}"] or 0) - (value[f"vision, {pair}"] or 0) for pair in pairs]
+    assert found["parts", "all"].differences == pytest.approx(expected)
+
+
+def test_seeds_have_mean_and_spread() -> None:
+    groups = over_seeds(make_document(AXES)["rows"])
+    assert (groups[0][0], len(groups[0][1])) == ("vision, R2R", 2)
+    assert len(groups) == 4
+    found = spread([1.0, None, 3.0])
+    assert found is not None
+    assert (found.n, found.mean, found.deviation) == (2, 2.0, pytest.approx(2**0.5))
+    single = spread([1.0])
+    assert single is not None
+    assert single.deviation is None
+    assert spread([None]) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> None:
+    front = pareto(points)
+    for i in front:
+        assert not any(x <= points[i][0] and y >= points[i][1] and (x, y) != points[i] for x, y in points)
+    for i, (x, y) in enumerate(points):
+        assert i in front or any(points[j][0] <= x and points[j][1] >= y for j in front)
+
+
+def test_the_axis_says_what_memory_it_is() -> None:
+    assert memory_axis(make_document(AXES, measured=True)["rows"])[0] == MEASURED
+    rows = make_document(AXES)["rows"]
+    assert memory_axis(rows)[0] == PLANNED
+    for row in rows:
+        row["vram"]["planned"] = None
+    assert memory_axis(rows) == (HOST, [3.0] * 8)
+
+
+def test_points_of_several_seeds_are_one() -> None:
+    _, points = memory_points(make_document(AXES), "val_unseen")
+    assert [point.number for point in points] == [1, 2, 3, 4]
+    for point in points:
+        assert point.low is not None
+        assert point.low < point.value

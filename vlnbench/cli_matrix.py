@@ -1,0 +1,125 @@
+"""Commands of the ablation matrix; see `vlnbench.matrix`. Loads nothing heavy."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, subcommand
+
+MATRIX = "Train and evaluate many settings from one file: tunable parts, training sets, any option."
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A matrix file and where its work and results lie."""
+
+    file: Positional[Path]
+    """Matrix file (YAML)."""
+    out: Path | None = None
+    """Folder of the work: runs, logs, checkpoints; default runs/matrix/<name>."""
+    results: Path | None = None
+    """Folder of the result table and plots; default results/<name>."""
+
+    def read(self) -> tuple[Any, Path, Path]:
+        """The matrix, its work folder and its results folder."""
+        from vlnbench.matrix.spec import read_matrix
+        from vlnbench.matrix.work import default_folders
+
+        matrix = read_matrix(self.file)
+        work, results = default_folders(matrix)
+        return matrix, self.out or work, self.results or results
+
+
+@dataclass(frozen=True)
+class MatrixRun(MatrixFile):
+    """Run a matrix. Running it again goes on; finished settings are kept, failed ones too (see `matrix retry`)."""
+
+    dry_run: bool = False
+    """Print the settings with the VRAM and time they will need, and run nothing."""
+    jobs: int | None = None
+    """Settings at a time on the CPU; default the file's."""
+    gpus: tuple[str, ...] = ()
+    """GPUs to use, as CUDA_VISIBLE_DEVICES names them; default all visible ones."""
+    unfit: Literal["run", "skip"] | None = None
+    """What is done with settings that do not fit by their plan; default the file's."""
+
+    def run(self) -> None:
+        self._run(retry=False)
+
+    def _run(self, retry: bool) -> None:
+        from vlnbench.matrix.runner import find_places, format_counts, plan_matrix, run_matrix
+        from vlnbench.matrix.table import write_tables
+
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C
+        matrix, work, results = self.read()
+        changes = {name: getattr(self, name) for name in ("jobs", "unfit") if getattr(self, name) is not None}
+        matrix = replace(matrix, execution=replace(matrix.execution, **changes))
+        matrix.execution.check("--jobs: run")
+        if self.dry_run:
+            from vlnbench.matrix.plans import format_plans
+
+            places = find_places(matrix.execution, self.gpus)
+            print(format_plans(matrix, plan_matrix(matrix, None, places.gpu)))
+            return
+        found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry)
+        print(write_tables(results))
+        print(format_counts(found))
+
+
+@dataclass(frozen=True)
+class MatrixRetry(MatrixRun):
+    """Run a matrix with another attempt at settings that failed; training goes on from its last state."""
+
+    def run(self) -> None:
+        self._run(retry=True)
+
+
+@dataclass(frozen=True)
+class MatrixList(MatrixFile):
+    """Print the settings of a matrix file with their hashes."""
+
+    def run(self) -> None:
+        from vlnbench.matrix.table import format_settings
+
+        print(format_settings(self.read()[0]))
+
+
+@dataclass(frozen=True)
+class MatrixStatus(MatrixFile):
+    """Print how far the settings of a matrix are, from what they recorded. Writes nothing."""
+
+    def run(self) -> None:
+        from vlnbench.matrix.rows import document
+        from vlnbench.matrix.runner import format_counts
+        from vlnbench.matrix.table import format_status
+        from vlnbench.matrix.work import check_work
+
+        matrix, work, _ = self.read()
+        check_work(matrix, work)
+        found = document(matrix, work)
+        print(f"{format_status(found)}\n\n{format_counts(found)}")
+
+
+@dataclass(frozen=True)
+class MatrixTable:
+    """Make the tables and plots of a results folder anew from its matrix.json alone."""
+
+    results: Positional[Path]
+    """Folder that holds matrix.json."""
+
+    def run(self) -> None:
+        from vlnbench.matrix.table import write_tables
+
+        print(write_tables(self.results))
+
+
+MatrixCommand = (
+    Annotated[MatrixRun, subcommand("run", prefix_name=False)]
+    | Annotated[MatrixList, subcommand("list", prefix_name=False)]
+    | Annotated[MatrixStatus, subcommand("status", prefix_name=False)]
+    | Annotated[MatrixTable, subcommand("table", prefix_name=False)]
+    | Annotated[MatrixRetry, subcommand("retry", prefix_name=False)]
+)

@@ -1,0 +1,72 @@
+"""What work was done on and by: processor, GPUs, versions. Asks the driver, so that no GPU memory is taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vlnbench import __version__
+from vlnbench.evaluate import git_revision
+
+PACKAGES = ("torch", "deepspeed", "transformers", "numpy", "habitat-lab")
+
+_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU: name and memory in MiB, as the driver says."""
+
+    name: str
+    memory_mib: int
+
+
+def gpus() -> list[Gpu]:
+    """All GPUs in the driver's order; none where it does not answer."""
+    try:
+        answer = subprocess.run(_QUERY, capture_output=True, text=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = (line.rpartition(",") for line in answer.splitlines() if line.strip())
+    return [Gpu(name.strip(), int(memory)) for name, _, memory in lines]
+
+
+def visible(found: list[Gpu]) -> tuple[str, ...]:
+    """Names of the GPUs that this process may use, for CUDA_VISIBLE_DEVICES."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return tuple(map(str, range(len(found))))
+    return tuple(name.strip() for name in given.split(",") if name.strip()) if found else ()
+
+
+def describe(found: list[Gpu]) -> dict[str, Any]:
+    """Machine and program for a record; null for what cannot be found out."""
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpus": [gpu.name for gpu in found],
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "vlnbench": __version__,
+        "git": git_revision(),
+    }
+
+
+def _cpu() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,122 @@
+"""What the settings of a matrix will need: memory by the planner, optimiser steps, and a rough time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.errors import UsageError
+from vlnbench.matrix.spec import Matrix, Setting
+from vlnbench.training import data
+from vlnbench.training.memory_trace import model_config
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.plan import GB, Plan, PlanRequest, plan
+
+UNJUDGED = "80GB"
+"""GPU that plans are made for where none is there and none is named: its size changes the verdict only."""
+
+
+def make_plans(matrix: Matrix, gpu: str | None) -> dict[str, dict[str, Any]]:
+    """The plan of every training, by its key. `gpu`: memory of one GPU, None for no verdict."""
+    distinct = {setting.train_key: setting for setting in matrix.settings}
+    return {key: _plan(setting, matrix, gpu) for key, setting in distinct.items()}
+
+
+def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
+    """Bytes of one GPU, optimiser steps and seconds; None where not known, `error` saying why there is no plan."""
+    options, count = setting.train, max(1, matrix.execution.gpus_per_setting)
+    request = PlanRequest.of(options, f"{count}x{gpu or UNJUDGED}")
+    steps = _steps(options, count)
+    try:
+        planned = plan(request)
+    except UsageError as error:
+        return {
+            "gpus": request.gpus,
+            "steps": steps,
+            "peak": None,
+            "fits": None,
+            "seconds": None,
+            "error": str(error),
+        }
+    seconds = None
+    if matrix.execution.tflops is not None and steps is not None:
+        windows = steps * options.batch * options.accumulation
+        seconds = round(windows * window_flops(options, planned) / (matrix.execution.tflops * 1e12), 1)
+    return {
+        "gpus": request.gpus,
+        "steps": steps,
+        "peak": planned.peak,
+        "low": planned.low,
+        "high": planned.high,
+        "fits": None if gpu is None else planned.fits,
+        "host": planned.host,
+        "trainable": planned.trainable,
+        "seconds": seconds,
+        "error": None,
+    }
+
+
+def _steps(options: TrainOptions, processes: int) -> int | None:
+    """Optimiser steps, None while they depend on sets that have not been collected."""
+    if options.steps is not None:
+        return options.steps
+    try:
+        return data.make_schedule(options, data.read_sets(options), processes).steps
+    except UsageError:
+        return None
+
+
+def window_flops(options: TrainOptions, planned: Plan) -> float:
+    """Operations of training on one window, by the usual count of two per weight and position in a forward pass.
+
+    A backward pass takes as many for the gradients of activations, and again for those of the weights that train;
+    checkpointing takes the forward pass once more. What is quadratic in the length is left out.
+    """
+    config = model_config(planned.request.model)
+    images = -(-options.frames // options.future_steps) + options.history
+    patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
+    again = int(options.gradient_checkpointing)
+    tower = "mm_vision_tower" in options.parts
+    language = "mm_language_model" in options.parts
+    vision = 2.0 * planned.parts["mm_vision_tower"] * patches * images
+    rest = 2.0 * (planned.parts["mm_language_model"] + planned.parts["mm_mlp_adapter"]) * planned.tokens
+    return vision * (3 + again if tower else 1) + rest * (2 + language + again)
+
+
+def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]]) -> str:
+    """The settings with what they will need."""
+    rows = []
+    for number, setting in enumerate(matrix.settings, start=1):
+        planned = plans[setting.train_key]
+        seconds = planned["seconds"]
+        rows.append(
+            [
+                number,
+                setting.name,
+                setting.key,
+                setting.train_key,
+                _shown(planned["steps"]),
+                "-" if planned["peak"] is None else f"{planned['peak'] / GB:.1f}",
+                _shown(planned["fits"]),
+                "-" if seconds is None else f"{seconds / 3600:.2f}",
+            ]
+        )
+    headers = ["", "setting", "key", "training", "steps", "VRAM (GB)", "fits", "hours"]
+    align = ("right", "left", "left", "left", "right", "right", "left", "right")
+    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
+    errors = dict.fromkeys(each["error"] for each in plans.values() if each["error"])
+    total = [each["seconds"] for each in plans.values()]
+    lines = [
+        f"{matrix.name} {matrix.key}: {len(matrix.settings)} settings, {len(plans)} trainings; VRAM per GPU of "
+        f"{next(iter(plans.values()))['gpus']}, training time by --tflops, without evaluation",
+        "",
+        table,
+    ]
+    if all(seconds is not None for seconds in total):
+        lines.append(f"\n{sum(total) / 3600:.2f} hours of training in all, one after the other")
+    return "\n".join([*lines, *(f"no plan: {error}" for error in errors)])
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,193 @@
+"""Plots of a matrix: SR against memory with the Pareto front, and the effect of every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from vlnbench.matrix.effects import SEED, Effect, Row, effects, mean, metric, over_seeds, pareto, spread
+
+GB = 10**9
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+"""Told apart by colour-blind readers (Okabe and Ito)."""
+MEASURED = "peak VRAM allocated (GB)"
+PLANNED = "planned VRAM (GB): no GPU, not measured"
+HOST = "peak host memory of training (GB): no GPU, no plan"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting in a plot: its number in the table, memory in GB, mean and limits in percent."""
+
+    number: int
+    name: str
+    group: str
+    memory: float
+    value: float
+    low: float | None
+    high: float | None
+
+
+def write_plots(document: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write every plot that there are values for, as PNG and SVG; returns the files' names."""
+    figures = {"sr_vs_vram": memory_figure(document), "effects": effects_figure(document)}
+    written = []
+    for name, figure in figures.items():
+        for suffix in (".png", ".svg"):
+            path = folder / (name + suffix)
+            path.unlink(missing_ok=True)
+            if figure is None:
+                continue
+            with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+                figure.savefig(path, dpi=150, metadata={"Date": None} if suffix == ".svg" else {"Software": None})
+            written.append(path.name)
+    return written
+
+
+def memory_axis(rows: Sequence[Row]) -> tuple[str, list[float | None]]:
+    """The best that is known of memory for these rows, and how it is called: measured, planned, or the host's."""
+    sources = (
+        (MEASURED, [row["vram"]["allocated"] for row in rows]),
+        (PLANNED, [row["vram"]["planned"] for row in rows]),
+        (HOST, [row["host"] for row in rows]),
+    )
+    for label, values in sources:
+        if any(value is not None for value in values):
+            return label, [None if value is None else value / GB for value in values]
+    return HOST, [None] * len(rows)
+
+
+def memory_points(document: Mapping[str, Any], split: str) -> tuple[str, list[Point]]:
+    """What the plot of a split shows: settings, the seeds of one together."""
+    rows = document["rows"]
+    label, sizes = memory_axis(rows)
+    size_of = {row["name"]: size for row, size in zip(rows, sizes, strict=True)}
+    shades = [axis for axis in document["axes"] if axis != SEED][-1:]
+    points = []
+    for number, (name, members) in enumerate(over_seeds(rows), start=1):
+        memory = [size for row in members if (size := size_of[row["name"]]) is not None]
+        found = spread(mean(row, split, "SR") for row in members)
+        if found is None or not memory:
+            continue
+        low: float | None = None
+        high: float | None = None
+        if found.deviation is not None:
+            low, high = found.mean - found.deviation, found.mean + found.deviation
+        elif len(members) == 1:
+            estimate = metric(members[0], split, "SR") or {}
+            low, high = estimate["low"], estimate["high"]
+        group = members[0]["labels"][shades[0]] if shades else ""
+        values = (None if value is None else 100 * value for value in (found.mean, low, high))
+        points.append(Point(number, name, group, max(memory), *values))  # type: ignore[arg-type]  # mean is a number
+    return label, points
+
+
+def memory_figure(document: Mapping[str, Any]) -> Figure | None:
+    """SR against memory, a panel for each split, with the front of what is not beaten; None without results."""
+    panels = [(split, *memory_points(document, split)) for split in document["splits"]]
+    panels = [panel for panel in panels if panel[2]]
+    if not panels:
+        return None
+    key = [_key(number, *each) for number, each in enumerate(over_seeds(document["rows"]), start=1)]
+    height = max(4.2, 0.19 * len(key) + 1.2)
+    figure = Figure(figsize=(4.6 * len(panels) + 0.075 * max(map(len, key)) + 0.5, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    every = list(dict.fromkeys(point.group for _, _, points in panels for point in points))
+    axes = figure.subplots(
+        1, len(panels) + 1, squeeze=False, width_ratios=[*[4.6] * len(panels), 0.075 * max(map(len, key))]
+    )[0]
+    for axis, (split, label, points) in zip(axes, panels, strict=False):
+        _draw_points(axis, points, every)
+        axis.set_xlabel(label)
+        axis.set_ylabel(f"SR, {split} (%)")
+    seeds = SEED in document["axes"]
+    bars = "bars: standard deviation over seeds" if seeds else "bars: 95 % intervals"
+    listing = axes[-1]
+    listing.axis("off")
+    listing.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.35, parse_math=False)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False, title=bars
+    )
+    figure.suptitle(document["name"], parse_math=False)
+    return figure
+
+
+def _key(number: int, name: str, members: Sequence[Row]) -> str:
+    """A setting's number with its name, and with what became of it where it is not done."""
+    others = dict.fromkeys(row["status"] for row in members if row["status"] != "done")
+    return f"{number}  {name}" + (f" ({', '.join(others)})" if others else "")
+
+
+def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:
+    for index, group in enumerate(groups):
+        members = [point for point in points if point.group == group]
+        colour = COLOURS[index % len(COLOURS)]
+        x, y = [point.memory for point in members], [point.value for point in members]
+        axis.scatter(x, y, s=28, color=colour, label=_plain(group) or "settings", zorder=3)
+        for point in members:
+            if point.low is not None and point.high is not None:
+                axis.vlines(point.memory, point.low, point.high, color=colour, linewidth=1, alpha=0.4)
+            axis.annotate(
+                str(point.number), (point.memory, point.value), (4, 3), textcoords="offset points", fontsize=8
+            )
+    front = [points[i] for i in pareto([(point.memory, point.value) for point in points])]
+    axis.step(
+        [point.memory for point in front],
+        [point.value for point in front],
+        where="post",
+        color="black",
+        linewidth=1,
+        linestyle="--",
+        label="Pareto front",
+        zorder=2,
+    )
+    axis.margins(0.1)
+    axis.grid(alpha=0.3)
+
+
+def effects_figure(document: Mapping[str, Any]) -> Figure | None:
+    """Paired differences in SR by axis and label, a dot for each pair, a bar for their mean; None without any."""
+    by_split = {split: effects(document, split, "SR") for split in document["splits"]}
+    found = next(iter(by_split.values()), [])
+    if not any(effect.differences for each in by_split.values() for effect in each):
+        return None
+    names = [f"{effect.axis}: {effect.label}\nagainst {effect.reference}" for effect in found]
+    figure = Figure(figsize=(8.5, 1.3 + 0.62 * len(found)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for index, (split, each) in enumerate(by_split.items()):
+        _draw_effects(axis, each, index, len(by_split), split)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("change of SR (percentage points); dots: pairs, bars: their mean")
+    axis.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, split: str) -> None:
+    """The effects on one split, beside those on the others."""
+    colour = COLOURS[index % len(COLOURS)]
+    height = 0.7 / count
+    for place, effect in enumerate(found):
+        y = place - 0.35 + height * (index + 0.5)
+        differences = [100 * value for value in effect.differences]
+        axis.scatter(differences, [y] * len(differences), s=14, color=colour, zorder=3)
+        middle = effect.spread
+        if middle is not None:
+            label = split if place == 0 else None
+            axis.barh(y, 100 * middle.mean, height * 0.9, color=colour, alpha=0.35, label=label)
+
+
+def _plain(text: str) -> str:
+    """Text of which matplotlib makes no formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,191 @@
+"""Rows of the result table, from what the stages recorded. What is missing is null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from vlnbench.matrix.spec import Matrix, Setting
+from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
+from vlnbench.matrix.work import (
+    EXIT_GPU_MEMORY,
+    EXIT_HANGS,
+    PLANS,
+    RUN,
+    Stage,
+    eval_stage,
+    read_json,
+    read_summary,
+    stages,
+    train_stage,
+)
+from vlnbench.records import MANIFEST, read_jsonl, write_json
+
+DOCUMENT = "matrix.json"
+FORMAT = 1
+
+Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfinished", "pending"]
+
+
+def document(matrix: Matrix, work: Path) -> dict[str, Any]:
+    """Everything that is known of a matrix: what the tables and plots are made from."""
+    plans = read_json(work / PLANS) or {}
+    return {
+        "format": FORMAT,
+        "name": matrix.name,
+        "key": matrix.key,
+        "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
+        "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
+        "rows": [row(matrix, work, setting, plans.get(setting.train_key, {})) for setting in matrix.settings],
+    }
+
+
+def write_document(matrix: Matrix, work: Path, results: Path) -> dict[str, Any]:
+    """Make the document anew and put it in place of the one before."""
+    found = document(matrix, work)
+    results.mkdir(parents=True, exist_ok=True)
+    write_json(results / DOCUMENT, found)
+    return found
+
+
+def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """One setting: what it is, what became of it, what it took and what it reached."""
+    trained = train_stage(work, setting)
+    tried = attempts(trained.folder)
+    run = trained.folder / RUN
+    manifest, counts = read_json(run / "train.json") or {}, read_json(run / "counts.json") or {}
+    log = [entry for _, entry in read_jsonl(run / "train_log.jsonl")]
+    last = tried[-1] if tried else {}
+    trainable = counts.get("trainable")
+    return {
+        "name": setting.name,
+        "key": setting.key,
+        "train_key": setting.train_key,
+        "labels": dict(setting.labels),
+        **_status(matrix, work, setting, plan),
+        "options": _plain({key: value for key, value in asdict(setting.train).items() if key != "out"}),
+        "evaluate": _plain(setting.evaluate),
+        "parameters": counts.get("parameters"),
+        "trainable": trainable,
+        "trainable_parameters": None if trainable is None else sum(trainable.values()),
+        "data": counts.get("data"),
+        "steps": manifest.get("schedule", {}).get("steps"),
+        "steps_done": log[-1]["step"] if log else None,
+        "epochs": log[-1]["epoch"] if log else None,
+        "loss": log[-1]["loss"] if log else None,
+        "learning_rates": log[-1]["learning_rates"] if log else None,
+        "windows_per_s": windows_per_s(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
+        "seconds": {"train": _seconds(trained.folder)}
+        | {split: _seconds(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]},
+        "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
+        "host": max((attempt["host"] for attempt in tried), default=None),
+        "gpus": last.get("gpus"),
+        "machine": last.get("machine"),
+        "train": {
+            key: manifest.get(key) for key in ("started_from", "data_sha256", "world_size", "dtype", "attn")
+        },
+        "results": {split: _result(work, setting, split) for split in setting.evaluate["splits"]},
+    }
+
+
+def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """How far a setting is, and of a failure the stage, the exit code and the last lines."""
+    nothing: dict[str, Any] = {"reason": None, "stage": None, "exit_code": None, "log": None, "tail": []}
+    todo = stages(work, setting)
+    for stage in todo:
+        if stage.failed:
+            return _failure(stage, attempts(stage.folder)[-1])
+    first = next((stage for stage in todo if not stage.complete()), None)
+    if first is None:
+        return {"status": "done", **nothing}
+    if running(first.folder):
+        return {"status": "running", **nothing, "stage": first.name}
+    if first is not todo[0] or (first.folder / ATTEMPTS).exists() or (first.folder / LOG).exists():
+        return {"status": "unfinished", **nothing, "stage": first.name}
+    if matrix.execution.unfit == "skip" and plan.get("fits") == "no":
+        reason = f"by its plan it does not fit on {plan['gpus']}"
+        return {"status": "skipped", **nothing, "reason": reason}
+    return {"status": "pending", **nothing}
+
+
+def _failure(stage: Stage, attempt: Mapping[str, Any]) -> dict[str, Any]:
+    code = attempt["exit_code"]
+    status: Status = "crash"
+    reason = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+    if attempt["outcome"] == "timeout":
+        status, reason = "timeout", f"not done after {attempt['timeout_s']:g} s"
+    elif code == EXIT_HANGS:
+        status, reason = "timeout", "no progress"
+    elif code == EXIT_GPU_MEMORY or (stage.folder / RUN / "out_of_memory.json").exists():
+        status, reason = "oom", "out of GPU memory"
+    return {
+        "status": status,
+        "reason": f"{stage.name}: {reason}",
+        "stage": stage.name,
+        "exit_code": code,
+        "log": str(stage.folder / LOG),
+        "tail": attempt["tail"],
+    }
+
+
+def windows_per_s(log: list[dict[str, Any]], windows_per_step: int) -> float | None:
+    """Windows per second over a whole training; of steps that were done twice, the second time counts."""
+    entries = {entry["step"]: entry for entry in log}
+    seconds, before = 0.0, 0
+    for step in sorted(entries):
+        seconds += (step - before) * windows_per_step / entries[step]["windows_per_s"]
+        before = step
+    return round(before * windows_per_step / seconds, 4) if seconds else None
+
+
+def _seconds(folder: Path) -> float | None:
+    """Wall-clock seconds of all attempts."""
+    tried = attempts(folder)
+    return round(sum(attempt["seconds"] for attempt in tried), 3) if tried else None
+
+
+def _vram(
+    plan: Mapping[str, Any], log: list[dict[str, Any]], oom: Mapping[str, Any] | None, tried: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Bytes of the GPU that took most; what was measured is null without a GPU."""
+    ranks = [rank for entry in log for rank in entry["memory"]] + ([dict(oom)] if oom else [])
+
+    def most(name: str, entries: list[dict[str, Any]]) -> Any:
+        return max((each[name] for each in entries if each.get(name) is not None), default=None)
+
+    return {
+        "planned": plan.get("peak"),
+        "planned_low": plan.get("low"),
+        "planned_high": plan.get("high"),
+        "planned_for": plan.get("gpus"),
+        "fits": plan.get("fits"),
+        "allocated": most("allocated", ranks),
+        "reserved": most("reserved", ranks),
+        "device": most("device", [*ranks, *tried]),
+        "capacity": most("capacity", ranks),
+        "gpu": next((rank["gpu"] for rank in ranks if rank.get("gpu")), None),
+    }
+
+
+def _result(work: Path, setting: Setting, split: str) -> dict[str, Any] | None:
+    """What a finished evaluation found."""
+    folder = eval_stage(work, setting, split).folder
+    summary, manifest = read_summary(folder), read_json(folder / RUN / MANIFEST)
+    if summary is None or manifest is None:
+        return None
+    return {
+        "episodes": summary["n_done"],
+        "n_errors": summary["n_errors"],
+        "metrics": summary["metrics"],
+        "failures": summary["failures"],
+        "identity": summary["identity"],
+        "git": manifest["git"],
+        "vlnbench": manifest["vlnbench"],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=str))

@@ -1,0 +1,210 @@
+"""Runs a matrix: settings trained and evaluated, each command in a process of its own, resumable at any moment."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vlnbench.errors import RunError, UsageError
+from vlnbench.matrix import machine
+from vlnbench.matrix.rows import write_document
+from vlnbench.matrix.spec import Execution, Matrix, Setting
+from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
+from vlnbench.matrix.work import (
+    PLANS,
+    Stage,
+    check_work,
+    eval_stage,
+    open_work,
+    prepare_stages,
+    read_json,
+    train_stage,
+)
+from vlnbench.progress import say
+from vlnbench.records import locked, write_json
+from vlnbench.training.options import LAUNCHER_VARIABLES
+
+Slot = tuple[str, ...]
+"""Names of the GPUs that a setting has, none on the CPU."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where settings can run at the same time, how much memory one GPU has, and what machine this is."""
+
+    slots: list[Slot]
+    gpu: str | None
+    described: dict[str, Any]
+
+
+def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
+    """Divide the GPUs among settings. `gpus`: names to use, default all visible ones.
+
+    Raises UsageError if there are too few for one setting.
+    """
+    found = machine.gpus()
+    names = (gpus or machine.visible(found)) if execution.gpus_per_setting else ()
+    each = execution.gpus_per_setting
+    if gpus and not found:
+        raise UsageError(f"--gpus {' '.join(gpus)}: the driver of this machine shows no GPU")
+    if names and len(names) < each:
+        raise UsageError(
+            f"run.gpus_per_setting {each}: expected at most {len(names)}, as many GPUs as may be used"
+        )
+    slots: list[Slot] = [names[i : i + each] for i in range(0, len(names) - each + 1, each)] if names else []
+    size = f"{min(gpu.memory_mib for gpu in found) / 1024:.1f}GiB" if names else None
+    return Places(slots or [()] * execution.jobs, execution.gpu or size, machine.describe(found))
+
+
+def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str, dict[str, Any]]:
+    """The plans of all settings; with `work`, those that lie there are used again."""
+    known = (read_json(work / PLANS) if work else None) or {}
+    keys = {setting.train_key for setting in matrix.settings}
+    current = {key: each for key, each in known.items() if key in keys and each["steps"] is not None}
+    wanted = {"gpu": gpu, "gpus_per_setting": matrix.execution.gpus_per_setting, "tflops": matrix.execution.tflops}
+    if known.get("for") == wanted and len(current) == len(keys):
+        return current
+    from vlnbench.matrix.plans import make_plans  # loads torch
+
+    plans = make_plans(matrix, gpu)
+    if work:
+        write_json(work / PLANS, {"for": wanted, **plans})
+    return plans
+
+
+def run_matrix(
+    matrix: Matrix, work: Path, results: Path, *, gpus: tuple[str, ...] = (), retry: bool = False
+) -> dict[str, Any]:
+    """Run what is not done yet; with `retry` also what failed. Returns the document of results.
+
+    Raises UsageError, with nothing written, for a file that does not belong to the work folder, and RunError if
+    houses or trajectories cannot be made.
+    """
+    check_work(matrix, work)
+    places = find_places(matrix.execution, gpus)
+    open_work(matrix, work)
+    with locked(work):
+        runner = _Runner(matrix, work, results, places, retry)
+        try:
+            runner.prepare()
+            runner.run(plan_matrix(matrix, work, places.gpu))
+        finally:
+            runner.stop()
+        return write_document(matrix, work, results)
+
+
+def format_counts(found: dict[str, Any]) -> str:
+    """How many settings are how far, and where to look for the reasons."""
+    counts = Counter(row["status"] for row in found["rows"])
+    lines = [f"{found['name']}: " + ", ".join(f"{count} {status}" for status, count in counts.items())]
+    lines += [f"{row['name']}: {row['reason']}; {row['log']}" for row in found["rows"] if row["log"]]
+    return "\n".join(lines)
+
+
+class _Runner:
+    """The commands of one matrix. Threads wait for processes; nothing else is shared but the list of them."""
+
+    def __init__(self, matrix: Matrix, work: Path, results: Path, places: Places, retry: bool) -> None:
+        self._matrix, self._work, self._results = matrix, work, results
+        self._places = places
+        self._retry = retry
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._processes: set[subprocess.Popen[bytes]] = set()
+
+    def prepare(self) -> None:
+        """Make houses and trajectories that are not there yet."""
+        for stage in prepare_stages(self._matrix, self._work):
+            if not stage.complete() and self._run(stage, None, None) != "done":
+                tail = (attempts(stage.folder) or [{"tail": []}])[-1]["tail"]
+                raise RunError(
+                    f"{stage.name} failed ({tail[-1] if tail else 'no output'}); see {stage.folder / LOG}"
+                )
+
+    def run(self, plans: dict[str, dict[str, Any]]) -> None:
+        """Train and evaluate every setting, as many at a time as there are places."""
+        write_document(self._matrix, self._work, self._results)
+        groups: dict[str, list[Setting]] = {}
+        for setting in self._matrix.settings:
+            groups.setdefault(setting.train_key, []).append(setting)
+        if self._matrix.execution.unfit == "skip":
+            unfit = [key for key, plan in plans.items() if plan["fits"] == "no"]
+            groups = {key: each for key, each in groups.items() if key not in unfit}
+        slots: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        for slot in self._places.slots:
+            slots.put(slot)
+
+        def work_on(settings: list[Setting]) -> None:
+            slot = slots.get()
+            try:
+                self._settings(settings, slot)
+            finally:
+                slots.put(slot)
+
+        executor = ThreadPoolExecutor(len(self._places.slots))
+        try:
+            for future in as_completed([executor.submit(work_on, settings) for settings in groups.values()]):
+                future.result()
+        finally:
+            self.stop()
+            executor.shutdown(cancel_futures=True)
+
+    def stop(self) -> None:
+        """End all commands: each one's watcher does it when its standard input closes."""
+        with self._lock:
+            self._stopping = True
+            for process in self._processes:
+                assert process.stdin is not None
+                process.stdin.close()
+
+    def _settings(self, settings: list[Setting], slot: Slot) -> None:
+        """The training that settings share, then their evaluations."""
+        execution = self._matrix.execution
+        trained = train_stage(self._work, settings[0], len(slot))
+        todo = [(trained, execution.train_timeout_s)]
+        for setting in settings:
+            for split in setting.evaluate["splits"]:
+                todo.append((eval_stage(self._work, setting, split), execution.eval_timeout_s))
+        for stage, timeout_s in todo:
+            if stage.complete() or (stage.failed and not self._retry):
+                continue
+            if not trained.complete() and stage is not trained:
+                return
+            say(f"{settings[0].name}: {stage.name}, log {stage.folder / LOG}")
+            outcome = self._run(stage, slot, timeout_s)
+            say(f"{settings[0].name}: {stage.name}: {outcome}")
+            with self._lock:
+                write_document(self._matrix, self._work, self._results)
+
+    def _run(self, stage: Stage, slot: Slot | None, timeout_s: float | None) -> Outcome:
+        """Run one command under its watcher; what became of it is read from the record. No slot: every GPU."""
+        stage.folder.mkdir(parents=True, exist_ok=True)
+        env: dict[str, str | None] = dict.fromkeys(LAUNCHER_VARIABLES)
+        if slot is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(slot)
+        notes = {"stage": stage.name, "gpus": slot and list(slot), "machine": self._places.described}
+        request = Request(str(stage.folder), list(stage.command), env, timeout_s, notes)
+        before = len(attempts(stage.folder))
+        with self._lock:
+            if self._stopping:
+                return "interrupted"
+            process = subprocess.Popen(request.arguments, stdin=subprocess.PIPE, start_new_session=True)
+            self._processes.add(process)
+        process.wait()
+        with self._lock:
+            self._processes.discard(process)
+            if process.stdin is not None:
+                process.stdin.close()
+        tried = attempts(stage.folder)
+        if len(tried) == before:
+            raise RunError(
+                f"{stage.name}: its watcher ended with exit code {process.returncode} and left no record"
+            )
+        outcome: Outcome = tried[-1]["outcome"]
+        return outcome

@@ -1,0 +1,376 @@
+"""A matrix file, checked and expanded into named settings.
+
+The file is YAML: `name`; `train` and `evaluate`, options of `vlnbench train` and `vlnbench eval` by their names;
+`axes`, of each of which every setting takes one value; and, where they are wanted, `houses` (options of `vlnbench
+data houses`), `collect` (trajectory sets that are collected if they are missing, with options of `vlnbench
+collect`) and `run`, see `Execution`.
+
+An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
+can be a mapping of several options with a `label`; where all are, the axis may have any name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from vlnbench.benchmarks import get_benchmark
+from vlnbench.commands import EvalRequest
+from vlnbench.errors import UsageError, unknown
+from vlnbench.houses_config import HousesConfig
+from vlnbench.loading import import_string
+from vlnbench.model_options import ModelOptions
+from vlnbench.training.collect import CollectRequest
+from vlnbench.training.options import TrainOptions, parse_set
+
+SECTIONS = ("name", "train", "evaluate", "axes", "houses", "collect", "run")
+EVALUATE = "evaluate."
+"""What the names of axes over options of the evaluation begin with."""
+EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+"""What is evaluated where the file does not say otherwise."""
+EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+"""What is evaluated where the file does not say otherwise."""
+OF_PARTS = {"vision_tower_lr": "mm_vision_tower", "projector_lr": "mm_mlp_adapter"}
+"""Options of `train` that are left out of the settings that do not train this part."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a matrix is carried out. Nothing here changes a result, and it may change while a matrix is half done.
+
+    jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. gpu: memory of one
+    GPU, such as 80GB, by which plans are judged; default that of the GPUs that are there. unfit: what is done with
+    settings that do not fit by their plan. train_timeout_s, eval_timeout_s: for one command. tflops: what one
+    device computes per second while training, in 1e12 operations; without it no time is planned.
+    """
+
+    jobs: int = 1
+    gpus_per_setting: int = 1
+    gpu: str | None = None
+    unfit: Literal["run", "skip"] = "run"
+    train_timeout_s: float | None = None
+    eval_timeout_s: float | None = None
+    tflops: float | None = None
+
+    def check(self, where: str) -> None:
+        """Raise UsageError for numbers that make no sense."""
+        for name, least in (("jobs", 1), ("gpus_per_setting", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{where}.{name} {getattr(self, name)}: expected {least} or more")
+        for name in ("train_timeout_s", "eval_timeout_s", "tflops"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{where}.{name} {value}: expected a number above 0")
+        if self.gpu is not None and not re.fullmatch(r"[1-9]\d{0,3}(\.\d{1,3})?(GB|GiB)", self.gpu):
+            raise UsageError(f"{where}.gpu {self.gpu}: expected a size such as 80GB or 79.2GiB")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One cell: what is trained, how it is evaluated, and its value's label on every axis.
+
+    `train` is complete but for `out`; `given` are the options that the file sets. `evaluate` has the options of
+    `vlnbench eval` that are set, and `splits`.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    train: TrainOptions
+    given: Mapping[str, Any]
+    evaluate: Mapping[str, Any]
+
+    @property
+    def train_key(self) -> str:
+        """Hash of the training: settings that share it differ in their evaluation alone and are trained once."""
+        return digest(asdict(self.train))
+
+    def eval_key(self, split: str) -> str:
+        """Hash of the evaluation of a split."""
+        return digest([self.train_key, {**self.evaluate, "splits": [split]}])
+
+    @property
+    def key(self) -> str:
+        """Hash of the setting."""
+        return digest([self.train_key, self.evaluate])
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set."""
+
+    path: Path
+    name: str
+    settings: tuple[Setting, ...]
+    axes: Mapping[str, tuple[str, ...]]
+    execution: Execution = field(default_factory=Execution)
+    houses: Mapping[str, Any] | None = None
+    collect: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Hash of everything that can change a result."""
+        return digest([[[each.name, each.key] for each in self.settings], self.houses, self.collect])
+
+
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def read_matrix(path: Path) -> Matrix:
+    """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
+    found = _read_yaml(path)
+    _known(found, SECTIONS, f"{path}: section")
+    name = found.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(f"{path}: name {name!r}: expected letters, digits, dots, dashes and underscores")
+    sections = {key: _mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key != "name"}
+    collect = {each: _collect(options, each, path) for each, options in sections["collect"].items()}
+    houses = _houses(sections["houses"], path) if "houses" in found else None
+    execution = _make(Execution, sections["run"], f"{path}: run")
+    execution.check(f"{path}: run")
+    if not sections["axes"]:
+        raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
+    axes = {axis: _values(axis, values, path) for axis, values in sections["axes"].items()}
+    settings = tuple(_expand(sections["train"], sections["evaluate"], axes, path))
+    for setting in settings:
+        _check_sets(setting, collect, path)
+    labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
+    return Matrix(path, name, settings, labels, execution, houses, collect)
+
+
+Value = tuple[str, Mapping[str, Any]]
+"""A value of an axis: label and options."""
+
+
+def _values(axis: str, values: Any, path: Path) -> list[Value]:
+    """An axis's values, checked as far as they can be one by one."""
+    where = f"{path}: axes.{axis}"
+    if not isinstance(values, list) or not values:
+        raise UsageError(f"{where}: expected a list of at least one value, or nothing would be run")
+    bundles = [value for value in values if isinstance(value, dict)]
+    known = [*_train_types(), *(EVALUATE + name for name in _eval_types())]
+    if axis not in known and len(bundles) < len(values):
+        raise UsageError(f"{path}: {unknown('axis', axis, known)}; an axis of another name has mappings as values")
+    found: list[Value] = []
+    for number, value in enumerate(values, start=1):
+        if not isinstance(value, dict):
+            found.append((_label(axis, value), {axis: value}))
+            continue
+        label = value.get("label")
+        if not isinstance(label, str) or not label.strip() or "\n" in label:
+            raise UsageError(f"{where}: value {number}: expected a label beside its options")
+        found.append((label, {name: each for name, each in value.items() if name != "label"}))
+    for label, options in found:
+        _known(options, known, f"{where}: {label}: option")
+        if not options:
+            raise UsageError(f"{where}: {label}: expected options beside the label")
+    return found
+
+
+def _label(axis: str, value: Any) -> str:
+    """A value as it is shown: lists joined, and what is no name, such as a number, with its option."""
+    if isinstance(value, list):
+        return "+".join(map(str, value))
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if _train_types().get(axis) in (str, tuple[str, ...]) else f"{axis}={text}"
+
+
+def _expand(
+    train: Mapping[str, Any], evaluate: Mapping[str, Any], axes: Mapping[str, list[Value]], path: Path
+) -> Iterable[Setting]:
+    """The product of the axes, the last one fastest. Raises UsageError for settings that cannot be told apart."""
+    _known(train, _train_types(), f"{path}: train: option")
+    _known(evaluate, _eval_types(), f"{path}: evaluate: option")
+    owners: dict[str, str] = {}
+    for axis, values in axes.items():
+        for option in {option for _, options in values for option in options}:
+            if owners.setdefault(option, axis) != axis:
+                raise UsageError(f"{path}: axes {owners[option]} and {axis} both set {option}")
+    names: dict[str, int] = {}
+    for number, chosen in enumerate(itertools.product(*axes.values()), start=1):
+        labels = {axis: label for axis, (label, _) in zip(axes, chosen, strict=True)}
+        name = ", ".join(labels.values())
+        if names.setdefault(name, number) != number:
+            raise UsageError(f"{path}: settings {names[name]} and {number} are both named {name!r}; label them")
+        options = {key: value for _, each in chosen for key, value in each.items()}
+        yield _setting(name, labels, (train, evaluate, options), path)
+
+
+def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any]], path: Path) -> Setting:
+    """One combination; `given`: options of training, of evaluation, and those of the axes."""
+    train, evaluate, options = given
+    where = f"{path}: setting {name!r}"
+    own = {key: value for key, value in options.items() if not key.startswith(EVALUATE)}
+    merged = _converted({**train, **own}, _train_types(), where)
+    merged.setdefault("checkpoint", "")
+    if not merged["checkpoint"]:
+        raise UsageError(f"{where}: checkpoint: expected a folder or a name in the section train")
+    parts = TrainOptions(**merged, out=Path()).parts
+    merged = {key: value for key, value in merged.items() if key in own or OF_PARTS.get(key, "") in ("", *parts)}
+    trained = TrainOptions(**merged, out=Path())
+    others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
+    evaluated = {**EVALUATED, **_converted({**evaluate, **others}, _eval_types(), where)}
+    _checked(trained.check, where)
+    _checked(lambda: _check_windows(trained), where)
+    _checked(lambda: _check_evaluation(evaluated), where)
+    return Setting(name, labels, trained, merged, evaluated)
+
+
+def _check_evaluation(options: Mapping[str, Any]) -> None:
+    benchmark = get_benchmark(options["benchmark"])
+    if not options["splits"] or len(set(options["splits"])) < len(options["splits"]):
+        raise UsageError("splits: expected at least one split, each once")
+    for split in options["splits"]:
+        if split not in benchmark.splits:
+            raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
+    model = {each.name for each in fields(ModelOptions)}
+    request = {key: value for key, value in options.items() if key not in model and key != "splits"}
+    defaults = {"episodes": None, "seed": 0, "repeats": 1, "data_root": Path("data"), "sim": "auto"}
+    EvalRequest(
+        **{**defaults, **request},
+        split=options["splits"][0],
+        out=None,
+        gpu=(),
+        video=0,
+        model=ModelOptions(**{key: value for key, value in options.items() if key in model}),
+    ).check()
+
+
+def _check_windows(options: TrainOptions) -> None:
+    import_string("agents.streamvln.windows:Windows")(options.frames, options.history, options.future_steps)
+
+
+def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
+    """Every set is there or will be collected."""
+    options = setting.train
+    for name in [*options.mixture, *(parse_set(text)[0] for text in options.steps_of)]:
+        annotations = options.trajectories / name / "annotations.json"
+        if name not in collect and not annotations.is_file():
+            hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"
+            raise UsageError(f"{path}: setting {setting.name!r}: {annotations} is not there; {hint}")
+
+
+def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:
+    where = f"{path}: collect.{name}"
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: expected the name of a folder")
+    types = _types(CollectRequest, without=("out", "dagger", "agent", "model"))
+    given = _mapping(options, where)
+    _known(given, types, f"{where}: option")
+    return _converted(given, types, where)
+
+
+def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    where = f"{path}: houses"
+    own = {"data_root": Path, "envdrop": bool, "envdrop_episodes": int}
+    types = _types(HousesConfig)
+    _known(options, [*types, *own], f"{where}: option")
+    converted = _converted(options, {**types, **own}, where)
+    _checked(lambda: HousesConfig(**{key: value for key, value in converted.items() if key in types}), where)
+    return converted
+
+
+def _train_types() -> dict[str, Any]:
+    return _types(TrainOptions, without=("out",))
+
+
+def _eval_types() -> dict[str, Any]:
+    request = _types(EvalRequest, without=("split", "out", "gpu", "video", "retry_errors", "model"))
+    return {**request, **_types(ModelOptions, without=("checkpoint",)), "splits": tuple[str, ...]}
+
+
+def _types(kind: type, without: Sequence[str] = ()) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
+
+
+def _make(kind: Callable[..., _T], options: Mapping[str, Any], where: str) -> _T:
+    types = get_type_hints(kind)
+    _known(options, types, f"{where}: option")
+    return kind(**_converted(options, types, where))
+
+
+def _converted(options: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values as the types of their options: YAML reads 1e-5 as text, and a single set is a list of one."""
+    result = {}
+    for name, value in options.items():
+        if isinstance(value, list) and types[name] is str:
+            value = ",".join(map(str, value))  # tunable parts
+        elif isinstance(value, str) and types[name] == tuple[str, ...]:
+            value = [value]
+        try:
+            if isinstance(value, bool) and types[name] in (int, float, int | None, float | None):
+                raise UsageError(f"{where}: {name} {value!r}: expected a number")
+            result[name] = TypeAdapter(types[name]).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            raise UsageError(f"{where}: {name} {value!r}: {message[0].lower()}{message[1:]}") from None
+    return result
+
+
+def _checked(check: Callable[[], object], where: str) -> None:
+    try:
+        check()
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _known(found: Iterable[Any], known: Iterable[str], what: str) -> None:
+    before, _, kind = what.rpartition(": ")
+    names = list(known)
+    for name in found:
+        if name not in names:
+            raise UsageError(f"{before}: {unknown(kind, str(name), names)}")
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise UsageError(f"{where}: expected a mapping of names")
+    return value
+
+
+def _check_keys(node: Any, seen: set[int]) -> None:
+    """Refuse mappings in which a key stands twice: YAML would silently take the last one."""
+    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check_keys(each, seen)
+        return
+    names = [key.value for key, _ in node.value]
+    for name in names:
+        if isinstance(name, str) and names.count(name) > 1:
+            raise ValueError(f"{name} stands twice, {str(node.start_mark).strip()}")
+    for _, value in node.value:
+        _check_keys(value, seen)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        _check_keys(yaml.compose(text, yaml.SafeLoader), set())
+        found = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"{path}: not a matrix file in YAML ({reason})") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: expected a mapping of {', '.join(SECTIONS)}")
+    return found

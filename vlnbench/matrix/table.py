@@ -1,0 +1,245 @@
+"""matrix.json as CSV, Markdown and plots: pure functions of it, so that they can always be made again."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.errors import UsageError
+from vlnbench.matrix.effects import SEED, Row, Spread, effects, mean, metric, over_seeds, spread
+from vlnbench.matrix.rows import DOCUMENT
+from vlnbench.matrix.spec import Matrix
+from vlnbench.matrix.work import read_json
+from vlnbench.records import write_bytes
+
+CSV, MARKDOWN = "matrix.csv", "matrix.md"
+METRICS = ("SR", "SPL")
+GB = 10**9
+TAIL_LINES = 8
+
+
+def write_tables(results: Path) -> str:
+    """Write CSV, Markdown and plots beside matrix.json; returns the table. Raises UsageError without it."""
+    document = read_json(results / DOCUMENT)
+    if document is None:
+        raise UsageError(f"{results / DOCUMENT}: not there; expected the results folder of `vlnbench matrix run`")
+    try:
+        write_bytes(results / CSV, csv_text(document).encode())
+        write_bytes(results / MARKDOWN, markdown(document).encode())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
+    try:
+        from vlnbench.matrix.plots import write_plots
+    except ImportError:
+        return f"{_main_table(document, 'simple')}\n\n{results}: no plots (pip install 'vlnbench[report]')"
+    files = write_plots(document, results)
+    return f"{_main_table(document, 'simple')}\n\n{results}: {', '.join([CSV, MARKDOWN, *files])}"
+
+
+def format_settings(matrix: Matrix) -> str:
+    """The settings of a matrix file."""
+    rows = [[i, each.name, each.key, each.train_key] for i, each in enumerate(matrix.settings, start=1)]
+    table = tabulate(rows, headers=["", "setting", "key", "training"], disable_numparse=True)
+    return f"{matrix.name} {matrix.key}: {len(rows)} settings\n\n{table}"
+
+
+def format_status(document: Mapping[str, Any]) -> str:
+    """How far every setting is."""
+    rows = []
+    for row in document["rows"]:
+        steps = "-" if row["steps"] is None else f"{row['steps_done'] or 0}/{row['steps']}"
+        done = [split for split, result in row["results"].items() if result is not None]
+        rows.append([row["name"], row["status"], row["stage"] or "", steps, ", ".join(done)])
+    headers = ["setting", "status", "stage", "steps", "evaluated"]
+    return str(tabulate(rows, headers=headers, disable_numparse=True))
+
+
+def csv_text(document: Mapping[str, Any]) -> str:
+    """One line per setting; numbers in full, nothing where a value is missing."""
+    rows = [_flat(row, document) for row in document["rows"]]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
+    return file.getvalue()
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    if isinstance(value, str) and value.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n"):
+        return "'" + value
+    return value
+
+
+def markdown_cell(text: str) -> str:
+    """Text that stays in its cell."""
+    for mark in ("\\", "|", "`", "<", "*", "_", "[", "]"):
+        text = text.replace(mark, "\\" + mark)
+    return " ".join(text.split())
+
+
+def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
+    machine = row["machine"] or {}
+    flat = {
+        "setting": row["name"],
+        **{f"axis {axis}": row["labels"][axis] for axis in document["axes"]},
+        **{name: row[name] for name in ("status", "reason", "exit_code", "key", "train_key")},
+        "trainable_parameters": row["trainable_parameters"],
+        "parameters": row["parameters"],
+        "data": _data(row, full=True),
+        **{name: row[name] for name in ("steps", "steps_done", "epochs", "loss", "windows_per_s")},
+        "train_s": row["seconds"]["train"],
+        **{f"{split}_s": row["seconds"].get(split) for split in document["splits"]},
+        **{f"vram_{name}_bytes": row["vram"][name] for name in ("planned", "allocated", "reserved", "device")},
+        "fits": row["vram"]["fits"],
+        "host_bytes": row["host"],
+    }
+    for split in document["splits"]:
+        for label in METRICS:
+            found = metric(row, split, label) or {}
+            flat |= {f"{split} {label}": found.get("mean")}
+            flat |= {f"{split} {label} {end}": found.get(end) for end in ("low", "high")}
+        result = row["results"].get(split) or {}
+        flat |= {f"{split} {name}": result.get(name) for name in ("episodes", "n_errors")}
+    gpus = ", ".join(machine.get("gpus", ())) or None
+    versions = {name: machine.get(name) for name in ("cpu", "cores", "vlnbench", "git")}
+    return flat | {"gpus": gpus, "torch": machine.get("packages", {}).get("torch"), **versions}
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The whole result for people: table, seeds, effects, failures."""
+    parts = [
+        f"# {document['name']}",
+        f"{len(document['rows'])} settings, key {document['key']}. {_conditions(document)}",
+        _main_table(document, "github"),
+        "SR and SPL in percent with 95 % intervals, clustered by scene. VRAM in GB (1e9 bytes) of the GPU that "
+        "took most: as planned before, then at its peak as allocated and as reserved by PyTorch, and of the whole "
+        "process as the driver sees it; host: largest process of the training. A window is a sample of training.",
+    ]
+    if SEED in document["axes"]:
+        parts += ["## Over seeds", _seeds_table(document)]
+    if any(axis != SEED and len(labels) > 1 for axis, labels in document["axes"].items()):
+        parts += ["## Effects", *(_effects_table(document, split) for split in document["splits"])]
+    failed = [row for row in document["rows"] if row["reason"]]
+    if failed:
+        parts += ["## Failed and skipped", *(_failure(row) for row in failed)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _conditions(document: Mapping[str, Any]) -> str:
+    """Machines, and the simulators and data of the evaluations."""
+    machines = {
+        f"{' + '.join(machine['gpus']) or 'no GPU'}, {machine['cores']} cores of {machine['cpu']}, torch "
+        f"{machine['packages']['torch']}, vlnbench {machine['vlnbench']} {(machine['git'] or '')[:12]}".strip()
+        for machine in (row["machine"] for row in document["rows"])
+        if machine
+    }
+    evaluated = {
+        f"{result['identity']['benchmark']} {split} ({result['identity']['episodes']} episodes, "
+        f"{result['identity']['simulator']})"
+        for row in document["rows"]
+        for split, result in row["results"].items()
+        if result
+    }
+    lines = ["Machine: " + "; ".join(sorted(machines))] if machines else []
+    lines += ["evaluated on " + ", ".join(sorted(evaluated))] if evaluated else []
+    return markdown_cell(". ".join(lines))
+
+
+def _main_table(document: Mapping[str, Any], style: str) -> str:
+    rows = []
+    for number, row in enumerate(document["rows"], start=1):
+        vram = row["vram"]
+        cells = [
+            str(number),
+            row["name"],
+            _scaled(row["trainable_parameters"], 1e6, 2),
+            _data(row, full=False) or "-",
+            _count(row["steps"]),
+            _scaled(row["windows_per_s"], 1, 2),
+            _scaled(row["seconds"]["train"], 60, 1),
+            *(_scaled(vram[name], GB, 2) for name in ("planned", "allocated", "reserved", "device")),
+            _scaled(row["host"], GB, 2),
+            *(_interval(row, split, label) for split in document["splits"] for label in METRICS),
+            row["status"] + (" (planned: does not fit)" if vram["fits"] == "no" else ""),
+        ]
+        rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
+    headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "VRAM planned"]
+    headers += ["allocated", "reserved", "device", "host"]
+    headers += [f"{split.replace('_', ' ')} {label}" for split in document["splits"] for label in METRICS]
+    align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
+    headers += ["status"]
+    return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
+
+
+def _seeds_table(document: Mapping[str, Any]) -> str:
+    """Mean and standard deviation over the seeds of each setting."""
+    columns = [(split, label) for split in document["splits"] for label in METRICS]
+    rows = []
+    for name, members in over_seeds(document["rows"]):
+        cells = [_spread(spread(mean(row, *column) for row in members)) for column in columns]
+        done = sum(row["status"] == "done" for row in members)
+        rows.append([markdown_cell(name), f"{done} of {len(members)}", *cells])
+    headers = ["setting", "seeds", *(f"{split.replace('_', ' ')} {label}" for split, label in columns)]
+    note = "Mean ± standard deviation over seeds, in percent."
+    return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
+
+
+def _effects_table(document: Mapping[str, Any], split: str) -> str:
+    columns = {label: effects(document, split, label) for label in METRICS}
+    rows = []
+    for i, first in enumerate(columns[METRICS[0]]):
+        cells = [_spread(found[i].spread, signed=True) for found in columns.values()]
+        names = (markdown_cell(text) for text in (first.axis, first.label, first.reference))
+        rows.append([*names, str(len(first.differences)), *cells])
+    headers = [split.replace("_", " "), "value", "against", "pairs", *METRICS]
+    note = "Mean ± standard deviation of the differences in points between settings that agree on all other axes."
+    return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
+
+
+def _failure(row: Row) -> str:
+    """A failed setting with the last lines of its log."""
+    lines = "\n".join(f"    {line}" for line in row["tail"][-TAIL_LINES:])
+    return f"**{markdown_cell(row['name'])}**: {markdown_cell(row['reason'])}" + (f"\n\n{lines}" if lines else "")
+
+
+def _data(row: Row, full: bool) -> str | None:
+    """The sets of a setting with their counts."""
+    if row["data"] is None:
+        return None
+    shown = []
+    for name, counts in row["data"].items():
+        weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
+        text = f"{name} {counts['instructions']:,}"
+        if full:
+            text += f" instructions on {counts['trajectories']:,} trajectories, {counts['windows']:,} windows"
+        shown.append(text + weight)
+    return "; ".join(shown)
+
+
+def _interval(row: Row, split: str, label: str) -> str:
+    found = metric(row, split, label)
+    if found is None:
+        return "-"
+    text = f"{100 * found['mean']:.1f}"
+    return text if found["low"] is None else f"{text} ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
+
+
+def _spread(found: Spread | None, signed: bool = False) -> str:
+    if found is None:
+        return "-"
+    text = f"{100 * found.mean:{'+' if signed else ''}.1f}"
+    return text if found.deviation is None else f"{text} ± {100 * found.deviation:.1f}"
+
+
+def _scaled(value: float | None, unit: float, digits: int) -> str:
+    return "-" if value is None else f"{value / unit:,.{digits}f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

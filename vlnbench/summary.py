@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from tabulate import tabulate
@@ -46,7 +47,8 @@ class Summary:
 
     n_unscored counts episodes of a split whose goals are not public: they have trajectories and no metrics.
     n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
-    failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order.
+    failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order. report: sums of
+    what the agent counted in the finished episodes.
     """
 
     identity: Mapping[str, Any]
@@ -60,6 +62,7 @@ class Summary:
     metrics_version: int
     metrics: dict[str, Estimate | None]
     seconds: dict[str, float]
+    report: dict[str, float]
 
     @property
     def complete(self) -> bool:
@@ -78,6 +81,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
     unscored = [row for row in used if row.status == "unscored"]
     scored = [] if unscored else used  # where goals are secret, an error row knows nothing of success either
     kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in scored]
+    reports = [row.report for row in used]
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
         identity=dict(identity),
@@ -91,6 +95,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         metrics_version=METRICS_VERSION,
         metrics={metric.label: _aggregate(metric, scored) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
+        report={name: sum(row.report.get(name, 0) for row in used) for name in sorted({*chain(*reports)})},
     )
 
 
@@ -131,6 +136,8 @@ def _footnotes(summary: Summary) -> list[str]:
     notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
     ended = ", ".join(f"{kind} {count}" for kind, count in summary.failures.items() if count)
     notes.append(f"how episodes ended: {ended or '-'}; metrics version {summary.metrics_version}")
+    if summary.report:
+        notes.append("the agent counted: " + ", ".join(f"{name} {n:,g}" for name, n in summary.report.items()))
     if summary.n_unscored:
         notes.append(f"n_unscored {summary.n_unscored}: no public goals; `vlnbench export` writes a submission")
     return ["", *notes]

@@ -15,7 +15,6 @@ import platform
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync import client, server
 
 PROTOCOL, PORT, MAX_BYTES, MAX_SLOTS = 1, 8900, 64 * 2**20, 64
+NOTHING = dict.fromkeys(("rgb", "depth", "pose", "oracle_action"))
 
 
 class RemoteError(Exception):
@@ -79,14 +79,12 @@ class Client:
         self._socket.close()
 
 
-def answer(
-    connection: Any, about: dict[str, Any], token: str, free: list[int], perform: Callable[[Any], dict[str, Any]]
-) -> None:
+def answer(connection: Any, about: Any, token: str, free: list[int], perform: Any) -> None:
     """Serve one connection until it ends. free: slots no one has; perform: answers requests with these slots."""
     mine: dict[int, int] = {}
     try:
         hello, error = msgpack.unpackb(connection.recv(timeout=10)), None
-        if hello["type"] != "hello" or hello["protocol"] != PROTOCOL:
+        if hello["protocol"] != PROTOCOL:
             error = f"this end speaks version {PROTOCOL} of the protocol, the other {hello['protocol']}"
         elif not hmac.compare_digest(str(hello["token"]).encode(), token.encode()):
             error = "the token is missing or wrong"
@@ -103,8 +101,7 @@ def answer(
     except WebSocketException:
         pass  # the connection ended
     except Exception as problem:  # a request that is none, too many slots, no hello in time
-        text = f"request refused: {type(problem).__name__}: {problem}"
-        connection.send(msgpack.packb({"error": text, "usage": True}))
+        connection.send(msgpack.packb({"error": f"request refused: {problem!r}", "usage": True}))
     finally:
         free.extend(mine.values())
 
@@ -120,18 +117,16 @@ def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = ""
                 if request["type"] == "reset":
                     agent.reset(request["slot"], SimpleNamespace(**request["episode"]), request["seed"])
                     return {}
-                empty = dict.fromkeys(("rgb", "depth", "pose", "oracle_action"))
-                seen = {each["slot"]: SimpleNamespace(**{**empty, **each}) for each in request["observations"]}
+                seen = {each["slot"]: SimpleNamespace(**{**NOTHING, **each}) for each in request["observations"]}
                 actions = agent.act(seen)
                 return {"actions": [int(actions[slot]) for slot in seen]}
             except Exception as error:
                 return {"error": f"{type(error).__name__}: {error}"}
 
-    with open(inspect.getfile(type(agent)), "rb") as file:
-        code = hashlib.sha256(file.read()).hexdigest()[:12]
-    given = {name: dict(getattr(agent, name, {})) for name in ("identity", "expects")}
-    about = {"name": type(agent).__name__, "code": code, "sensors": sorted(agent.sensors), **given}
-    about.update(max_batch=MAX_SLOTS, max_bytes=MAX_BYTES, place={"python": platform.python_version()})
+    code = hashlib.sha256(inspect.getsource(inspect.getmodule(type(agent))).encode()).hexdigest()[:12]
+    about = {name: dict(getattr(agent, name, {})) for name in ("identity", "expects")}
+    about.update(name=type(agent).__name__, code=code, sensors=sorted(agent.sensors), max_batch=MAX_SLOTS)
+    about.update(max_bytes=MAX_BYTES, place={"python": platform.python_version()})
     handler = partial(answer, about=about, token=token, free=list(range(MAX_SLOTS)), perform=perform)
     with server.serve(handler, host, port, compression=None, max_size=MAX_BYTES, origins=[None]) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()

@@ -29,7 +29,8 @@ class ServedOptions:
     model: str = ""
     """Name of the model there."""
     prompt: Path | None = None
-    """File with the prompt; fields in braces: instruction, step, history, actions, forward_m, turn_deg, format."""
+    """File with the prompt; fields in braces: instruction, step, history, actions, max_actions,
+    forward_m, turn_deg and format; default agents/openai/prompt.txt."""
     history: int = 4
     """Earlier frames shown beside the current one, spread evenly over the episode so far."""
     image_width: int | None = None
@@ -51,6 +52,8 @@ class ServedOptions:
     """How often a failed request is sent again, and how often an answer that cannot be read is asked for again."""
     request_timeout: float = 60.0
     """Seconds for one request."""
+    turn_timeout: float = 240.0
+    """Seconds for one turn with all that is sent again; keep it below --episode-timeout."""
     concurrency: int = 8
     """Requests at a time, at most."""
 

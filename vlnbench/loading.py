@@ -49,7 +49,7 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
 
 def _make_agent(name: str, factory: type, options: ModelOptions) -> Any:
     takes = inspect.signature(factory).parameters
-    parts = {"served": options.served, "remote": options.remote}
+    parts: dict[str, ServedOptions | RemoteOptions] = {"served": options.served, "remote": options.remote}
     refused = [flag for part, value in parts.items() if part not in takes for flag in _given(value)]
     if "options" not in takes:
         refused = [flag for flag in _given(options) if flag != "--max-batch"] + refused

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-import platform
 import socket
 import struct
+import sys
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -123,10 +123,10 @@ def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = ""
             except Exception as error:
                 return {"error": f"{type(error).__name__}: {error}"}
 
-    code = hashlib.sha256(inspect.getsource(inspect.getmodule(type(agent))).encode()).hexdigest()[:12]
-    about = {name: dict(getattr(agent, name, {})) for name in ("identity", "expects")}
+    code = hashlib.sha256(inspect.getsource(sys.modules[type(agent).__module__]).encode()).hexdigest()[:12]
+    about: dict[str, Any] = {name: dict(getattr(agent, name, {})) for name in ("identity", "expects")}
     about.update(name=type(agent).__name__, code=code, sensors=sorted(agent.sensors), max_batch=MAX_SLOTS)
-    about.update(max_bytes=MAX_BYTES, place={"python": platform.python_version()})
+    about.update(max_bytes=MAX_BYTES, place={"python": sys.version.split()[0]})
     handler = partial(answer, about=about, token=token, free=list(range(MAX_SLOTS)), perform=perform)
     with server.serve(handler, host, port, compression=None, max_size=MAX_BYTES, origins=[None]) as running:
         threading.Thread(target=running.serve_forever, daemon=True).start()

@@ -223,7 +223,7 @@ def test_auto_takes_text_where_a_schema_is_refused(server: Stub) -> None:
     assert agent.identity["answer_format"] == "text"
     assert walk(agent, 1) == [STOP]
     assert "separated by spaces, and nothing else" in server.texts()[0]
-    with pytest.raises(UsageError, match="nobody answers: .*HTTP 400 Bad Request: response_format"):
+    with pytest.raises(UsageError, match=r"nobody answers: .*HTTP 400 Bad Request: response_format"):
         make(server, answer_format="schema")
 
 

@@ -26,7 +26,7 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
     table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
     scheme, served, _ = name.partition("://")
     if served and scheme not in table:
-        raise UsageError(unknown("agent", name, table))
+        raise UsageError(f"--agent {name}: {unknown('agent', scheme, table)}")
     if ":" not in name and name not in table:
         raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
     if str(Path.cwd()) not in sys.path:
@@ -49,6 +49,8 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
 
 def _make_agent(name: str, factory: type, options: ModelOptions) -> Any:
     takes = inspect.signature(factory).parameters
+    if "://" in name and "address" not in takes:
+        raise UsageError(f"agent {name!r}: leave out what follows its name; only remote:// has an address")
     parts: dict[str, ServedOptions | RemoteOptions] = {"served": options.served, "remote": options.remote}
     refused = [flag for part, value in parts.items() if part not in takes for flag in _given(value)]
     if "options" not in takes:

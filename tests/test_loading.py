@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.scripted import StopAgent
 from vlnbench.errors import UsageError
 from vlnbench.loading import import_string, load_agent
 from vlnbench.model_options import ModelOptions, RemoteOptions, ServedOptions
@@ -79,12 +80,17 @@ class Modelled(StopAgent):
     load_agent("stop", ModelOptions(max_batch=2))
 
 
+class Modelled(StopAgent):
+    def __init__(self, options: ModelOptions) -> None:
+        super().__init__()
+
+
 def test_options_of_parts_are_refused_by_agents_that_do_not_take_them() -> None:
     served = ModelOptions(served=ServedOptions(base_url="http://127.0.0.1:1", model="tiny"))
     with pytest.raises(UsageError, match=r"agent 'stop' loads no model: leave out --base-url, --model$"):
         load_agent("stop", served)
-    with pytest.raises(UsageError, match=r"agent 'streamvln' takes other options: leave out --base-url, --model$"):
-        load_agent("streamvln", served)
+    with pytest.raises(UsageError, match=r"Modelled' takes other options: leave out --base-url, --model$"):
+        load_agent(f"{__name__}:Modelled", served)
     with pytest.raises(UsageError, match=r"'remote://127.0.0.1:1' takes other options: leave out --checkpoint$"):
         load_agent("remote://127.0.0.1:1", ModelOptions(checkpoint=Path("here")))
     with pytest.raises(UsageError, match=r"no agent is served there"):

@@ -23,10 +23,13 @@ from agents.remote import RemoteAgent
 from agents.scripted import GroundTruthReplayAgent, RandomAgent, ShortestPathAgent, StopAgent
 from tests.fakes import PlaneEnv, make_set
 from tests.faulty import BreaksOnFive, KeepsFrames
+from tests.runs import write_dataset
 from tests.served import connected, serving
+from vlnbench import commands
 from vlnbench.benchmarks import get_benchmark
+from vlnbench.cli import main
 from vlnbench.engine import Simulators
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import LostBatchError, RunError, UsageError
 from vlnbench.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
 from vlnbench.records import MANIFEST, ROWS, TRAJECTORIES, read_rows
@@ -408,3 +411,46 @@ def test_connected_agents_are_agents() -> None:
         assert isinstance(client, Agent)
         client.close()
         client.close()
+
+
+def test_the_command_line_runs_a_served_agent_like_a_local_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "_ENV", "tests.faulty:plane")
+    monkeypatch.setattr(commands, "_ENV_LIBRARY", "")
+    monkeypatch.setattr(commands, "ensure_data", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    write_dataset(tmp_path / "data")
+    options = ["--envs", "1", "--allow-partial"]
+    assert main(["eval", "--agent", "random", *options]) == 0
+    with serving(RandomAgent(), token="sesame") as address:
+        capsys.readouterr()
+        assert main(["eval", "--agent", address, *options]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        advice = "set it in the environment as VLNBENCH_TOKEN"
+        assert line == f"vlnbench: error: {address}: the token is missing or wrong; {advice}"
+        monkeypatch.setenv("VLNBENCH_TOKEN", "sesame")
+        assert main(["eval", "--agent", address, *options, "--out", "there"]) == 0
+    (here,) = (tmp_path / "runs/houses-r2r/val_unseen").iterdir()
+    assert timeless(tmp_path / "there") == timeless(here)
+    capsys.readouterr()
+    assert main(["eval", "--agent", address, *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"vlnbench: error: {address}: no agent is served there (")
+
+
+def test_a_server_that_hangs_is_given_up_even_while_sending() -> None:
+    script = "from vlnbench.cli import main; main(['serve', '--agent', 'random', '--port', '0'])"
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        client = connected(process.stderr.readline().split(" at ")[1].split(";")[0], timeout=1.0)
+        client.reset(0, plan().episodes[0], 1)
+        process.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        with pytest.raises(LostBatchError, match="the agent gave no answer"):
+            client.act({0: Observation("Go.", 0, rgb=np.zeros((2000, 4000, 3), np.uint8))})
+        assert time.monotonic() - start < 15
+        process.kill()

@@ -53,8 +53,7 @@ class Client:
         raw, self.timeout = socket.create_connection((host, port), timeout), timeout
         raw.settimeout(None)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
-        self._opening = client.connect("ws://agent", sock=raw, compression=None, open_timeout=10, close_timeout=1)
-        self._socket = self._opening.__enter__()
+        self._socket = client.connect("ws://agent", sock=raw, compression=None, close_timeout=1).__enter__()
         self.about = self.ask(type="hello", protocol=PROTOCOL, token=token)
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -109,6 +108,7 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
 def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = "") -> None:
     """Serve an agent until Ctrl-C. It has `sensors` ("rgb", "depth"), perhaps dicts `identity` and `expects`,
     reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}."""
+    assert token or host in ("127.0.0.1", "localhost", "::1"), "others can reach this host: choose a token"
     lock = threading.Lock()
 
     def perform(request: dict[str, Any]) -> dict[str, Any]:

@@ -12,5 +12,13 @@ AGENTS: dict[str, tuple[str, str]] = {
         "blind, but turns away from what depth shows to block its way",
     ),
     "gt-replay": ("agents.scripted:GroundTruthReplayAgent", "oracle: replays the dataset's ground-truth actions"),
+    "remote": (
+        "agents.remote:RemoteAgent",
+        "one that `vlnbench serve` offers elsewhere; --agent remote://HOST:PORT",
+    ),
+    "openai": (
+        "agents.openai.agent:OpenAIAgent",
+        "any vision-language model behind an OpenAI-compatible server; needs --base-url and --model",
+    ),
     "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
 }

@@ -14,6 +14,7 @@ FLOORS = {
     "houses_config": 1,
     "errors": 1,
     "model_options": 1,
+    "wire": 1,
     "benchmarks": 3,
     "json_stream": 3,
     "datasets": 3,
@@ -56,6 +57,9 @@ FLOORS = {
     "cli_matrix": 5,
     "cli": 5,
     "cli_report": 5,
+    "serve": 4,
+    "cli": 5,
+    "cli_serve": 5,
     "__main__": 5,
 }
 """Floor of every module of vlnbench; imports run downwards only. agents/ and envs/ are floor 2."""
@@ -66,6 +70,8 @@ ONLY_IN = {
     "gym": ("envs",),
     "numba": ("envs",),
     "llvmlite": ("envs",),
+    "msgpack": ("vlnbench/wire.py",),
+    "websockets": ("vlnbench/wire.py",),
     "torch": ("agents", "vlnbench/training", "vlnbench/vram.py"),
     "transformers": ("agents", "vlnbench/training", "vlnbench/vram.py"),
 }

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.scripted import StopAgent
 from vlnbench.errors import UsageError
 from vlnbench.loading import import_string, load_agent
-from vlnbench.model_options import ModelOptions
+from vlnbench.model_options import ModelOptions, RemoteOptions, ServedOptions
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,24 @@ class Modelled(StopAgent):
     with pytest.raises(UsageError, match="agent 'stop' loads no model: leave out --checkpoint, --dtype"):
         load_agent("stop", options)
     load_agent("stop", ModelOptions(max_batch=2))
+
+
+class Modelled(StopAgent):
+    def __init__(self, options: ModelOptions) -> None:
+        super().__init__()
+
+
+def test_options_of_parts_are_refused_by_agents_that_do_not_take_them() -> None:
+    served = ModelOptions(served=ServedOptions(base_url="http://127.0.0.1:1", model="tiny"))
+    with pytest.raises(UsageError, match=r"agent 'stop' loads no model: leave out --base-url, --model$"):
+        load_agent("stop", served)
+    with pytest.raises(UsageError, match=r"Modelled' takes other options: leave out --base-url, --model$"):
+        load_agent(f"{__name__}:Modelled", served)
+    with pytest.raises(UsageError, match=r"'remote://127.0.0.1:1' takes other options: leave out --checkpoint$"):
+        load_agent("remote://127.0.0.1:1", ModelOptions(checkpoint=Path("here")))
+    with pytest.raises(UsageError, match=r"no agent is served there"):
+        load_agent("remote://127.0.0.1:1", ModelOptions(remote=RemoteOptions(remote_timeout=1.0)))
+    with pytest.raises(UsageError, match=r"unknown agent 'remot': did you mean 'remote'"):
+        load_agent("remot://127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"'stop://here': leave out what follows its name"):
+        load_agent("stop://here")

@@ -16,6 +16,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 from vlnbench.cli_matrix import MATRIX, MatrixCommand
 from vlnbench.cli_report import Report
 from vlnbench.cli_results import Compare, Leaderboard
+from vlnbench.cli_serve import Serve
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -27,7 +28,7 @@ class Eval:
     """Evaluate an agent on a split. Running the same command again resumes it."""
 
     agent: str = "shortest-path"
-    """Name from `vlnbench list`, or an import string package.module:Class."""
+    """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
     benchmark: str = "houses-r2r"
     """Name from `vlnbench list`."""
     split: str = "val_unseen"
@@ -303,6 +304,7 @@ class Doctor:
 
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
+    | Annotated[Serve, subcommand("serve", prefix_name=False)]
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]

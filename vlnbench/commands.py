@@ -17,7 +17,15 @@ from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.engine import Simulators
 from vlnbench.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
-from vlnbench.evaluate import Execution, Plan, check_conventions, default_folder, evaluate, make_plan
+from vlnbench.evaluate import (
+    Execution,
+    Plan,
+    check_conventions,
+    default_folder,
+    evaluate,
+    make_plan,
+    recorded_name,
+)
 from vlnbench.houses_config import HousesConfig
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.loading import import_module, import_string, load_agent
@@ -96,7 +104,7 @@ def run_eval(request: EvalRequest) -> Summary:
             plan = make_plan(
                 benchmark,
                 split,
-                request.agent,
+                recorded_name(agent, request.agent),
                 count=request.episodes,
                 seed=request.seed,
                 repeats=request.repeats,

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from vlnbench.channel import Check, Failed, Finished, Ready, Setup
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import LostBatchError, RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Sensor
-from vlnbench.rollout import Outcome, Task, failure
+from vlnbench.rollout import Outcome, Task, failure, reported
 from vlnbench.schedule import SceneQueue
 from vlnbench.workers import Worker
 
@@ -223,7 +223,8 @@ class Engine:
         if isinstance(message, Ready):
             seat.failed_starts = 0
         elif isinstance(message, Finished):
-            yield Outcome(seat.end(), replace(message.rollout, agent_seconds=seat.agent_seconds))
+            report = reported(self._agent, seat.slot)
+            yield Outcome(seat.end(), replace(message.rollout, agent_seconds=seat.agent_seconds, report=report))
         elif isinstance(message, Observation):
             seat.observation, seat.since = message, time.monotonic()
             yield from self._begin_episode(seat)
@@ -262,7 +263,7 @@ class Engine:
         try:
             episode = task.episode if self._agent.privileged else task.episode.for_agent()
             self._agent.reset(seat.slot, episode, task.seed)
-        except UsageError:
+        except (UsageError, RunError):
             raise
         except Exception as error:
             yield failure(seat.give_up(), error)
@@ -288,7 +289,8 @@ class Engine:
         """Let the agent act on a batch.
 
         If that fails, no one knows which episode it was, and the agent may have taken in what some of them saw:
-        each begins anew and is acted on alone, so that only the one that fails again is an error.
+        each begins anew and is acted on alone, so that only the one that fails again is an error. So does a single
+        one that was not to blame.
         """
         batch = self._batch()
         if not batch or self._lingers():
@@ -296,10 +298,10 @@ class Engine:
         start = time.perf_counter()
         try:
             actions = self._ask({seat.slot: seat.observation for seat in batch if seat.observation is not None})
-        except UsageError:
+        except (UsageError, RunError):
             raise
         except Exception as error:
-            if len(batch) == 1:
+            if len(batch) == 1 and (self._is_alone(batch[0]) or not isinstance(error, LostBatchError)):
                 yield failure(batch[0].give_up(), error)
                 return
             for seat in batch:

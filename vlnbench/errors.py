@@ -1,9 +1,11 @@
-"""The two exceptions a user is meant to read."""
+"""Exceptions a user is meant to read, and one between agents and the engine."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from types import ModuleType
 
 
 class UsageError(Exception):
@@ -27,6 +29,20 @@ class GpuMemoryError(Exception):
 
     The command line prints it and exits with code 3.
     """
+
+
+class LostBatchError(Exception):
+    """An agent lost what it knew of a batch, and no episode in it is to blame: a connection ended, or episodes of
+    others were in the batch too. The engine begins each episode anew and acts on it alone, once.
+    """
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import a module whose libraries come with an extra. Raises UsageError where they are missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed: run `pip install 'vlnbench[{extra}]'`") from error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

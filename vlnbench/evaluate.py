@@ -21,7 +21,7 @@ from vlnbench.benchmarks import Benchmark
 from vlnbench.engine import Engine, Simulators
 from vlnbench.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Agent, Env, Episode
+from vlnbench.interfaces import Agent, Env, Episode, StandsFor
 from vlnbench.metrics import METRICS_VERSION, score
 from vlnbench.records import FORMAT, Row, RowKey, RunFolder, read_rows
 from vlnbench.rollout import Outcome, Task, failure, run_tasks
@@ -75,7 +75,7 @@ class Plan:
             "episodes": f"{len(self.episodes)} of {self.split_size}",
             "episodes_sha256": self.episodes_sha256,
             "agent": self.agent_name,
-            "agent_code": _code_digest(agent),
+            "agent_code": code_digest(agent),
             **{f"agent_{key}": value for key, value in agent.identity.items()},
             "simulator": env.simulator,
             "seed": self.seed,
@@ -138,6 +138,12 @@ def make_plan(
         dataset_version=episode_set.version,
         partial=episode_set.partial,
     )
+
+
+def recorded_name(agent: Agent, asked: str) -> str:
+    """The name of an agent in records: as it was asked for, or that of the agent it stands for."""
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    return asked if stands_for is None else stands_for.name
 
 
 def check_conventions(agent: Agent, plan: Plan) -> None:
@@ -224,6 +230,7 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
     if outcome.rollout is not None:
         seconds = {"env": outcome.rollout.env_seconds, "agent": outcome.rollout.agent_seconds}
         result = {"status": "unscored", "seconds": {part: round(value, 4) for part, value in seconds.items()}}
+        result["report"] = dict(outcome.rollout.report)
         if task.episode.goals:
             try:
                 scores = score(outcome.rollout.trajectory, task.episode, plan.benchmark.success_distance_m)
@@ -245,11 +252,13 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
 
 
 def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]:
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
     return {
         "format": FORMAT,
         "metrics_version": METRICS_VERSION,
         "identity": plan.identity(agent, env),
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
+        **({"agent_place": dict(stands_for.place)} if stands_for else {}),
         "protocol": asdict(plan.benchmark),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,
@@ -259,11 +268,14 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]
     }
 
 
-def _code_digest(agent: Agent) -> str | None:
+def code_digest(agent: Agent) -> str | None:
     """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
 
     That is its file, or all files of its package unless the package is the common one, `agents`.
     """
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    if stands_for is not None:
+        return stands_for.code
     try:
         path = Path(inspect.getfile(type(agent)))
         package = type(agent).__module__.rpartition(".")[0]

@@ -218,6 +218,19 @@ class TopDownMap:
     meters_per_pixel: float
 
 
+@dataclass(frozen=True, slots=True)
+class StandsFor:
+    """The agent behind one that only passes on: what a run of it is recorded as.
+
+    name and code: as `--agent` and the digest of the code would be if it ran here. place: where it runs, for the
+    record; it does not change results.
+    """
+
+    name: str
+    code: str | None
+    place: Mapping[str, str]
+
+
 @runtime_checkable
 class Agent(Protocol):
     """Drives many episodes at once, one per slot.
@@ -225,7 +238,9 @@ class Agent(Protocol):
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature).
-    An agent may have a `description`, lines that are printed before a run, and `remarks`, printed after it.
+    An agent may have a `description`, lines that are printed before a run, and `remarks`, printed after it;
+    `report(slot) -> Mapping[str, float]`, counts about the episode in a slot, which go into its row and are summed
+    in the summary; and `stands_for`, a `StandsFor`, if it passes on to another agent.
     """
 
     sensors: frozenset[Sensor]

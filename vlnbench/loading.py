@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Agent
-from vlnbench.model_options import ModelOptions
+from vlnbench.model_options import ModelOptions, RemoteOptions, ServedOptions
 
 _OWN_PACKAGES = ("agents", "envs")
 
@@ -24,13 +24,17 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
     does not take.
     """
     table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
+    scheme, served, _ = name.partition("://")
+    if served and scheme not in table:
+        raise UsageError(f"--agent {name}: {unknown('agent', scheme, table)}")
     if ":" not in name and name not in table:
         raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(
             str(Path.cwd())
         )  # an agent may lie in the folder one works in; last, so it shadows nothing
-    factory = import_string(table[name][0] if name in table else name)
+    listed = table.get(scheme if served else name)
+    factory = import_string(listed[0] if listed else name)
     if not inspect.isclass(factory):
         raise UsageError(f"agent {name!r}: expected a class")
     agent = _make_agent(name, factory, options or ModelOptions())
@@ -44,16 +48,27 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
 
 
 def _make_agent(name: str, factory: type, options: ModelOptions) -> Any:
-    if "options" in inspect.signature(factory).parameters:
-        return factory(options=options)
-    given = [
+    takes = inspect.signature(factory).parameters
+    if "://" in name and "address" not in takes:
+        raise UsageError(f"agent {name!r}: leave out what follows its name; only remote:// has an address")
+    parts: dict[str, ServedOptions | RemoteOptions] = {"served": options.served, "remote": options.remote}
+    refused = [flag for part, value in parts.items() if part not in takes for flag in _given(value)]
+    if "options" not in takes:
+        refused = [flag for flag in _given(options) if flag != "--max-batch"] + refused
+    if refused:
+        what = "takes other options" if takes else "loads no model"
+        raise UsageError(f"agent {name!r} {what}: leave out {', '.join(refused)}")
+    offered = {"options": options, "address": name, **parts}
+    return factory(**{key: value for key, value in offered.items() if key in takes})
+
+
+def _given(options: ModelOptions | ServedOptions | RemoteOptions) -> list[str]:
+    """The flags of the options that were set, parts left out."""
+    return [
         "--" + field.name.replace("_", "-")
         for field in fields(options)
-        if field.name != "max_batch" and getattr(options, field.name) != field.default
+        if field.default is not MISSING and getattr(options, field.name) != field.default
     ]
-    if given:
-        raise UsageError(f"agent {name!r} loads no model: leave out {', '.join(given)}")
-    return factory()
 
 
 def import_string(text: str) -> Any:

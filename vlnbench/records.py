@@ -41,7 +41,8 @@ class Row:
     """One line of `episodes.jsonl`: how one episode ended.
 
     status: "ok"; "error" or "timeout" with the reason, which count as failed episodes; "unscored" without public
-    goals. scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part.
+    goals. scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part. report: what
+    the agent counted, e.g. tokens.
     """
 
     benchmark: str
@@ -56,6 +57,7 @@ class Row:
     reason: str | None = None
     scores: dict[str, Score] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    report: dict[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> RowKey:

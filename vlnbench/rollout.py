@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
 
 SLOT = 0
@@ -28,11 +28,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A finished episode and where its wall-clock seconds went."""
+    """A finished episode, where its wall-clock seconds went, and what the agent counted."""
 
     trajectory: Trajectory
     env_seconds: float
     agent_seconds: float
+    report: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def run_tasks(env: Env, agent: Agent, tasks: Iterable[Task]) -> Generator[Outcom
     for task in tasks:
         try:
             rollout = run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps)
-        except UsageError:
+        except (UsageError, RunError):
             raise
         except Exception as error:
             yield failure(task, error)
@@ -83,7 +84,13 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
     with clock.env:
         distances = _goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
-    return Rollout(trajectory, clock.env.seconds, clock.agent.seconds)
+    return Rollout(trajectory, clock.env.seconds, clock.agent.seconds, reported(agent, SLOT))
+
+
+def reported(agent: Agent, slot: int) -> dict[str, float]:
+    """What an agent counted about the episode in a slot; empty for agents that count nothing."""
+    report = getattr(agent, "report", None)
+    return {} if report is None else dict(report(slot))
 
 
 def failure(task: Task, error: Exception) -> Outcome:

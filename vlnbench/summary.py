@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from tabulate import tabulate
@@ -48,7 +49,8 @@ class Summary:
     a scene holds its trajectories whole. Those of `by_trajectory` (the same means) take the scenes as given.
     n_unscored counts episodes of a split whose goals are not public: they have trajectories and no metrics.
     n_unreachable counts episodes whose goal cannot be reached from the start; see `metrics.UNREACHABLE_POLICY`.
-    failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order.
+    failures counts the episodes by how they ended, all kinds of `metrics.Failure` in its order. report: sums of
+    what the agent counted in the finished episodes.
     """
 
     identity: Mapping[str, Any]
@@ -63,6 +65,7 @@ class Summary:
     metrics: dict[str, Estimate | None]
     by_trajectory: dict[str, Estimate | None]
     seconds: dict[str, float]
+    report: dict[str, float]
 
     @property
     def complete(self) -> bool:
@@ -81,6 +84,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
     unscored = [row for row in used if row.status == "unscored"]
     scored = [] if unscored else used  # where goals are secret, an error row knows nothing of success either
     kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in scored]
+    reports = [row.report for row in used]
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
         identity=dict(identity),
@@ -95,6 +99,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
         metrics={metric.label: aggregate(metric, scored) for metric in METRICS},
         by_trajectory={metric.label: aggregate(metric, scored, _trajectory) for metric in METRICS},
         seconds={part: round(value, 3) for part, value in seconds.items()},
+        report={name: sum(row.report.get(name, 0) for row in used) for name in sorted({*chain(*reports)})},
     )
 
 
@@ -141,6 +146,8 @@ def _footnotes(summary: Summary) -> list[str]:
     notes = [f"n_errors {summary.n_errors}, n_unreachable {summary.n_unreachable} ({summary.policy}); {basis}"]
     ended = ", ".join(f"{kind} {count}" for kind, count in summary.failures.items() if count)
     notes.append(f"how episodes ended: {ended or '-'}; metrics version {summary.metrics_version}")
+    if summary.report:
+        notes.append("the agent counted: " + ", ".join(f"{name} {n:,g}" for name, n in summary.report.items()))
     if summary.n_unscored:
         notes.append(f"n_unscored {summary.n_unscored}: no public goals; `vlnbench export` writes a submission")
     return ["", *notes]
@@ -175,9 +182,7 @@ def _scene(row: Row) -> Hashable:
     return row.scene_id
 
 
-def aggregate(
-    metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable] = _scene
-) -> Estimate | None:
+def aggregate(metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable] = _scene) -> Estimate | None:
     """One metric over rows that have been scored or ended in an error; None where no episode has it."""
     found = values(metric, rows)
     return estimate([value for _, value in found], [cluster(row) for row, _ in found], estimate_kind(metric))

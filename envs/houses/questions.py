@@ -1,4 +1,4 @@
-"""Questions about single views of a house, with answers that are true: what is in sight, where, which way, how far.
+"""Questions about single views of a house, with true answers: what is in sight, where, which way, how far.
 
 They teach a model to see before it learns to follow instructions, as the vision-language data do from which
 published models are fine-tuned. Directions are answered in the actions that lead there.
@@ -36,7 +36,7 @@ LEFT, RIGHT, FORWARD = "←", "→", "↑"
 
 @dataclass(frozen=True)
 class View:
-    """A pose (metres, yaw in degrees, a multiple of TURN_DEG) and questions with their answers about what it shows."""
+    """A pose (metres, yaw in degrees, a multiple of TURN_DEG) with questions about what it shows and answers."""
 
     position: Point
     yaw: float

@@ -1,0 +1,229 @@
+"""An agent that is served elsewhere, by `vlnbench serve` or by `vlnbench/wire.py` in another environment."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, NoReturn, get_args
+from urllib.parse import urlsplit
+
+from vlnbench.errors import LostBatchError, RunError, UsageError, require
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor, StandsFor
+from vlnbench.model_options import TOKEN, RemoteOptions
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
+
+_SHOWN = (
+    "episode_id",
+    "trajectory_id",
+    "scene_id",
+    "start_position",
+    "start_rotation",
+    "instruction",
+    "instruction_tokens",
+    "language",
+    "goal_radius",
+    "instruction_id",
+)
+"""Fields of an episode that travel: those that `Episode.for_agent` leaves."""
+
+
+class RemoteError(Exception):
+    """The served agent raised an exception, which the message repeats."""
+
+
+class RemoteAgent:
+    """Passes on to a served agent, and is recorded as that one.
+
+    When the connection ends or an answer does not come in time, it connects again, and episodes that the server
+    knew begin anew (`LostBatchError`). Raises UsageError where there is no such server, the token or the version
+    is wrong, or another agent has taken its place, and RunError when the server does not come back.
+    """
+
+    privileged = False
+
+    def __init__(self, address: str, remote: RemoteOptions) -> None:
+        self._address, self._host, self._port = address, *_parsed(address)
+        if not (remote.remote_timeout > 0 and remote.reconnect >= 0):
+            raise UsageError("--remote-timeout, --reconnect: expected more than 0 seconds, and 0 or more")
+        self._options = remote
+        self._wire = require("vlnbench.wire", "remote")
+        self._failures = (OSError, EOFError, ValueError, self._wire.WebSocketException)
+        self._known: dict[int, tuple[str, int]] = {}
+        self._alone: set[tuple[str, int]] = set()
+        self._reports: dict[int, dict[str, float]] = {}
+        try:
+            self._client = self._connect()
+        except self._failures as error:
+            raise UsageError(
+                f"{address}: no agent is served there ({_said(error)}); start one with `vlnbench serve`"
+            ) from error
+        self._about: dict[str, Any] = self._client.about
+        try:
+            self._read(self._about)
+        except (KeyError, TypeError) as error:
+            raise UsageError(
+                f"{address}: does not say what it serves ({type(error).__name__}: {error})"
+            ) from error
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        begun = {name: getattr(episode, name) for name in _SHOWN}
+        for attempt in (1, 2):
+            if self._client is None:
+                self._reconnect()
+            try:
+                self._client.reset(slot, begun, seed)
+            except self._wire.RemoteError as error:
+                self._refuse(error)
+            except self._failures as error:
+                self._lose()
+                if attempt == 2:
+                    raise RemoteError(f"{self._address}: the episode cannot begin ({_said(error)})") from error
+            else:
+                self._known[slot], self._reports[slot] = (episode.episode_id, seed), {}
+                return
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        if not observations.keys() <= self._known.keys():
+            raise LostBatchError(f"{self._address}: the connection ended in the middle of the episode")
+        actions: dict[int, Action] = {}
+        for part in self._parts(observations):
+            actions.update(self._ask(part))
+        return actions
+
+    def report(self, slot: int) -> dict[str, float]:
+        """What the served agent counted about the episode in a slot."""
+        return self._reports[slot]
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _ask(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        alone = any(self._known[slot] in self._alone for slot in observations)
+        entries = [{**_sent(observation), "slot": slot} for slot, observation in observations.items()]
+        try:
+            reply = self._client.ask(type="act", observations=entries, alone=alone)
+        except self._wire.RemoteError as error:
+            self._alone.update(self._known[slot] for slot in observations)
+            self._refuse(error)
+        except self._failures as error:
+            self._alone.update(self._known[slot] for slot in observations)
+            self._lose()
+            raise LostBatchError(f"{self._address}: the agent gave no answer ({_said(error)})") from error
+        for slot, report in zip(observations, reply.get("reports", ()), strict=False):
+            self._reports[slot] = dict(report)
+        return {slot: Action(action) for slot, action in zip(observations, reply["actions"], strict=True)}
+
+    def _parts(self, observations: Mapping[int, Observation]) -> Iterator[dict[int, Observation]]:
+        """As many at once as the server takes, in number and size."""
+        part: dict[int, Observation] = {}
+        size = 0
+        for slot, observation in observations.items():
+            needed = _size(observation)
+            if needed > self._about["max_bytes"]:
+                limit = self._about["max_bytes"] / 2**20
+                raise UsageError(
+                    f"{self._address}: takes messages of at most {limit:.0f} MiB, and one observation has "
+                    f"{needed / 2**20:.1f}; serve with a larger --max-message-mb"
+                )
+            if part and (len(part) == self._about["max_batch"] or size + needed > self._about["max_bytes"]):
+                yield part
+                part, size = {}, 0
+            part[slot] = observation
+            size += needed
+        yield part
+
+    def _connect(self) -> Any:
+        token, timeout = os.environ.get(TOKEN, ""), self._options.remote_timeout
+        try:
+            return self._wire.Client(self._host, self._port, token, timeout)
+        except self._wire.RemoteError as error:
+            hint = f"; set it in the environment as {TOKEN}" if "token" in error.args[0] else ""
+            raise UsageError(f"{self._address}: {error.args[0]}{hint}") from error
+
+    def _reconnect(self) -> None:
+        deadline, wait = time.monotonic() + self._options.reconnect, _FIRST_WAIT_S
+        while True:
+            try:
+                self._client = self._connect()
+                break
+            except self._failures as error:
+                if time.monotonic() + wait > deadline:
+                    raise RunError(
+                        f"{self._address}: the served agent is gone ({_said(error)}) and did not come back within "
+                        f"{self._options.reconnect:g} s; serve it again and run the same command to go on"
+                    ) from error
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_S)
+        changed = [name for name in ("name", "code", "identity") if self._client.about[name] != self._about[name]]
+        if changed:
+            raise UsageError(f"{self._address}: another agent is served there now (other {', '.join(changed)})")
+        self._about = self._client.about
+
+    def _lose(self) -> None:
+        """Forget the connection and what the server knew through it."""
+        self.close()
+        self._client = None
+        self._known.clear()
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        """Raise what the server answered instead of an answer."""
+        text, reply = error.args
+        if reply.get("ended"):
+            self._lose()
+            raise LostBatchError(f"{self._address}: {text}") from error
+        if reply.get("shared"):
+            raise LostBatchError(f"{self._address}: in a batch with episodes of others: {text}") from error
+        if reply.get("usage"):
+            raise UsageError(f"{self._address}: {text}") from error
+        raise RemoteError(text) from error
+
+    def _read(self, about: Mapping[str, Any]) -> None:
+        """Become what the server says of its agent."""
+        known = {field.name for field in fields(Conventions)}
+        wrong = {*about["sensors"]} - {*get_args(Sensor)} | {*about["expects"]} - known
+        if wrong:
+            raise UsageError(f"{self._address}: unknown sensors or conventions {', '.join(sorted(wrong))}")
+        self.sensors: frozenset[Sensor] = frozenset(about["sensors"])
+        self.expects = Conventions(**about["expects"])
+        self.identity: Mapping[str, str] = about["identity"]
+        self.stands_for = StandsFor(about["name"], about["code"], {"address": self._address, **about["place"]})
+        place = ", ".join(f"{name} {value}" for name, value in about["place"].items())
+        served = f"{self._address}: {about['name']} ({place})"
+        self.description = "\n".join(filter(None, (served, about.get("description", ""))))
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(address)
+        if parts.scheme == "remote" and parts.hostname and parts.port and address.endswith(f":{parts.port}"):
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise UsageError(f"--agent {address}: expected remote://HOST:PORT, the address that `vlnbench serve` prints")
+
+
+def _sent(observation: Observation) -> dict[str, Any]:
+    sent: dict[str, Any] = {"instruction": observation.instruction, "step": observation.step}
+    for name in ("rgb", "depth"):
+        if getattr(observation, name) is not None:
+            sent[name] = getattr(observation, name)
+    if observation.pose is not None:
+        sent["pose"] = [observation.pose.position, observation.pose.rotation]
+    if observation.oracle_action is not None:
+        sent["oracle_action"] = int(observation.oracle_action)
+    return sent
+
+
+def _size(observation: Observation) -> int:
+    """Bytes of an observation in a message, and a little more."""
+    frames = sum(frame.nbytes for frame in (observation.rgb, observation.depth) if frame is not None)
+    return frames + len(observation.instruction.encode()) + 1024
+
+
+def _said(error: BaseException) -> str:
+    """An exception in few words."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,31 @@
+"""Agents served on this machine, for tests of both ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agents.remote import RemoteAgent
+from vlnbench.interfaces import Agent
+from vlnbench.model_options import ModelOptions, RemoteOptions
+from vlnbench.serve import AgentServer, ServeRequest
+
+
+@contextmanager
+def serving(agent: Agent, name: str = "random", token: str = "", port: int = 0, **options: Any) -> Iterator[str]:
+    """Serve an agent in a thread; yields its address. Connections are closed at the end."""
+    model = ModelOptions(max_batch=options.pop("max_batch", 8))
+    with AgentServer(agent, ServeRequest(name, port=port, model=model, **options), token) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield server.address
+        finally:
+            server.stop()
+            thread.join(10)
+
+
+def connected(address: str, timeout: float = 20.0, reconnect: float = 20.0) -> RemoteAgent:
+    return RemoteAgent(address, RemoteOptions(remote_timeout=timeout, reconnect=reconnect))

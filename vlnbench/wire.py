@@ -1,0 +1,134 @@
+"""`remote://`, both ends, in one file to copy to an old environment: Python 3.8, numpy, msgpack and websockets 13.
+An agent there:      serve(MyAgent())      and here   vlnbench eval --agent remote://127.0.0.1:8900
+A simulator there:   vlnbench serve        and there  agent = Client("127.0.0.1", 8900)
+    agent.reset(0, {"episode_id": "7", "instruction": "Go ..."}, seed=1)
+    agent.act({0: {"instruction": "Go ...", "step": 0, "rgb": rgb}}) == {0: 1}
+Actions: 0 stop, 1 forward, 2 left, 3 right, 4 up, 5 down. rgb: uint8 (height, width, 3); depth: float32, metres.
+A request is a msgpack map in a binary frame, and so is its answer; {"error": ...} if it failed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import socket
+import struct
+import sys
+import threading
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import msgpack
+import numpy as np
+from websockets.exceptions import WebSocketException
+from websockets.sync import client, server
+
+PROTOCOL, PORT, MAX_BYTES, MAX_SLOTS = 1, 8900, 64 * 2**20, 64
+NOTHING = dict.fromkeys(("rgb", "depth", "pose", "oracle_action"))
+
+
+class RemoteError(Exception):
+    """The other end answered with an error: (what it says, the whole answer)."""
+
+
+def encode(value: Any) -> dict[str, Any]:
+    if isinstance(value, np.ndarray) and value.dtype in (np.uint8, np.float32):
+        return {"dtype": value.dtype.str, "shape": value.shape, "data": value.tobytes()}
+    raise TypeError(f"{type(value).__name__}: send text, numbers, and arrays of uint8 or float32")
+
+
+def decode(value: dict[str, Any]) -> Any:
+    if value.keys() != {"dtype", "shape", "data"}:
+        return value
+    if value["dtype"] not in ("|u1", "<f4") or any(type(n) is not int or n < 0 for n in value["shape"]):
+        raise ValueError("array of another type or shape")
+    return np.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]).copy()
+
+
+class Client:
+    """An agent that is served elsewhere. `about`: what it says of itself. timeout: seconds for one answer."""
+
+    def __init__(self, host: str, port: int = PORT, token: str = "", timeout: float = 120.0) -> None:
+        raw, self.timeout = socket.create_connection((host, port), timeout), timeout
+        raw.settimeout(None)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
+        self._socket = client.connect("ws://agent", sock=raw, compression=None, close_timeout=1).__enter__()
+        self.about = self.ask(type="hello", protocol=PROTOCOL, token=token)
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        try:
+            self._socket.send(msgpack.packb(request, default=encode))
+            reply: dict[str, Any] = msgpack.unpackb(self._socket.recv(timeout=self.timeout), object_hook=decode)
+        except BaseException:
+            self.close()  # or the next request would get the answer to this one
+            raise
+        if "error" in reply:
+            raise RemoteError(reply["error"], reply)
+        return reply
+
+    def reset(self, slot: int, episode: dict[str, Any], seed: int) -> None:
+        self.ask(type="reset", slot=slot, episode=episode, seed=seed)
+
+    def act(self, observations: dict[int, dict[str, Any]], **more: Any) -> dict[int, int]:
+        entries = [{**observation, "slot": slot} for slot, observation in observations.items()]
+        return dict(zip(observations, self.ask(type="act", observations=entries, **more)["actions"]))  # noqa: B905
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def answer(connection: Any, about: Any, token: str, free: list[int], perform: Any) -> None:
+    """Serve one connection until it ends. free: slots no one has; perform: answers requests with these slots."""
+    mine: dict[int, int] = {}
+    try:
+        hello, error = msgpack.unpackb(connection.recv(timeout=10)), None
+        if hello["protocol"] != PROTOCOL:
+            error = f"this end speaks version {PROTOCOL} of the protocol, the other {hello['protocol']}"
+        elif not hmac.compare_digest(str(hello["token"]).encode(), token.encode()):
+            error = "the token is missing or wrong"
+        connection.send(msgpack.packb({"error": error, "usage": True} if error else about))
+        for data in () if error else connection:
+            request = msgpack.unpackb(data, object_hook=decode)
+            for entry in request["observations"] if request["type"] == "act" else [request]:
+                if request["type"] == "reset" and entry["slot"] not in mine:
+                    if not free:
+                        raise ValueError("no free slot: too many episodes at a time")
+                    mine[entry["slot"]] = free.pop(0)
+                entry["slot"] = mine[entry["slot"]]
+            connection.send(msgpack.packb(perform(request)))
+    except WebSocketException:
+        pass  # the connection ended
+    except Exception as problem:  # a request that is none, too many slots, no hello in time
+        connection.send(msgpack.packb({"error": f"request refused: {problem!r}", "usage": True}))
+    finally:
+        free.extend(mine.values())
+
+
+def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = "") -> None:
+    """Serve an agent until Ctrl-C. It has `sensors` ("rgb", "depth"), perhaps dicts `identity` and `expects`,
+    reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}."""
+    assert token or host in ("127.0.0.1", "localhost", "::1"), "others can reach this host: choose a token"
+    lock = threading.Lock()
+
+    def perform(request: dict[str, Any]) -> dict[str, Any]:
+        with lock:
+            try:
+                if request["type"] == "reset":
+                    agent.reset(request["slot"], SimpleNamespace(**request["episode"]), request["seed"])
+                    return {}
+                seen = {each["slot"]: SimpleNamespace(**{**NOTHING, **each}) for each in request["observations"]}
+                actions = agent.act(seen)
+                return {"actions": [int(actions[slot]) for slot in seen]}
+            except Exception as error:
+                return {"error": f"{type(error).__name__}: {error}"}
+
+    code = hashlib.sha256(inspect.getsource(sys.modules[type(agent).__module__]).encode()).hexdigest()[:12]
+    about: dict[str, Any] = {name: dict(getattr(agent, name, {})) for name in ("identity", "expects")}
+    about.update(name=type(agent).__name__, code=code, sensors=sorted(agent.sensors), max_batch=MAX_SLOTS)
+    about.update(max_bytes=MAX_BYTES, place={"python": sys.version.split()[0]})
+    handler = partial(answer, about=about, token=token, free=list(range(MAX_SLOTS)), perform=perform)
+    with server.serve(handler, host, port, compression=None, max_size=MAX_BYTES, origins=[None]) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        print(f"serving {about['name']} at remote://{host}:{running.socket.getsockname()[1]}", flush=True)
+        threading.Event().wait()

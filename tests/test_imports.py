@@ -54,11 +54,10 @@ FLOORS = {
     "training": 4,
     "report": 4,
     "matrix": 4,
-    "cli_matrix": 5,
-    "cli": 5,
-    "cli_report": 5,
     "serve": 4,
     "cli": 5,
+    "cli_matrix": 5,
+    "cli_report": 5,
     "cli_serve": 5,
     "__main__": 5,
 }

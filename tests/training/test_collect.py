@@ -159,9 +159,30 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
     env.close()
 
 
+def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tmp_path: Path) -> None:
+    benchmark = get_benchmark("houses-r2r")
+    episode_set = load_split(benchmark, "train", houses)
+    camera = replace(benchmark.body.camera, width=8, height=6)
+    env = HabitatEnv(
+        replace(benchmark.body, camera=camera), episode_set.scenes_dir, frozenset({"rgb"}), "embedded"
+    )
+    (tour,) = tours(episode_set.episodes[:1], "r2r")
+    straight, *disturbed = (
+        walk(env, tour, tmp_path / str(i), ReferenceWay(3.0, chance)).record
+        for i, chance in enumerate((0.0, 0.3, 0.3))
+    )
+    env.close()
+    assert straight is not None
+    assert disturbed[0] is not None
+    assert disturbed[0] == disturbed[1]
+    assert len(disturbed[0]["actions"]) > len(straight["actions"])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"disturbance": 1.0}, "--disturbance 1.0: expected a chance from 0 to below 1"),
+        ({"disturbance": 0.1, "dagger": True}, "--disturbance: with --dagger the model strays by itself"),
         ({"workers": 0}, "--workers 0: expected at least 1"),
         ({"set": "rxr"}, "--set rxr: houses-r2r has episodes in r2r format"),
         ({"frame_width": 101}, "--frame-width 101: expected 1 to 640"),

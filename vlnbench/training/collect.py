@@ -79,6 +79,7 @@ class CollectRequest:
     sim: str
     gpu: int | None
     allow_partial: bool
+    disturbance: float = 0.0
     dagger: bool = False
     agent: str = "streamvln"
     model: ModelOptions = field(default_factory=ModelOptions)
@@ -104,6 +105,10 @@ def collect(request: CollectRequest) -> Collected:
     """
     if request.workers < 1:
         raise UsageError(f"--workers {request.workers}: expected at least 1")
+    if not 0 <= request.disturbance < 1:
+        raise UsageError(f"--disturbance {request.disturbance}: expected a chance from 0 to below 1")
+    if request.dagger and request.disturbance:
+        raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
     if not request.dagger and (request.agent, request.model) != ("streamvln", ModelOptions()):
         raise UsageError("--agent and the options of a trained model: nobody drives without --dagger; give it too")
     benchmark = get_benchmark(request.benchmark)
@@ -115,7 +120,11 @@ def collect(request: CollectRequest) -> Collected:
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
     success_m = benchmark.success_distance_m
-    way = DaggerSettings(request.agent, request.model, success_m) if request.dagger else ReferenceWay(success_m)
+    way = (
+        DaggerSettings(request.agent, request.model, success_m)
+        if request.dagger
+        else ReferenceWay(success_m, request.disturbance)
+    )
     settings = WalkSettings(request.out, body, episode_set.scenes_dir, request.sim, request.gpu, way)
     manifest = _manifest(request, benchmark.fingerprint, split, episode_set, settings)
     with ExitStack() as stack:
@@ -230,6 +239,7 @@ def _manifest(
         "waypoint_radius_m": WAYPOINT_RADIUS_M,
         "goal_radius_m": GOAL_RADIUS_M,
         "max_actions": MAX_ACTIONS,
+        "disturbance": request.disturbance,
         "dagger": None,
     }
 

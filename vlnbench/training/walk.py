@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import random
 import shutil
 import threading
 import time
@@ -37,6 +38,9 @@ JPEG_QUALITY = 75
 """PIL's default, with which the published trajectories were written."""
 
 PLACEHOLDER_ACTION = -1
+
+LONGEST_BURST = {Action.MOVE_FORWARD: 3, Action.TURN_LEFT: 5, Action.TURN_RIGHT: 5}
+"""Actions of one disturbance at most."""
 
 
 @runtime_checkable
@@ -139,10 +143,13 @@ def waypoints(episode: Episode) -> tuple[Vec3, ...]:
 class ReferenceWay:
     """The reference path itself, as a shortest-path follower walks it from waypoint to waypoint.
 
-    `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out.
+    `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out. `disturbance`:
+    chance, before every action, of a short random burst instead, from which the follower finds back; the same for
+    every walk of an episode. Walks without it never show what to do beside the path or against a wall.
     """
 
     success_m: float
+    disturbance: float = 0.0
     sensors: ClassVar[frozenset[Sensor]] = frozenset()
     identity: ClassVar[Mapping[str, str]] = {}
 
@@ -152,14 +159,18 @@ class ReferenceWay:
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
         """(action that led there, observation) along the waypoints."""
-        observation = env.reset(episode)
-        yield PLACEHOLDER_ACTION, observation
+        rng = random.Random(episode.episode_id)
+        yield PLACEHOLDER_ACTION, env.reset(episode)
         path = waypoints(episode)
         for i, waypoint in enumerate(path):
             radius = GOAL_RADIUS_M if i == len(path) - 1 else WAYPOINT_RADIUS_M
             while (action := env.shortest_path_action(waypoint, radius)) != Action.STOP:
-                observation = env.step(action)
-                yield int(action), observation
+                times = 1
+                if self.disturbance and rng.random() < self.disturbance:
+                    action = rng.choice((Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT))
+                    times = rng.randint(1, LONGEST_BURST[action])
+                for _ in range(times):
+                    yield int(action), env.step(action)
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
         """Keep what ends near the goal."""

@@ -280,7 +280,7 @@ def node(script: str) -> str:
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed")
-    return subprocess.run([program, "-e", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run([program, "-e", script], capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 def test_the_script_parses() -> None:
@@ -319,7 +319,7 @@ def test_a_browser_shows_list_maps_and_detail(tmp_path: Path) -> None:
 
     def browse(*more: str) -> subprocess.CompletedProcess[str]:
         command = [CHROMIUM, *options, *more, f"{path.as_uri()}#episode=7"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     dumped = browse("--dump-dom")
     assert "CONSOLE" not in dumped.stderr

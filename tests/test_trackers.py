@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,12 @@ def test_a_hanging_tracker_with_a_full_queue_is_ended(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trackers, "QUEUE_SIZE", 3)
-    follow(tmp_path, "Hangs", points=50, finish_s=3.0)
+    with Trackers([FAKES + "Hangs"], TrackedRun("a run", tmp_path, {}), finish_s=3.0) as following:
+        following.log({"SR": 0.0}, 0)
+        while not (tmp_path / "told.jsonl").exists():  # it is made when it takes its first point
+            time.sleep(0.01)
+        for step in range(1, 50):
+            following.log({"SR": 0.0}, step)
     assert capfd.readouterr().err == (
         "warning: tracker Hangs is dropped, the run goes on: it did not take what was sent\n"
     )

@@ -17,7 +17,7 @@ TINY += ["--train-episodes", "40", "--val-seen-episodes", "20", "--val-unseen-ep
 
 def vlnbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from vlnbench.cli import main; raise SystemExit(main())", *arguments]
-    return subprocess.run(command, cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=cwd, env=os.environ, capture_output=True, text=True, timeout=900)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from agents.scripted import StopAgent
 from vlnbench.errors import UsageError
 from vlnbench.loading import import_string, load_agent
 from vlnbench.model_options import ModelOptions, RemoteOptions, ServedOptions
+from vlnbench.trackers import TrackedRun, Trackers, parse_trackers
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,15 @@ def test_an_agent_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert type(load_agent("my_agent:Mine")).__name__ == "Mine"
+
+
+def test_a_tracker_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_tracker.py").write_text("from tests.fake_trackers import Recording as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    with Trackers(parse_trackers("my_tracker:Mine"), TrackedRun("a run", tmp_path, {})) as trackers:
+        trackers.log({"SR": 0.5}, 1)
+    assert '["log", 1, {"SR": 0.5}]' in (tmp_path / "told.jsonl").read_text().splitlines()
 
 
 def test_model_options_reach_an_agent_that_takes_them_and_no_other(

@@ -29,10 +29,6 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
         raise UsageError(f"--agent {name}: {unknown('agent', scheme, table)}")
     if ":" not in name and name not in table:
         raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(
-            str(Path.cwd())
-        )  # an agent may lie in the folder one works in; last, so it shadows nothing
     listed = table.get(scheme if served else name)
     factory = import_string(listed[0] if listed else name)
     if not inspect.isclass(factory):
@@ -72,8 +68,11 @@ def _given(options: ModelOptions | ServedOptions | RemoteOptions) -> list[str]:
 
 
 def import_string(text: str) -> Any:
-    """The object behind `package.module:attribute`."""
+    """The object behind `package.module:attribute`; the module may lie in the working folder."""
     module_name, _, attribute = text.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that what lies there shadows nothing
     module = import_module(module_name)
     if not hasattr(module, attribute):
         raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}")

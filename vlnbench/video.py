@@ -25,7 +25,8 @@ def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) 
     """Re-render a trajectory and write it as MP4 or GIF, by the suffix of `path`.
 
     `env` must offer the rgb sensor. Each frame is the RGB image beside the map (north is -z), the instruction
-    below. Raises UsageError for any other suffix.
+    below. The file appears when it is whole. Raises UsageError for any other suffix, and where it
+    cannot be written.
     """
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"{path}: videos are written as .mp4 or .gif")
@@ -41,11 +42,17 @@ def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) 
         caption = _caption(episode, trajectory, step, env.embodiment.camera.width + map_image.shape[1])
         frames.append(_even(np.vstack([np.hstack([env.render(pose), map_image]), caption])))
     frames += [frames[-1]] * FRAMES_PER_SECOND
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".gif":
-        imageio.mimwrite(path, frames, duration=1000 / FRAMES_PER_SECOND, loop=0)
-    else:
-        imageio.mimwrite(path, frames, fps=FRAMES_PER_SECOND, codec="libx264", macro_block_size=2)
+    part = path.with_name(f".{path.name}.part{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(b"")  # says what is wrong, where the encoder would not
+        if path.suffix == ".gif":
+            imageio.mimwrite(part, frames, duration=1000 / FRAMES_PER_SECOND, loop=0)
+        else:
+            imageio.mimwrite(part, frames, fps=FRAMES_PER_SECOND, codec="libx264", macro_block_size=2)
+        part.replace(path)
+    except OSError as error:  # without an error number where the encoder gives up
+        raise UsageError(f"{path}: cannot be written ({error.strerror or 'the video encoder stopped'})") from error
 
 
 class _Plan:

@@ -140,7 +140,7 @@ def test_ended_at_any_moment_it_goes_on_where_it_was(
         shown = document(read_matrix(path), WORK)["rows"]
         assert [row["status"] for row in shown] == ["done", "running", "pending"]
         process.send_signal(end)
-        process.wait(60)
+        process.wait(300)
     finally:
         process.kill()
     wait_for(lambda: bool(attempts(stage.folder)))  # its watcher outlives a runner that was killed, by a moment

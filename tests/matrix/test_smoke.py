@@ -20,7 +20,7 @@ def test_the_smoke_matrix_runs_whole(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     for _ in range(2):
         result = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1800
         )
         assert result.returncode == 0, result.stderr
         assert "smoke: 4 done" in result.stdout

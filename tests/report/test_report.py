@@ -159,6 +159,21 @@ def test_videos_of_the_run_come_first(run: Path, data_root: Path, monkeypatch: p
     assert list(videos.values()) == [b"made"]
 
 
+@pytest.mark.parametrize("in_the_way", ["videos", "videos/7-0.mp4/", "videos/.7-0.mp4.part.mp4/"])
+def test_a_video_that_cannot_be_written_is_one_line(
+    in_the_way: str, run: Path, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, Plane)
+    monkeypatch.setattr(build, "choose", lambda entries, *_: [e for e in entries if e.row.episode_id == "7"])
+    if in_the_way.endswith("/"):
+        (run / in_the_way).mkdir(parents=True)
+    else:
+        (run / in_the_way).write_text("")
+    with pytest.raises(UsageError, match=r"7-0\.mp4: cannot be written \(.+\)$") as caught:
+        build.build_report(run, None, data_root, video=1)
+    assert "\n" not in str(caught.value)
+
+
 def test_1839_episodes_stay_small() -> None:
     page = page_of(random_run(1839))
     assert len(page.encode()) < 4e6
@@ -265,7 +280,7 @@ def node(script: str) -> str:
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed")
-    return subprocess.run([program, "-e", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run([program, "-e", script], capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 def test_the_script_parses() -> None:
@@ -304,7 +319,7 @@ def test_a_browser_shows_list_maps_and_detail(tmp_path: Path) -> None:
 
     def browse(*more: str) -> subprocess.CompletedProcess[str]:
         command = [CHROMIUM, *options, *more, f"{path.as_uri()}#episode=7"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     dumped = browse("--dump-dom")
     assert "CONSOLE" not in dumped.stderr

@@ -29,7 +29,7 @@ def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1) -> list[d
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     lines: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines() if line[:1] == "{"]

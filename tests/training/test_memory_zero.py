@@ -130,7 +130,7 @@ def run_deepspeed(tmp_path: Path, folder: Path, ranks: int) -> list[dict[str, in
             processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
     try:
         for process, out in zip(processes, outs, strict=True):
-            assert process.wait(timeout=400) == 0, out.with_suffix(".log").read_text()[-2000:]
+            assert process.wait(timeout=900) == 0, out.with_suffix(".log").read_text()[-2000:]
     finally:
         for process in processes:
             process.kill()

@@ -191,7 +191,7 @@ def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, dict[str, An
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (tmp_path / "stopped" / "state" / "step-2").exists() and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -1,9 +1,4 @@
-"""Training: windows in, a checkpoint out, resumable at any moment.
-
-A run folder holds `train.json` (what is trained on what; written first), `counts.json` (parameters and data),
-`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), after an attempt for which a GPU was
-too small `out_of_memory.json`, and, when the run is complete, `model/`, a checkpoint that agents load.
-"""
+"""Training: windows in, a checkpoint out, resumable at any moment."""
 
 from __future__ import annotations
 
@@ -31,6 +26,7 @@ from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases, taken
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
+from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_folder, run_manifest
 from vlnbench.training.setup import (
     Process,
     barrier,
@@ -39,21 +35,6 @@ from vlnbench.training.setup import (
     find_process,
     start_engine,
 )
-
-FORMAT = 1
-MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
-COUNTS, OUT_OF_MEMORY = "counts.json", "out_of_memory.json"
-EXECUTION = (
-    "out",
-    "workers",
-    "log_every",
-    "save_every",
-    "trajectories",
-    "feature_cache",
-    "feature_cache_gb",
-    "tracker",
-)
-"""Options that do not change the result: a run may go on with other values."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +65,7 @@ def train(options: TrainOptions) -> Trained:
     schedule = data.make_schedule(options, sets, process.world_size)
     with ExitStack() as stack:
         if process.first:
-            _open_folder(options, _manifest(options, started_from, sets, schedule, process, place))
+            open_folder(options, run_manifest(options, started_from, sets, schedule, process, place))
             stack.enter_context(locked(options.out))
             say(data.format_sets(sets, schedule))
         if (options.out / MODEL).exists():
@@ -362,52 +343,3 @@ def rate_factor(options: TrainOptions, step: int, steps: int) -> float:
     done = (step - 1 - rising) / max(1, steps - 1 - rising)
     fallen = (1 + math.cos(math.pi * done)) / 2 if options.schedule == "cosine" else 1 - done
     return options.min_lr + (1 - options.min_lr) * fallen
-
-
-def _manifest(
-    options: TrainOptions,
-    started_from: str,
-    sets: list[data.TrajectorySet],
-    schedule: data.Schedule,
-    process: Process,
-    place: Any,
-) -> dict[str, Any]:
-    chosen = json.loads(json.dumps(asdict(options), default=str))
-    return {
-        "format": FORMAT,
-        "started_from": started_from,
-        "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in sets},
-        "data_sha256": data.digest(sets),
-        "schedule": asdict(schedule),
-        "world_size": process.world_size,
-        "dtype": place.dtype_name,
-        "attn": place.attn,
-        "options": chosen,
-    }
-
-
-def _open_folder(options: TrainOptions, manifest: dict[str, Any]) -> None:
-    """Make the run folder, or find it begun by the same options on the same files."""
-    path = options.out / MANIFEST
-    if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [*_differing(found, manifest), *_differing(found["options"], manifest["options"], EXECUTION)]
-        if differing:
-            raise UsageError(f"{options.out}: holds another run: {', '.join(differing)}; choose another --out")
-        return
-    if options.out.exists() and any(options.out.iterdir()):
-        raise UsageError(f"{options.out}: not empty and not a training run; choose another --out")
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / STATE).mkdir()
-        write_json(path, manifest)
-    except OSError as error:
-        raise UsageError(f"{options.out}: cannot write there ({error.strerror}); choose another --out") from error
-
-
-def _differing(found: dict[str, Any], wanted: dict[str, Any], execution: tuple[str, ...] = ()) -> list[str]:
-    return [
-        f"{key} {found.get(key)!r} (now {value!r})"
-        for key, value in wanted.items()
-        if key not in ("options", *execution) and found.get(key) != value
-    ]

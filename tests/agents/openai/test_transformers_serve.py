@@ -36,7 +36,7 @@ pytestmark = [
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """URL and name of the model."""
     folder = tmp_path_factory.mktemp("tiny")
-    subprocess.run([sys.executable, "-m", "tests.agents.openai.tiny_vlm", str(folder)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "tests.agents.openai.tiny_vlm", str(folder)], check=True, timeout=600)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
@@ -44,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     log = (folder / "log").open("w")
     process = subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=log, stderr=log)
     try:
-        for _ in range(1200):
+        for _ in range(6000):
             assert process.poll() is None, (folder / "log").read_text()
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
         yield f"http://127.0.0.1:{port}/v1", str(folder)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
         log.close()
 
 

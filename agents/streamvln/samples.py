@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import random
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -51,6 +53,41 @@ class Sample:
     time_ids: range
 
 
+class FrameReader:
+    """Reads the frames of samples: resized, with `augmented` jittered.
+
+    With `known`, frames whose features it returns are not decoded, which excludes `augmented`.
+    """
+
+    def __init__(self, image_size: int, augmented: bool = False, known: Known | None = None) -> None:
+        if augmented and known is not None:
+            raise ValueError("augmented frames have no features that could be known")
+        self._image_size = image_size
+        self._augmented = augmented
+        self._known = known
+
+    def read(self, paths: Sequence[Path], rng: random.Random) -> torch.Tensor | list[Frame]:
+        """Frames as float32 (n, 3, size, size), or with their keys where features are kept."""
+        if self._known is None:
+            return network_input([self._frame(path, rng) for path in paths])
+        return [self._keyed_frame(path, self._known) for path in paths]
+
+    def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:
+        image = _decoded(path, path)
+        return resize(augment(image, rng) if self._augmented else image, self._image_size)
+
+    def _keyed_frame(self, path: Path, known: Known) -> Frame:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
+        key = frame_key(content)
+        if (features := known(key)) is not None:
+            return Frame(key, features, None)
+        frame = resize(_decoded(io.BytesIO(content), path), self._image_size)
+        return Frame(key, None, network_input([frame])[0])
+
+
 class WindowDataset:
     """The windows of all trajectories under all their instructions; a map-style dataset for torch.
 
@@ -74,23 +111,14 @@ class WindowDataset:
         known: Known | None = None,
         seed: int = 0,
     ) -> None:
-        if augmented and known is not None:
-            raise ValueError("augmented frames have no features that could be known")
         self._trajectories = trajectories
         self._prompts = prompts
         self._windows = windows
-        self._image_size = image_size
-        self._augmented = augmented
-        self._known = known
+        self._frames = FrameReader(image_size, augmented, known)
         self._seed = seed
         self._marks = prompts.block_marks()
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
-        self.keys = [
-            WindowKey(index, instruction, start)
-            for index, trajectory in enumerate(trajectories)
-            for instruction in range(len(trajectory.instructions))
-            for start in range(0, len(trajectory.actions), windows.num_frames)
-        ]
+        self.keys = window_keys(trajectories, windows)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -109,20 +137,13 @@ class WindowDataset:
         input_ids, labels = self._write(text, bool(memory), answers, rng)
         files = self._trajectories[trajectory].frames()
         seen = [files[step] for step in (*memory, *(turn.start for turn in turns))]
-        images = (
-            network_input([self._frame(path, rng) for path in seen])
-            if self._known is None
-            else ([self._keyed_frame(path, self._known) for path in seen])
-        )
+        images = self._frames.read(seen, rng)
         return Sample(input_ids, labels, images, len(memory), range(start, turns[-1].stop))
 
     def steps(self, index: int) -> tuple[range, list[range]]:
         """Steps of the memory frames, and for each turn the steps it answers for; its frame is the first's."""
         trajectory, _, start = self.keys[index]
-        end = min(start + self._windows.num_frames, len(self._trajectories[trajectory].actions))
-        length = self._windows.num_future_steps
-        turns = [range(first, min(first + length, end)) for first in range(start, end, length)]
-        return self._windows.memory_steps(start), turns
+        return _steps(self._trajectories[trajectory], start, self._windows)
 
     def _as_published(
         self, instruction: str, memory: bool, answers: Sequence[str], rng: random.Random
@@ -162,20 +183,59 @@ class WindowDataset:
             labels += [IGNORED] * len(asked) + told
         return ids, labels
 
-    def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:
-        image = _decoded(path, path)
-        return resize(augment(image, rng) if self._augmented else image, self._image_size)
 
-    def _keyed_frame(self, path: Path, known: Known) -> Frame:
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
-        key = frame_key(content)
-        if (features := known(key)) is not None:
-            return Frame(key, features, None)
-        frame = resize(_decoded(io.BytesIO(content), path), self._image_size)
-        return Frame(key, None, network_input([frame])[0])
+def window_keys(trajectories: Sequence[Trajectory], windows: Windows) -> list[WindowKey]:
+    """The windows of all trajectories under all their instructions, in order."""
+    return [
+        WindowKey(index, instruction, start)
+        for index, trajectory in enumerate(trajectories)
+        for instruction in range(len(trajectory.instructions))
+        for start in range(0, len(trajectory.actions), windows.num_frames)
+    ]
+
+
+def window_lengths(trajectories: Sequence[Trajectory], windows: Windows) -> list[tuple[int, int]]:
+    """(frames, characters of the instruction) of every window, in the order of `window_keys`."""
+    lengths = []
+    for index, instruction, start in window_keys(trajectories, windows):
+        memory, turns = _steps(trajectories[index], start, windows)
+        lengths.append((len(memory) + len(turns), len(trajectories[index].instructions[instruction])))
+    return lengths
+
+
+def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range, list[range]]:
+    end = min(start + windows.num_frames, len(trajectory.actions))
+    length = windows.num_future_steps
+    turns = [range(first, min(first + length, end)) for first in range(start, end, length)]
+    return windows.memory_steps(start), turns
+
+
+class Samples(Protocol):
+    """A dataset whose samples are numbered from 0."""
+
+    def __len__(self) -> int: ...
+
+    def sample(self, index: int, rng: random.Random) -> Sample:
+        """Build one sample; everything that is drawn comes from `rng`."""
+        ...
+
+
+class Mixture:
+    """Datasets one after the other as a map-style dataset for torch, addressed like a `WindowDataset`."""
+
+    def __init__(self, parts: Sequence[Samples], seed: int = 0) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(map(len, parts)))
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, position: tuple[int, int]) -> Sample:
+        epoch, index = position
+        part = bisect_right(self._ends, index)
+        first = self._ends[part] - len(self._parts[part])
+        return self._parts[part].sample(index - first, random.Random(f"{self._seed}/{epoch}/{index}"))
 
 
 def _decoded(file: Path | io.BytesIO, path: Path) -> Image.Image:

@@ -242,7 +242,8 @@ def test_counts_of_parameters_and_data_are_recorded(runs: dict[str, dict[str, An
         sizes[part_of(name)] += parameter.numel()
     assert counts["parameters"] == sum(sizes.values())
     assert counts["trainable"] == {**dict.fromkeys(PARTS, 0), PARTS[1]: sizes[PARTS[1]], "lora": 0}
-    assert counts["data"] == {"R2R": {"trajectories": 3, "instructions": 6, "windows": 8, "weight": 1.0}}
+    found = {"trajectories": 3, "instructions": 6, "conversations": 0, "windows": 8, "weight": 1.0}
+    assert counts["data"] == {"R2R": found}
 
 
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -81,7 +81,8 @@ class TrainOptions(StepOptions):
     trajectories: Path = Path("trajectory_data")
     """Folder of the trajectory sets."""
     sets: tuple[str, ...] = ("R2R",)
-    """Sets to train on: folders below --trajectories, each as NAME or NAME:WEIGHT (2 is twice per epoch)."""
+    """Sets to train on: folders below --trajectories, each as NAME or NAME:WEIGHT (2 is twice per epoch). Each
+    holds trajectories (annotations.json) or questions about images (conversations.json, LLaVA's layout)."""
     envdrop: bool = False
     """Train on the set EnvDrop too."""
     tokenizer: Path | None = None
@@ -133,6 +134,8 @@ class TrainOptions(StepOptions):
     before each answer, which a model trained from scratch has to have seen."""
     augment: bool = True
     """Jitter brightness, saturation, sharpness, contrast and depth of colour, frame by frame."""
+    group_by_length: bool = False
+    """Batch windows of like length, which saves padding. Each is still seen once per epoch, in another order."""
     feature_cache: Path | None = None
     """Folder in which features of a frozen vision tower are kept; needs --no-augment."""
     feature_cache_gb: float = 20.0
@@ -182,7 +185,7 @@ class TrainOptions(StepOptions):
             if self.steps_of:
                 raise UsageError("--steps and --steps-of both say how long to train: give one")
         if not self.mixture:
-            raise UsageError("--sets: expected at least one trajectory set")
+            raise UsageError("--sets: expected at least one set")
         self._check_zero(world_size)
         self._check_cache()
 

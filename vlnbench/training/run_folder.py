@@ -36,7 +36,7 @@ EXECUTION = (
 def run_manifest(
     options: TrainOptions,
     started_from: str,
-    sets: list[data.TrajectorySet],
+    sets: list[data.TrainingSet],
     schedule: data.Schedule,
     process: Process,
     place: Any,

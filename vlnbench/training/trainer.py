@@ -115,13 +115,13 @@ def _identify(options: TrainOptions) -> str:
     return f"preset {options.checkpoint}"
 
 
-def _base(options: TrainOptions, sets: list[data.TrajectorySet], process: Process) -> Path:
-    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the sets' instructions."""
+def _base(options: TrainOptions, sets: list[data.TrainingSet], process: Process) -> Path:
+    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the sets' texts."""
     if Path(options.checkpoint).is_dir():
         return Path(options.checkpoint)
     folder = options.out / BASE
     if process.first and not folder.exists():
-        texts = [text for each in sets for trajectory in each.trajectories for text in trajectory.instructions]
+        texts = [text for each in sets for text in each.texts]
         preset = import_string("agents.streamvln.presets:PRESETS")[options.checkpoint]
         import_string("agents.streamvln.presets:create")(preset, folder, texts, options.seed)
     barrier(process)
@@ -136,7 +136,7 @@ class _Run:
         options: TrainOptions,
         base: Path,
         process: Process,
-        sets: list[data.TrajectorySet],
+        sets: list[data.TrainingSet],
         schedule: data.Schedule,
         place: Any,
     ) -> None:

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.streamvln.test_conversations import write_set
+from tests.agents.streamvln.test_prompt import Letters
+from tests.agents.streamvln.test_samples import make_folder
+from vlnbench.errors import UsageError
+from vlnbench.training import data
+from vlnbench.training.options import TrainOptions
+
+LENGTHS = [5, 40, 70, 9, 100, 33]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sets: R2R of trajectories and Questions of conversations."""
+    root = tmp_path_factory.mktemp("sets")
+    make_folder(root / "R2R", LENGTHS, ["Go.", "Go to the door and stop there."])
+    write_set(root / "Questions")
+    return root
+
+
+def options(folders: Path, **changes: Any) -> TrainOptions:
+    settings = {"checkpoint": "streamvln-tiny", "out": folders / "out", "trajectories": folders, "workers": 0}
+    return TrainOptions(**{**settings, "sets": ("R2R", "Questions:5"), **changes})
+
+
+def test_a_conversation_counts_as_a_window(folders: Path) -> None:
+    sets = data.read_sets(options(folders))
+    windows = 2 * sum(-(-length // 32) for length in LENGTHS)
+    assert [(each.windows, each.per_epoch) for each in sets] == [(windows, windows), (2, 10)]
+    assert data.count(sets)["Questions"] == {
+        "trajectories": 0,
+        "instructions": 0,
+        "conversations": 2,
+        "windows": 2,
+        "weight": 5.0,
+    }
+    schedule = data.make_schedule(options(folders), sets, 1)
+    assert schedule == data.Schedule((windows + 10) // 4, 4, windows + 10)
+    table = data.format_sets(sets, schedule)
+    assert f"{windows + 10} windows" in table
+    assert "Questions" in table
+    assert set(sets[1].texts) == {
+        "<image>\nWhat do you see?",
+        "red ball",
+        "Face it.",
+        "←←",
+        "<image>\n<image>\nSame?",
+        "no",
+    }
+    seen = Counter(data.order(sets, 0, 0))
+    assert seen == {**dict.fromkeys(range(windows), 1), windows: 5, windows + 1: 5}
+
+
+def test_the_digest_changes_with_the_conversations(folders: Path, tmp_path: Path) -> None:
+    sets = data.read_sets(options(folders, sets=("Questions",)))
+    write_set(tmp_path / "Questions", id="other")
+    assert data.digest(sets) != data.digest(data.read_sets(options(tmp_path, sets=("Questions",))))
+
+
+def test_a_folder_with_both_is_refused(tmp_path: Path) -> None:
+    make_folder(write_set(tmp_path / "both"), [5])
+    with pytest.raises(UsageError, match=r"both: holds both annotations.json and conversations.json; move one"):
+        data.read_sets(options(tmp_path, sets=("both",)))
+
+
+def batches(asked: TrainOptions, world: int = 1, rank: int = 0, start: int = 0) -> list[list[data.Position]]:
+    sets = data.read_sets(asked)
+    return list(data.RankBatches(sets, data.make_schedule(asked, sets, world), asked, rank, start))
+
+
+def frames(asked: TrainOptions) -> list[int]:
+    """How many images each window has, by what the dataset builds."""
+    sets = data.read_sets(asked)
+    schedule = data.make_schedule(asked, sets, 1)
+    loader = data.make_loader(sets, Letters(), asked, data.RankBatches(sets, schedule, asked, 0, 0), 8)
+    return [len(loader.dataset[0, index].images) for index in range(len(loader.dataset))]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_window_is_seen_once_per_epoch_in_whole_batches(folders: Path, grouped: bool) -> None:
+    asked = options(
+        folders, group_by_length=grouped, epochs=6.0, batch=3, accumulation=2, sets=("R2R", "Questions")
+    )
+    found = batches(asked)
+    assert {len(batch) for batch in found} == {3}
+    seen = Counter(position for batch in found for position in batch)
+    assert set(seen.values()) == {1}
+    size = sum(each.windows for each in data.read_sets(asked))
+    assert len(seen) == 6 * size
+    assert set(Counter(epoch for epoch, _ in seen).values()) == {size}
+
+
+def test_batches_of_like_length_waste_little_and_come_in_no_order(folders: Path) -> None:
+    asked = options(folders, group_by_length=True, epochs=20.0)
+    lengths = frames(asked)
+
+    def padding(found: list[list[data.Position]]) -> float:
+        sizes = [[lengths[index] for _, index in batch] for batch in found]
+        return sum(len(batch) * max(batch) - sum(batch) for batch in sizes) / sum(map(sum, sizes))
+
+    grouped, plain = batches(asked), batches(dataclasses.replace(asked, group_by_length=False))
+    assert sorted(map(tuple, grouped)) != sorted(map(tuple, plain))
+    assert padding(grouped) < 0.02
+    assert padding(plain) > 0.2
+    longest = [max(lengths[index] for _, index in batch) for batch in grouped]
+    falls = sum(after < before for before, after in pairwise(longest))
+    assert 0.25 * len(longest) < falls < 0.75 * len(longest)
+    assert batches(asked) == grouped
+    assert batches(dataclasses.replace(asked, seed=1)) != grouped
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_ranks_share_every_step_and_a_resumed_run_goes_on(folders: Path, grouped: bool) -> None:
+    one = options(folders, group_by_length=grouped, epochs=3.0, batch=2, accumulation=4)
+    alone = batches(one)
+    two = dataclasses.replace(one, accumulation=2)
+    ranks = [batches(two, world=2, rank=rank) for rank in (0, 1)]
+    assert [batch for pair in zip(*ranks, strict=True) for batch in pair] == alone
+    assert batches(one, start=3) == alone[3 * 4 :]
+    assert batches(two, world=2, rank=1, start=3) == ranks[1][3 * 2 :]

@@ -178,7 +178,7 @@ class Collect:
     tours: int | None = None
     """Walk only this many (the first ones); episodes that differ in their instruction alone share a tour."""
     disturbance: float = 0.0
-    """Chance, before every action, of a short random burst from which the follower finds back: recoveries to learn."""
+    """Chance, before every action, of a short random burst from which the follower finds back."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
     gpu: int | None = None

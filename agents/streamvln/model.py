@@ -161,13 +161,15 @@ class StreamVLN(nn.Module):
         images: Sequence[Tensor],
         labels: Sequence[Sequence[int]] | None = None,
         *,
+        weights: Sequence[Sequence[float]] | None = None,
         want_logits: bool = True,
     ) -> Output:
         """One training step's forward pass.
 
         `input_ids` and `labels` hold placeholders; `images[i]` is (k, 3, S, S) with sample i's memory frames first
         and its current frames after them in order, or the patch features of these, (k, patches, width). Samples
-        are padded on the right. The loss is the mean float32 cross entropy of each next label that is not ignored.
+        are padded on the right. The loss is the mean float32 cross entropy of each next label that is not ignored,
+        weighted with `weights`, one per label, where they are given.
         Without `want_logits` (labels needed) only supervised positions meet the vocabulary, which is what keeps
         memory down at 152,064 entries.
         """
@@ -186,5 +188,22 @@ class StreamVLN(nn.Module):
             targets = nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=IGNORED)[:, 1:]
             supervised = (targets != IGNORED).to(self.device)
             scores = self.lm_head(hidden[:, :-1][supervised]).float()
-            loss = functional.cross_entropy(scores, targets.to(self.device)[supervised])
+            chosen = targets.to(self.device)[supervised]
+            if weights is None:
+                loss = functional.cross_entropy(scores, chosen)
+            else:
+                losses = functional.cross_entropy(scores, chosen, reduction="none")
+                loss = _weighted_mean(losses, labels, weights)
         return Output(self.lm_head(hidden) if want_logits else None, loss)
+
+
+def _weighted_mean(losses: Tensor, labels: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
+    """Mean over the labels that are not ignored; the first of a sequence has no loss, for nothing predicts it."""
+    kept = [
+        weight
+        for row, row_weights in zip(labels, weights, strict=True)
+        for label, weight in zip(row[1:], row_weights[1:], strict=True)
+        if label != IGNORED
+    ]
+    factors = torch.tensor(kept, device=losses.device)
+    return (losses * factors).sum() / factors.sum()

@@ -82,17 +82,17 @@ class Preset:
 
 PRESETS = {
     "streamvln-tiny": Preset(
-        hidden_size=192,
-        intermediate_size=512,
+        hidden_size=128,
+        intermediate_size=384,
         layers=4,
-        heads=6,
-        kv_heads=3,
+        heads=4,
+        kv_heads=2,
         vision_width=128,
-        vision_mlp=384,
-        blocks=3,
+        vision_mlp=256,
+        blocks=2,
         vision_heads=4,
         image_size=96,
-        patch_size=16,
+        patch_size=24,
         vocabulary=1000,
     ),
 }
@@ -160,4 +160,7 @@ def _fixed_texts() -> list[str]:
     """What every prompt says alike. One token each: a small model's time goes into the sequence's length."""
     before, after = task_text("\0").split("\0")
     memory = [" These are your historical observations", " These are your historical observations:"]
-    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, "system", "user", "assistant"]
+    starts = [f"{BLOCK_START}{role}\n" for role in ("system", "user", "assistant")]
+    unanswered = f"{starts[-1]}{BLOCK_END}\n"
+    seen = f".{BLOCK_END}\n"
+    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, *starts, unanswered, seen]

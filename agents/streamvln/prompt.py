@@ -118,6 +118,15 @@ class Prompts:
         """Ids that training supervises in every block: the block's two marks and the newline."""
         return frozenset(self._encode(f"{_BLOCK_START}{_BLOCK_END}\n"))
 
+    def symbol_ids(self) -> frozenset[int]:
+        """Ids of the actions. Raises UsageError where an action, or several in a row, are not one token each."""
+        ids = [self._encode(symbol) for symbol in SYMBOLS]
+        pairs = [(first, second) for first in SYMBOLS for second in SYMBOLS]
+        alone = all(len(each) == 1 for each in ids)
+        if not alone or any(len(self._encode(first + second)) != 2 for first, second in pairs):
+            raise UsageError("the tokenizer does not write every action as one token: weigh all actions alike")
+        return frozenset(each[0] for each in ids)
+
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 

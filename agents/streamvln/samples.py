@@ -23,6 +23,7 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, 
 from agents.streamvln.trajectories import Trajectory
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
 
 Wording = Literal["published", "evaluation"]
 
@@ -43,7 +44,8 @@ class Sample:
 
     input_ids: L token ids with placeholders for images and memory. labels: L ids, `IGNORED` where the
     loss does not look. images: float32 (n, 3, size, size), the `n_memory` memory frames first, then one frame per
-    turn; or as many frames with their keys, where features are kept. time_ids: steps of the window.
+    turn; or as many frames with their keys, where features are kept. time_ids: steps of the window. weights: L
+    weights of the labels in the loss, None where all count alike.
     """
 
     input_ids: list[int]
@@ -51,6 +53,7 @@ class Sample:
     images: torch.Tensor | list[Frame]
     n_memory: int
     time_ids: range
+    weights: list[float] | None = None
 
 
 class FrameReader:
@@ -96,7 +99,10 @@ class WindowDataset:
     is written: as the published training does, or as the evaluation, with an empty assistant block before every
     answer, which a model that is trained from scratch has to have seen.
 
-    With `known`, frames whose features it returns are not decoded, which excludes `augmented`.
+    With `known`, frames whose features it returns are not decoded, which excludes `augmented`. `inflection_weight`
+    is the weight in the loss of an action that differs from the one before it.
+
+    Raises UsageError for an inflection weight with a tokenizer that does not write every action as one token.
     """
 
     def __init__(
@@ -109,6 +115,7 @@ class WindowDataset:
         wording: Wording = "published",
         augmented: bool = False,
         known: Known | None = None,
+        inflection_weight: float = 1.0,
         seed: int = 0,
     ) -> None:
         self._trajectories = trajectories
@@ -117,6 +124,8 @@ class WindowDataset:
         self._frames = FrameReader(image_size, augmented, known)
         self._seed = seed
         self._marks = prompts.block_marks()
+        self._inflection_weight = inflection_weight
+        self._symbols = prompts.symbol_ids() if inflection_weight != 1 else frozenset()
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
         self.keys = window_keys(trajectories, windows)
 
@@ -138,7 +147,15 @@ class WindowDataset:
         files = self._trajectories[trajectory].frames()
         seen = [files[step] for step in (*memory, *(turn.start for turn in turns))]
         images = self._frames.read(seen, rng)
-        return Sample(input_ids, labels, images, len(memory), range(start, turns[-1].stop))
+        steps = range(start, turns[-1].stop)
+        return Sample(input_ids, labels, images, len(memory), steps, self._weights(labels, actions, steps))
+
+    def _weights(self, labels: Sequence[int], actions: Sequence[Action], steps: range) -> list[float] | None:
+        """Inflection weighting (arXiv 1904.03461): walking on is common, turning and stopping is not."""
+        if not self._symbols:
+            return None
+        changes = iter(step == 0 or actions[step] != actions[step - 1] for step in steps)
+        return [self._inflection_weight if id_ in self._symbols and next(changes) else 1.0 for id_ in labels]
 
     def steps(self, index: int) -> tuple[range, list[range]]:
         """Steps of the memory frames, and for each turn the steps it answers for; its frame is the first's."""
@@ -253,8 +270,11 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     Frames with keys are packed; whoever has the features puts those in their place.
     """
     keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
-    return {
+    arguments: dict[str, Any] = {
         "input_ids": [sample.input_ids for sample in samples],
         "images": pack(keyed) if keyed else [sample.images for sample in samples],
         "labels": [sample.labels for sample in samples],
     }
+    if any(sample.weights for sample in samples):
+        arguments["weights"] = [sample.weights or [1.0] * len(sample.labels) for sample in samples]
+    return arguments

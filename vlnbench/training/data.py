@@ -274,6 +274,7 @@ def _dataset(
         wording=options.wording,
         augmented=options.augment,
         known=known,
+        inflection_weight=options.inflection_weight,
         seed=options.seed,
     )
 

@@ -109,6 +109,8 @@ class TrainOptions(StepOptions):
     """Learning rate of the projector."""
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices; biases and norms have none."""
+    adam_beta2: float = 0.999
+    """Decay of AdamW's second moments; short trainings from scratch want less."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -134,6 +136,8 @@ class TrainOptions(StepOptions):
     before each answer, which a model trained from scratch has to have seen."""
     augment: bool = True
     """Jitter brightness, saturation, sharpness, contrast and depth of colour, frame by frame."""
+    inflection_weight: float = 1.0
+    """Weight in the loss of an action that differs from the one before it (VLN-CE trains with 3.2)."""
     group_by_length: bool = False
     """Batch windows of like length, which saves padding. Each is still seen once per epoch, in another order."""
     feature_cache: Path | None = None
@@ -171,11 +175,12 @@ class TrainOptions(StepOptions):
             _at_least(name, getattr(self, name), 1)
         for name in ("workers", "lora_rank", "seed"):
             _at_least(name, getattr(self, name), 0)
-        for name in ("learning_rate", "vision_tower_lr", "projector_lr", "epochs", "clip", "lora_alpha"):
+        rates = ("learning_rate", "vision_tower_lr", "projector_lr")
+        for name in (*rates, "epochs", "clip", "lora_alpha", "inflection_weight"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{_flag(name)} {value}: expected a number above 0")
-        for name in ("warmup", "min_lr", "lora_dropout"):
+        for name in ("warmup", "min_lr", "lora_dropout", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"{_flag(name)} {getattr(self, name)}: expected a fraction from 0 to below 1")
         if not 0 <= self.weight_decay < math.inf:

@@ -139,6 +139,7 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
     ]
     if options.optimizer == "adafactor":
         return torch.optim.Adafactor(arguments)
+    betas = (0.9, options.adam_beta2)
     if options.optimizer == "adamw8bit":
         if device.type != "cuda":
             raise UsageError("--optimizer adamw8bit: needs a CUDA device; use adamw")
@@ -146,9 +147,9 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
             from bitsandbytes.optim import AdamW8bit
         except ImportError:
             raise UsageError("--optimizer adamw8bit: pip install bitsandbytes") from None
-        optimizer: torch.optim.Optimizer = AdamW8bit(arguments)
+        optimizer: torch.optim.Optimizer = AdamW8bit(arguments, betas=betas)
         return optimizer
-    return torch.optim.AdamW(arguments)
+    return torch.optim.AdamW(arguments, betas=betas)
 
 
 @contextmanager

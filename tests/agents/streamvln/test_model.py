@@ -137,6 +137,21 @@ def test_loss_alone_is_the_same_loss() -> None:
     assert TINY(*SAMPLES[:2]).loss is None
 
 
+def test_weights_are_of_the_label_that_is_predicted() -> None:
+    ids, images, labels = SAMPLES
+    alike = [[2.5] * len(row) for row in labels]
+    assert TINY(*SAMPLES, weights=alike).loss.item() == pytest.approx(TINY(*SAMPLES).loss.item(), rel=1e-6)
+    for i, row in enumerate(labels):
+        for k, label in enumerate(row):
+            if label == IGNORED or k == 0:
+                continue
+            only = [[IGNORED] * len(other) for other in labels]
+            only[i][k] = label
+            weights = [[float(i == j and k == at) for at in range(len(other))] for j, other in enumerate(labels)]
+            weighted = TINY(ids, images, labels, weights=weights).loss.item()
+            assert weighted == pytest.approx(TINY(ids, images, only).loss.item(), rel=1e-5)
+
+
 def test_memory_frames_come_first_and_in_order() -> None:
     ids = [1, MEMORY, 2, IMAGE]
     features = torch.arange(3 * 9 * 32, dtype=torch.float32).view(3, 9, 32)

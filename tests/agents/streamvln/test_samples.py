@@ -14,8 +14,9 @@ from PIL import Image
 
 from agents.streamvln import checkpoint
 from agents.streamvln.model import IGNORED
+from agents.streamvln.presets import write_tokenizer
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
-from agents.streamvln.samples import WindowDataset, collate
+from agents.streamvln.samples import WindowDataset, Wording, collate
 from agents.streamvln.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
@@ -234,3 +235,33 @@ def test_the_evaluations_wording_is_what_the_agent_feeds_and_expects(tmp_path: P
     assert sample.input_ids == expected
     assert [label for label in sample.labels if label != IGNORED] == answers[0] + answers[1]
     assert all(label in (IGNORED, id_) for id_, label in zip(sample.input_ids, sample.labels, strict=True))
+
+
+@pytest.mark.parametrize("wording", ["published", "evaluation"])
+def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
+    folder = make_folder(tmp_path / "set", [40])
+    records = json.loads((folder / "annotations.json").read_text())
+    records[0]["actions"][30:35] = [2, 2, 1, 3, 1]
+    (folder / "annotations.json").write_text(json.dumps(records))
+    write_tokenizer(tmp_path, ["Go."], 300)
+    prompts = Prompts(load_tokenizer(tmp_path))
+    dataset = WindowDataset(
+        read_trajectories(folder), prompts, Windows(), 8, wording=wording, inflection_weight=3.2
+    )
+    symbols = prompts.symbol_ids()
+    found = []
+    for index in range(2):
+        sample = dataset[0, index]
+        assert sample.weights is not None
+        pairs = list(zip(sample.labels, sample.weights, strict=True))
+        found += [weight for label, weight in pairs if label in symbols]
+        assert {weight for label, weight in pairs if label not in symbols} == {1.0}
+    changes = {0, 29, 31, 32, 33, 39}  # records begin with a placeholder; STOP ends the walk
+    assert found == [3.2 if step in changes else 1.0 for step in range(40)]
+    assert len(collate([dataset[0, 0], dataset[0, 1]])["weights"]) == 2
+    assert made(folder)[0, 0].weights is None
+
+
+def test_inflection_weights_need_one_token_per_action(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not write every action as one token"):
+        made(make_folder(tmp_path, [40]), inflection_weight=3.2)

@@ -246,18 +246,18 @@ def _dagger(agent: str, identity: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def open_folder(out: Path, manifest: dict[str, Any], name: str = MANIFEST) -> None:
-    """Make the folder, or find one that was begun with the same manifest, a file of that name."""
+def open_folder(out: Path, manifest: dict[str, Any], name: str = MANIFEST, kind: str = "collection") -> None:
+    """Make the folder, or find one that was begun with the same manifest: a file of that name."""
     path = out / name
     if path.exists():
         found = json.loads(path.read_text(encoding="utf-8"))
         differing = [key for key in manifest if found.get(key) != manifest[key]]
         if differing:
             listed = ", ".join(f"{key} {found.get(key)!r} (now {manifest[key]!r})" for key in differing)
-            raise UsageError(f"{out}: holds another collection: {listed}; choose another --out")
+            raise UsageError(f"{out}: holds another {kind}: {listed}; choose another --out")
         return
     if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out}: not empty and not a collection of vlnbench; choose another --out")
+        raise UsageError(f"{out}: not empty and not a {kind} of vlnbench; choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_json(path, manifest)

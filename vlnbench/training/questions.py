@@ -1,8 +1,8 @@
 """Make a set of questions about views of the generated train houses, resumable.
 
 The folder is a set in LLaVA's layout (`conversations.json`, `images/<house>/NNNN.jpg`), one record per view with
-all its questions. Beside these lie `questions.json` (what is being made) and `questions.jsonl` (a line per finished
-house): running the same command again goes on where it ended. `conversations.json` is written last.
+all its questions. Beside these lie `questions.json` (what is being made) and `questions.jsonl` (a line per
+finished house): running the same command again goes on where it ended. `conversations.json` is written last.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def make_questions(request: QuestionsRequest) -> Made:
     counts = _counts(import_string("envs.houses.questions:train_houses")(request.data_root), request.views)
     warm_up(renderer=True)
     with ExitStack() as stack:
-        open_folder(request.out, _manifest(request, body), MANIFEST)
+        open_folder(request.out, _manifest(request, body), MANIFEST, "set")
         stack.enter_context(locked(request.out))
         records = _look_around(request, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)

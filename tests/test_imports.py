@@ -56,6 +56,7 @@ FLOORS = {
     "matrix": 4,
     "serve": 4,
     "cli": 5,
+    "cli_data": 5,
     "cli_matrix": 5,
     "cli_report": 5,
     "cli_serve": 5,

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
+from vlnbench.cli_data import Questions
 from vlnbench.cli_matrix import MATRIX, MatrixCommand
 from vlnbench.cli_report import Report
 from vlnbench.cli_results import Compare, Leaderboard
@@ -141,6 +142,7 @@ Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]
     | Annotated[Preview, subcommand("preview", prefix_name=False)]
+    | Annotated[Questions, subcommand("questions", prefix_name=False)]
 )
 
 

@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
 
-from .house import House
+from .dataset import SCENES_DIR, house_names
+from .furnish import Item
+from .furniture import FURNISHINGS, LANDMARKS
+from .house import House, make_house
 from .layout import DOOR_HEIGHT_M, WALL_M, Door
 from .routes import wrap_degrees
-from .visibility import blocked, item_boxes, plan_boxes, visible
+from .verify import read_config
+from .visibility import SEEN_SHARE, blocked, item_boxes, plan_boxes, sample_points, unhidden
 
 Point = tuple[float, float, float]
 
 EYE_M = 1.25
+HFOV_DEG, ASPECT = 79.0, 4 / 3
+"""Field of view of the camera that looks, and width by height of its picture."""
 HALF_VIEW_DEG = 34.0
-"""Bearings within this of the view's middle count as in sight: hfov 79 less a margin for the width of things."""
+"""Only what has its middle within this of the view's middle is named."""
 FARTHEST_M = 8.0
 TURN_DEG, STEP_M = 15.0, 0.25
 MOST_STEPS = 8
 _MOST_NAMED = 5
-_TRIES = 60
+_MOST_FACED = 3
 _CLEARANCE_M = 0.3
+_SHORT_M = 1e-3
+_DOUBT = 1.3
+"""What lies in a picture that is larger by this factor is not said to be absent."""
 LEFT, RIGHT, FORWARD = "←", "→", "↑"
 
 
@@ -42,6 +53,12 @@ class View:
     yaw: float
     pairs: tuple[tuple[str, str], ...]
 
+    @property
+    def rotation(self) -> tuple[float, float, float, float]:
+        """The yaw as a quaternion x, y, z, w."""
+        half = math.radians(self.yaw) / 2
+        return 0.0, math.sin(half), 0.0, math.cos(half)
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -50,6 +67,19 @@ class _Seen:
     name: str
     bearing: float
     distance: float
+
+
+def train_houses(root: Path) -> list[str]:
+    """Names of the train houses below a data root. Raises UsageError if its manifest cannot be read."""
+    return house_names(read_config(root))["train"]
+
+
+def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list[View]]:
+    """Scene file below the scenes directory, and `count` views, of the house of that name below a data root."""
+    house = make_house(name, read_config(root))
+    pathfinder = PathFinder.load((root / SCENES_DIR / house.scene_id).with_suffix(".navmesh"))
+    rng = random.Random(f"vlnbench questions {seed} {name}")
+    return house.scene_id, list(views(house, pathfinder, rng, count))
 
 
 def views(house: House, pathfinder: PathFinder, rng: random.Random, count: int) -> Iterator[View]:
@@ -76,33 +106,35 @@ def _pairs(
     house: House, pathfinder: PathFinder, position: Point, yaw: float, rng: random.Random
 ) -> list[tuple[str, str]]:
     room = house.plan.room_at(position[0], position[2], position[1])
-    seen = _in_sight(house, position, yaw)
+    eye = (position[0], position[1] + EYE_M, position[2])
+    seen = _in_sight(house, eye, yaw, room)
+    names = [each.name for each in seen]
+    nearest = sorted(seen, key=lambda each: each.distance)
+    told = set(list(dict.fromkeys(each.name for each in nearest))[:_MOST_NAMED])
     pairs = [
         ("How far can you walk ahead?", FORWARD * _free_steps(pathfinder, position, yaw) or "not at all"),
         ("Which room is this?", house.title(room)),
-        ("What do you see?", ", ".join(each.name for each in seen[:_MOST_NAMED]) or "nothing"),
+        ("What do you see?", ", ".join(name for name in dict.fromkeys(names) if name in told) or "nothing"),
     ]
-    names = [each.name for each in seen]
-    for each in rng.sample(seen, min(3, len(seen))):
-        if names.count(each.name) == 1:
-            pairs.append((f"Face the {each.name}.", _turns(each.bearing)))
-    absent = rng.choice(house.items).name
-    pairs.append((f"Is there a {absent}?", "yes" if absent in names else "no"))
+    single = [each for each in seen if names.count(each.name) == 1 and _is_single(house, eye, yaw, each.name)]
+    for each in rng.sample(single, min(_MOST_FACED, len(single))):
+        pairs.append((f"Face the {each.name}.", _turns(each.bearing)))
+    absent = _some_name(house, names, rng)
+    if not _in_picture(house, eye, yaw, absent):
+        pairs.append((f"Is there {_a(absent)}?", "no"))
     if seen:
-        pairs.append((f"Is there a {rng.choice(seen).name}?", "yes"))
+        pairs.append((f"Is there {_a(rng.choice(seen).name)}?", "yes"))
     rng.shuffle(pairs)
     return pairs
 
 
-def _in_sight(house: House, position: Point, yaw: float) -> list[_Seen]:
-    """What can be seen and named, from left to right."""
-    eye = (position[0], position[1] + EYE_M, position[2])
-    found = [
-        _Seen(item.name, *aim)
-        for item in house.items
-        if (aim := _aim(eye, (item.x, item.z), item.y, yaw)) and item.noun != "rug" and visible(house, eye, item)
-    ]
-    room = house.plan.room_at(position[0], position[2], position[1])
+def _in_sight(house: House, eye: Point, yaw: float, room: int) -> list[_Seen]:
+    """What can be seen and named, from left to right. Rugs are not: too much stands on them."""
+    found = []
+    for item in house.items:
+        aim = _aim(eye, (item.x, item.z), item.y, yaw)
+        if aim and item.noun != "rug" and _shown(house, eye, yaw, item).mean() >= SEEN_SHARE:
+            found.append(_Seen(item.name, *aim))
     for door in house.plan.doors_of(room):
         aim = _aim(eye, door.center, door.y, yaw)
         if aim and _open_view(house, eye, door):
@@ -111,8 +143,43 @@ def _in_sight(house: House, position: Point, yaw: float) -> list[_Seen]:
     return sorted(found, key=lambda each: -each.bearing)
 
 
+def _is_single(house: House, eye: Point, yaw: float, name: str) -> bool:
+    """Whether no two things of that name, of which one may be half hidden, are in the picture."""
+    return sum(_shown(house, eye, yaw, item, _DOUBT).any() for item in house.items if item.name == name) <= 1
+
+
+def _some_name(house: House, seen: Sequence[str], rng: random.Random) -> str:
+    """Something to ask for: of this house, of another colour than what is seen, or of any house."""
+    kinds = [FURNISHINGS[noun] for noun in LANDMARKS]
+    alike = [kind for kind in kinds if any(name.endswith(f" {kind.noun}") for name in seen)]
+    chosen = rng.choice(("house", "alike" if alike else "any", "any"))
+    if chosen == "house":
+        return rng.choice([item for item in house.items if item.noun != "rug"]).name
+    kind = rng.choice(alike if chosen == "alike" else kinds)
+    return f"{rng.choice(kind.colors)} {kind.noun}"
+
+
+def _in_picture(house: House, eye: Point, yaw: float, name: str) -> bool:
+    """Whether the least part of a thing of that name might be seen."""
+    return any(_shown(house, eye, yaw, item, _DOUBT).any() for item in house.items if item.name == name)
+
+
+def _shown(house: House, eye: Point, yaw: float, item: Item, grown: float = 1.0) -> NDArray[np.bool_]:
+    """Which of an object's sample points are in the picture, larger by a factor, with nothing in front."""
+    points = sample_points(item)
+    offset = points - np.asarray(eye)
+    sine, cosine = math.sin(math.radians(yaw)), math.cos(math.radians(yaw))
+    ahead = -offset[:, 0] * sine - offset[:, 2] * cosine
+    aside = np.abs(offset[:, 0] * cosine - offset[:, 2] * sine)
+    half = grown * math.tan(math.radians(HFOV_DEG / 2))
+    inside: NDArray[np.bool_] = (aside <= half * ahead) & (np.abs(offset[:, 1]) <= half / ASPECT * ahead)
+    if inside.any():
+        inside[inside] = unhidden(house, eye, item, points[inside])
+    return inside
+
+
 def _aim(eye: Point, target: tuple[float, float], floor: float, yaw: float) -> tuple[float, float] | None:
-    """Bearing and distance of a point of the plan, if it is in the field of view and on this storey."""
+    """Bearing and distance of a point of the plan, if it is near the view's middle and on this storey."""
     dx, dz = target[0] - eye[0], target[1] - eye[2]
     distance = math.hypot(dx, dz)
     bearing = wrap_degrees(math.degrees(math.atan2(-dx, -dz)) - yaw)
@@ -132,7 +199,7 @@ def _free_steps(pathfinder: PathFinder, position: Point, yaw: float) -> int:
     at = np.asarray(position)
     for taken in range(MOST_STEPS):
         end = pathfinder.try_step_no_sliding(at, (at[0] + dx, at[1], at[2] + dz))
-        if math.hypot(end[0] - at[0], end[2] - at[2]) < 0.9 * STEP_M:
+        if math.hypot(end[0] - at[0], end[2] - at[2]) < STEP_M - _SHORT_M:
             return taken
         at = end
     return MOST_STEPS
@@ -141,3 +208,7 @@ def _free_steps(pathfinder: PathFinder, position: Point, yaw: float) -> int:
 def _turns(bearing: float) -> str:
     count = round(bearing / TURN_DEG)
     return (LEFT if count > 0 else RIGHT) * abs(count) or FORWARD
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

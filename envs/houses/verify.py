@@ -36,7 +36,7 @@ def verify(root: Path, episodes: Sequence[Episode], voice: str | None = None) ->
     `voice`: the grammar to read with; default that of the episode's language. Raises UsageError if the manifest
     does not tell the configuration.
     """
-    config = _config(root)
+    config = read_config(root)
 
     @cache
     def house_of(scene_id: str) -> House:
@@ -59,7 +59,8 @@ def verify(root: Path, episodes: Sequence[Episode], voice: str | None = None) ->
     return Verdict(len(episodes), wrong, dict(sorted(problems.items())), first)
 
 
-def _config(root: Path) -> HousesConfig:
+def read_config(root: Path) -> HousesConfig:
+    """The configuration of the houses below a data root. Raises UsageError if their manifest does not tell it."""
     try:
         options = json.loads((root / MANIFEST).read_text())["config"]
         return HousesConfig(**{field.name: options[field.name] for field in fields(HousesConfig)})

@@ -16,7 +16,7 @@ Boxes = NDArray[np.float64]
 """(n, 6) axis-aligned boxes: low x, y, z, high x, y, z."""
 
 _RAMP_SLICES = 10
-_SEEN_SHARE = 0.3
+SEEN_SHARE = 0.3
 """Share of an object's sample points that has to be in sight."""
 
 
@@ -25,12 +25,16 @@ def visible(house: House, eye: Sequence[float], item: Item) -> bool:
 
     Objects count as solid boxes over their footprint: what is behind the legs of a table is hidden. Rugs are flat.
     """
-    targets = sample_points(item)
+    return bool(unhidden(house, eye, item, sample_points(item)).mean() >= SEEN_SHARE)
+
+
+def unhidden(house: House, eye: Sequence[float], item: Item, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which points (n, 3) of an object nothing else stands in front of, seen from `eye`: (n,)."""
     others = [other for other in house.items if other != item]
     boxes = np.concatenate((plan_boxes(house.plan), item_boxes(others)))
     start = np.asarray(eye, dtype=np.float64)
     near = boxes[~_contains(boxes, start)]  # a camera leaning over a table looks past it
-    return bool((~blocked(start[None], targets, near)).mean() >= _SEEN_SHARE)
+    return ~blocked(start[None], points, near)
 
 
 def blocked(starts: NDArray[np.float64], ends: NDArray[np.float64], boxes: Boxes) -> NDArray[np.bool_]:

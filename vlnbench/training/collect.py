@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -115,7 +115,7 @@ def collect(request: CollectRequest) -> Collected:
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
     split = request.split or ("envdrop" if request.set == "envdrop" else "train")
-    body = _resized(benchmark.body, request.frame_width)
+    body = resized(benchmark.body, request.frame_width)
     ensure_data(benchmark, request.data_root)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
@@ -128,10 +128,10 @@ def collect(request: CollectRequest) -> Collected:
     settings = WalkSettings(request.out, body, episode_set.scenes_dir, request.sim, request.gpu, way)
     manifest = _manifest(request, benchmark.fingerprint, split, episode_set, settings)
     with ExitStack() as stack:
-        executor = stack.enter_context(_processes(settings, request.workers))
+        executor = stack.enter_context(processes(request.workers, start_process, settings))
         if request.dagger:
             manifest["dagger"] = _dagger(request.agent, executor.submit(identify_in_process).result())
-        _open_folder(request.out, manifest)
+        open_folder(request.out, manifest)
         stack.enter_context(locked(request.out))
         stack.callback(executor.shutdown, cancel_futures=True)  # nobody writes when the lock is gone
         done = _walk_the_rest(planned, settings.root, executor)
@@ -181,7 +181,7 @@ def format_collected(collected: Collected, out: Path) -> str:
     return f"{tabulate(rows)}\ntrajectories: {out / ANNOTATIONS}"
 
 
-def _resized(body: Embodiment, width: int | None) -> Embodiment:
+def resized(body: Embodiment, width: int | None) -> Embodiment:
     """The body with a narrower picture of the same field of view and shape."""
     if width is None:
         return body
@@ -256,18 +256,18 @@ def _dagger(agent: str, identity: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _open_folder(out: Path, manifest: dict[str, Any]) -> None:
-    """Make the folder, or find one that was begun with the same manifest."""
-    path = out / MANIFEST
+def open_folder(out: Path, manifest: dict[str, Any], name: str = MANIFEST, kind: str = "collection") -> None:
+    """Make the folder, or find one that was begun with the same manifest: a file of that name."""
+    path = out / name
     if path.exists():
         found = json.loads(path.read_text(encoding="utf-8"))
         differing = [key for key in manifest if found.get(key) != manifest[key]]
         if differing:
             listed = ", ".join(f"{key} {found.get(key)!r} (now {manifest[key]!r})" for key in differing)
-            raise UsageError(f"{out}: holds another collection: {listed}; choose another --out")
+            raise UsageError(f"{out}: holds another {kind}: {listed}; choose another --out")
         return
     if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out}: not empty and not a collection of vlnbench; choose another --out")
+        raise UsageError(f"{out}: not empty and not a {kind} of vlnbench; choose another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_json(path, manifest)
@@ -299,15 +299,15 @@ def _walk_all(todo: list[Tour], executor: ProcessPoolExecutor) -> Iterator[Walke
 
 
 @contextmanager
-def _processes(settings: WalkSettings, workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that walk, which start when there is something to do."""
+def processes(workers: int, start: Callable[..., None], *settings: Any) -> Iterator[ProcessPoolExecutor]:
+    """Processes that work in a simulator and call `start` with the settings when there is something to do."""
     context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, context, start_process, (settings,))
+    executor = ProcessPoolExecutor(workers, context, start, settings)
     try:
         yield executor
     except BrokenProcessPool as error:
         raise UsageError(
-            "a walking process died (out of memory, or a crash of the simulator); run the same command again to "
+            "a process died (out of memory, or a crash of the simulator); run the same command again to "
             "go on, with fewer --workers if it was memory"
         ) from error
     finally:

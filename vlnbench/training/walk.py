@@ -196,7 +196,7 @@ def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
             return Walked(tour.name, None, f"more than {MAX_ACTIONS} actions", time.perf_counter() - start)
         assert observation.rgb is not None
         assert observation.pose is not None
-        frames.append(_jpeg(observation.rgb))
+        frames.append(jpeg(observation.rgb))
         positions.append(observation.pose.position)
     verdict = way.verdict(env, episode, positions)
     if not verdict.kept:
@@ -212,7 +212,8 @@ def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
     return Walked(tour.name, record, verdict.reason, time.perf_counter() - start)
 
 
-def _jpeg(rgb: NDArray[np.uint8]) -> bytes:
+def jpeg(rgb: NDArray[np.uint8]) -> bytes:
+    """A frame (height, width, 3) as the content of an image file."""
     buffer = io.BytesIO()
     Image.fromarray(rgb).save(buffer, "JPEG", quality=JPEG_QUALITY)
     return buffer.getvalue()
@@ -235,7 +236,7 @@ _settings: WalkSettings | None = None
 def start_process(settings: WalkSettings) -> None:
     """Prepare a walking process, which ends when its parent does."""
     global _settings
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     _settings = settings
 
 
@@ -263,7 +264,12 @@ def _prepared() -> tuple[GuidedEnv, Way]:
     return env, way
 
 
-def _end_with_parent(parent: int) -> None:
+def end_with_parent() -> None:
+    """End this process when its parent has ended."""
+    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -32,7 +32,7 @@ def said(question: str, answer: str) -> list[dict[str, str]]:
 
 
 def write_set(folder: Path, **changes: Any) -> Path:
-    """A set of two conversations, about one image and about two; changes are of the second."""
+    """A set of two conversations, about one image and about two; `changes` are fields of the second."""
     (folder / "images").mkdir(parents=True)
     for i in range(3):
         noise = np.random.default_rng(i).integers(0, 256, (6, 10, 3), dtype=np.uint8)

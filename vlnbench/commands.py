@@ -25,13 +25,12 @@ from vlnbench.evaluate import (
     default_folder,
     evaluate,
     make_plan,
-    recorded_name,
 )
 from vlnbench.houses_config import HousesConfig
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
 from vlnbench.lane_site import LocalSite
 from vlnbench.lanes import Lanes
-from vlnbench.loading import import_module, import_string, load_agent
+from vlnbench.loading import import_module, import_string, load_agent, recorded_name
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_rows, read_trajectories

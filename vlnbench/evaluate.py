@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import platform
@@ -25,6 +24,7 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode, StandsFor
 from vlnbench.lane_site import Limits
 from vlnbench.lanes import Lanes
+from vlnbench.loading import code_digest
 from vlnbench.metrics import METRICS_VERSION, score
 from vlnbench.records import FORMAT, Row, RowKey, RunFolder, read_rows
 from vlnbench.rollout import Outcome, Task, failure, run_tasks
@@ -144,12 +144,6 @@ def make_plan(
         dataset_version=episode_set.version,
         partial=episode_set.partial,
     )
-
-
-def recorded_name(agent: Agent, asked: str) -> str:
-    """The name of an agent in records: as it was asked for, or that of the agent it stands for."""
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    return asked if stands_for is None else stands_for.name
 
 
 def check_conventions(agent: Agent, plan: Plan) -> None:
@@ -295,23 +289,6 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[s
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
     }
-
-
-def code_digest(agent: Agent) -> str | None:
-    """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
-
-    That is its file, or all files of its package unless the package is the common one, `agents`.
-    """
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    if stands_for is not None:
-        return stands_for.code
-    try:
-        path = Path(inspect.getfile(type(agent)))
-        package = type(agent).__module__.rpartition(".")[0]
-        files = [path] if package in ("", "agents") else sorted(path.parent.glob("*.py"))
-        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    except (TypeError, OSError):  # defined in an interactive session
-        return None
 
 
 def git_revision() -> str | None:

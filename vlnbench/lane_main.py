@@ -17,10 +17,9 @@ from vlnbench import __version__
 from vlnbench.child import HungUp, Line, live_and_die_with_parent
 from vlnbench.engine import Engine, Simulators
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.evaluate import code_digest, recorded_name
 from vlnbench.interfaces import Agent, Episode
 from vlnbench.lane_site import AgentFacts, EnvSetup, Limits, Ran
-from vlnbench.loading import load_agent
+from vlnbench.loading import code_digest, load_agent, recorded_name
 from vlnbench.model_options import ModelOptions
 from vlnbench.rollout import Outcome, Task
 from vlnbench.schedule import SceneQueue

@@ -288,9 +288,8 @@ def _train_types() -> dict[str, Any]:
 
 
 def _eval_types() -> dict[str, Any]:
-    request = _types(
-        EvalRequest, without=("split", "out", "gpus", "agents", "ray", "video", "retry_errors", "model")
-    )
+    places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
+    request = _types(EvalRequest, without=("split", "out", "video", "retry_errors", "model", *places))
     return {**request, **_types(ModelOptions, without=("checkpoint",)), "splits": tuple[str, ...]}
 
 

@@ -298,7 +298,7 @@ def test_simulators_step_while_the_agent_thinks() -> None:
     tasks = [Task(make_episode(i), 0, i, 500) for i in range(6)]
     with Simulators(3) as simulators:
         simulators.set_up(FAULTY, [({}, 0.002)] * 3, agent.sensors)
-        outcomes = list(Engine(simulators, agent, max_batch=2).run(tasks))
+        outcomes = list(Engine(simulators, agent, max_batch=2).run(SceneQueue(tasks)))
     assert {outcome.status for outcome in outcomes} == {"ran"}
     assert max(batches) <= 2
     assert 1 in batches
@@ -338,7 +338,7 @@ def test_outcomes_name_their_tasks(tmp_path: Path) -> None:
     tasks = [Task(make_episode(i), repeat, 0, 5) for i in range(3) for repeat in range(2)]
     with Simulators(2) as simulators:
         simulators.set_up("tests.fakes:PlaneEnv", [()] * 2, frozenset())
-        outcomes: list[Outcome] = list(Engine(simulators, RandomAgent()).run(tasks))
+        outcomes: list[Outcome] = list(Engine(simulators, RandomAgent()).run(SceneQueue(tasks)))
     assert sorted((o.task.episode.episode_id, o.task.repeat) for o in outcomes) == [
         (str(i), repeat) for i in range(3) for repeat in range(2)
     ]

@@ -46,14 +46,21 @@ class Eval:
     """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
-    gpu: tuple[int, ...] = ()
-    """Devices on which habitat-sim renders, by turns, -1 for the CPU; default the first visible one, else CPU."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
     envs: int | None = None
-    """Simulators, each in a process of its own; default one per CPU core, at most 4. Does not change results."""
+    """Simulators of an agent, each in a process of its own; default one per CPU core, at most 4. Results do not
+    depend on it, nor on the three options that follow."""
+    agents: int | None = None
+    """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
+    --gpus or of the Ray cluster, otherwise one agent in the main process."""
+    gpus: str = ""
+    """GPUs, separated by commas and named as in CUDA_VISIBLE_DEVICES, on which agents run and their simulators
+    render."""
+    ray: str = ""
+    """Run the agents on a Ray cluster at this address: auto, HOST:PORT or ray://HOST:PORT."""
     episode_timeout: float = 300.0
     """Seconds that simulator or agent may take for one answer. A simulator that hangs costs its episode (timeout)
     and is replaced; an agent that hangs ends the program with exit code 124."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import time
@@ -16,7 +17,7 @@ from tabulate import tabulate
 from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.engine import Simulators
 from vlnbench.episodes import EpisodeSet, load_split
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, require
 from vlnbench.evaluate import (
     Execution,
     Plan,
@@ -24,11 +25,12 @@ from vlnbench.evaluate import (
     default_folder,
     evaluate,
     make_plan,
-    recorded_name,
 )
 from vlnbench.houses_config import HousesConfig
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
-from vlnbench.loading import import_module, import_string, load_agent
+from vlnbench.lane_site import LocalSite
+from vlnbench.lanes import Lanes
+from vlnbench.loading import import_module, import_string, load_agent, recorded_name
 from vlnbench.model_options import ModelOptions
 from vlnbench.progress import Progress, say
 from vlnbench.records import Row, read_rows, read_trajectories
@@ -59,10 +61,12 @@ class EvalRequest:
     data_root: Path
     out: Path | None
     sim: str
-    gpu: tuple[int, ...]
     video: int
     allow_partial: bool = False
     envs: int | None = None
+    agents: int | None = None
+    gpus: str = ""
+    ray: str = ""
     episode_timeout: float = 300.0
     max_errors: float = 0.05
     retry_errors: bool = False
@@ -71,7 +75,7 @@ class EvalRequest:
 
     def check(self) -> None:
         """Raise UsageError for numbers that make no sense."""
-        minima = {"video": 0, "max_errors": 0, "envs": 1}
+        minima = {"video": 0, "max_errors": 0, "envs": 1, "agents": 1}
         for name, least in minima.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -81,13 +85,35 @@ class EvalRequest:
         if self.model.max_batch < 1:
             raise UsageError(f"--max-batch {self.model.max_batch}: expected 1 or more")
         parse_trackers(self.tracker)
+        gpus = self.gpu_names
+        if not all(gpus) or len(set(gpus)) < len(gpus):
+            raise UsageError(f"--gpus {self.gpus}: expected names of different GPUs, separated by commas")
+        if gpus and self.ray:
+            raise UsageError("--gpus: leave it out with --ray, which gives each agent a GPU")
+        if gpus and (self.agents or len(gpus)) < len(gpus):
+            raise UsageError(f"--agents {self.agents}: expected {len(gpus)} or more, as many as --gpus")
+        if self.model.device.startswith("cuda:") and (gpus or self.agents or self.ray):
+            raise UsageError(f"--device {self.model.device}: leave it out; each agent has a GPU of its own")
+
+    @property
+    def gpu_names(self) -> list[str]:
+        """The devices of agents, one each."""
+        return [name.strip() for name in self.gpus.split(",")] if self.gpus else []
+
+    @property
+    def n_agents(self) -> int:
+        """Agent processes; 0: the agent acts in this one."""
+        return self.agents or len(self.gpu_names)
 
     @property
     def n_envs(self) -> int:
-        """Simulator processes: no more than episodes, if their number is given."""
+        """Simulator processes of one agent: no more than episodes, if their number is given."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        count = self.envs or min(_MAX_DEFAULT_ENVS, cores)
-        return count if self.episodes is None else max(1, min(count, self.episodes * self.repeats))
+        agents = max(1, self.n_agents)
+        count = self.envs or max(1, min(_MAX_DEFAULT_ENVS, cores // agents))
+        if self.episodes is None:
+            return count
+        return max(1, min(count, math.ceil(self.episodes * self.repeats / agents)))
 
 
 def run_eval(request: EvalRequest) -> Summary:
@@ -96,8 +122,9 @@ def run_eval(request: EvalRequest) -> Summary:
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    with Simulators(request.n_envs, _ENV_LIBRARY) as simulators:  # start while agent and data load
-        agent = load_agent(request.agent, request.model)
+    with _start(request) as simulators:  # while agent and data load
+        named = (request.agent, request.model)
+        agent: Agent = simulators.load(*named) if isinstance(simulators, Lanes) else load_agent(*named)
         try:
             ensure_data(benchmark, request.data_root)
             split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
@@ -221,22 +248,40 @@ def _described(episode_set: EpisodeSet) -> str:
     return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
 
 
+def _start(request: EvalRequest) -> Simulators | Lanes:
+    """Simulator processes, or lanes where agents are to have processes of their own."""
+    if request.ray:
+        cluster = require("vlnbench.ray_lanes", "cluster")
+        gpu = request.model.device != "cpu"
+        lanes: Lanes = cluster.open_lanes(request.ray, request.agents, request.envs, _ENV_LIBRARY, gpu)
+        return lanes
+    if request.n_agents:
+        site = LocalSite(request.n_envs, _ENV_LIBRARY, request.gpu_names)
+        return Lanes(site, request.n_agents, request.n_envs)
+    return Simulators(request.n_envs, _ENV_LIBRARY)
+
+
 def _set_up(
-    simulators: Simulators,
+    simulators: Simulators | Lanes,
     request: EvalRequest,
     body: Embodiment,
     scenes_dir: Path,
     sensors: frozenset[Sensor],
 ) -> None:
-    """Make the environments, on the GPUs in turn."""
-    count = len(simulators.workers)
-    gpus = [request.gpu[i % len(request.gpu)] if request.gpu else None for i in range(count)]
-    simulators.set_up(_ENV, [(body, scenes_dir, sensors, request.sim, gpu) for gpu in gpus], sensors)
+    """Make the environments; those of a lane draw on its GPU."""
+    scenes_dir = scenes_dir.absolute()
+    arguments = (body, scenes_dir, sensors, request.sim)
+    if isinstance(simulators, Lanes):
+        simulators.set_up(_ENV, arguments, sensors, [scenes_dir])
+    else:
+        simulators.set_up(_ENV, [arguments] * len(simulators.workers), sensors)
     if simulators.simulator.startswith("embedded"):
         warm_up(renderer=bool(sensors & {"rgb", "depth"}))
 
 
-def _evaluate(plan: Plan, agent: Agent, simulators: Simulators, folder: Path, request: EvalRequest) -> Summary:
+def _evaluate(
+    plan: Plan, agent: Agent, simulators: Simulators | Lanes, folder: Path, request: EvalRequest
+) -> Summary:
     tally = _Tally([row for row in read_rows(folder) if not (request.retry_errors and row.failed)])
 
     def on_row(row: Row, done: int, total: int) -> None:
@@ -261,6 +306,10 @@ def _evaluate(plan: Plan, agent: Agent, simulators: Simulators, folder: Path, re
             beat=watchdog.beat,
         )
         summary = evaluate(plan, agent, simulators, folder, on_row, execution)
+        n_agents = len(simulators) if isinstance(simulators, Lanes) else 1
+        n_simulators = n_agents * simulators.envs if isinstance(simulators, Lanes) else len(simulators.workers)
+        if execution.times.episodes:
+            progress.say(execution.times.describe(n_agents, n_simulators))
         trackers.summarize(numbers({label: value.mean for label, value in summary.metrics.items() if value}))
         return summary
 
@@ -317,8 +366,7 @@ def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Pa
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
     sensors: frozenset[Sensor] = frozenset({"rgb"})
-    gpu = request.gpu[0] if request.gpu else None
-    env: Env = import_string(_ENV)(plan.benchmark.body, scenes_dir, sensors, request.sim, gpu)
+    env: Env = import_string(_ENV)(plan.benchmark.body, scenes_dir, sensors, request.sim)
     try:
         if env.simulator.startswith("embedded"):
             warm_up(renderer=True)

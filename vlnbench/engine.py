@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import selectors
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal
@@ -34,12 +34,13 @@ class Simulators:
     """`count` simulator processes, which start at once. Use as a context manager.
 
     preload: import string of something to call at once in each process, while it is not known yet what
-    environments are needed. `simulator` is known after `set_up`.
+    environments are needed. `simulator` is known after `set_up`. waited_s: seconds that agents waited for them.
     """
 
     simulator: str
 
     def __init__(self, count: int, preload: str = "") -> None:
+        self.waited_s = 0.0
         self._preload = preload
         self._setups: list[Setup] = []
         self.workers = [Worker(preload) for _ in range(count)]
@@ -167,12 +168,12 @@ class Engine:
         self._alone: set[tuple[str, int]] = set()
         self._linger_until = 0.0
 
-    def run(self, tasks: Iterable[Task]) -> Generator[Outcome, None, None]:
+    def run(self, queue: SceneQueue) -> Generator[Outcome, None, None]:
         """Outcomes in the order in which the episodes end. Raises RunError if a simulator cannot be started.
 
-        Close it if it is not run to its end: simulators in the middle of an episode are ended.
+        Tasks may be added to the queue between outcomes. Close it if it is not run to its end: simulators in the
+        middle of an episode are ended.
         """
-        queue = SceneQueue(tasks)
         for seat in self._seats:
             self._selector.register(seat.worker, selectors.EVENT_READ, seat)
         try:
@@ -206,7 +207,10 @@ class Engine:
             limit = self._linger_until - time.monotonic() if self._lingers() else 0.0
         else:
             limit = min(POLL_S, *map(self._seconds_left, self._seats))
-        return [key.data for key, _ in self._selector.select(max(0.0, limit))]
+        start = time.perf_counter()
+        ready = self._selector.select(max(0.0, limit))
+        self._simulators.waited_s += time.perf_counter() - start
+        return [key.data for key, _ in ready]
 
     def _seconds_left(self, seat: _Seat) -> float:
         """Until a simulator that owes an answer is taken to be hanging."""
@@ -278,7 +282,7 @@ class Engine:
         return [seat for seat in waiting if not self._is_alone(seat)][: self._max_batch]
 
     def _is_alone(self, seat: _Seat) -> bool:
-        return seat.task is not None and _name(seat.task) in self._alone
+        return seat.task is not None and seat.task.key in self._alone
 
     def _lingers(self) -> bool:
         """Whether the agent should wait for a fuller batch: some simulators are about to be ready."""
@@ -306,7 +310,7 @@ class Engine:
                 return
             for seat in batch:
                 task = seat.give_up()
-                self._alone.add(_name(task))
+                self._alone.add(task.key)
                 queue.put(task)
             return
         seconds = time.perf_counter() - start
@@ -321,7 +325,3 @@ class Engine:
         if missing:
             raise ValueError(f"the agent gave no action for slots {missing}")
         return {slot: Action(answers[slot]) for slot in observations}
-
-
-def _name(task: Task) -> tuple[str, int]:
-    return task.episode.episode_id, task.repeat

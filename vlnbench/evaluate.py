@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import platform
 import subprocess
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -22,10 +22,15 @@ from vlnbench.engine import Engine, Simulators
 from vlnbench.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode, StandsFor
+from vlnbench.lane_site import Limits
+from vlnbench.lanes import Lanes
+from vlnbench.loading import code_digest
 from vlnbench.metrics import METRICS_VERSION, score
 from vlnbench.records import FORMAT, Row, RowKey, RunFolder, read_rows
 from vlnbench.rollout import Outcome, Task, failure, run_tasks
+from vlnbench.schedule import SceneQueue
 from vlnbench.summary import Summary, summarize
+from vlnbench.times import Times
 
 IDENTITY_VERSION = 1
 
@@ -62,7 +67,7 @@ class Plan:
         seed = episode_seed(self.seed, episode.episode_id, repeat)
         return Task(episode, repeat, seed, self.benchmark.max_steps)
 
-    def identity(self, agent: Agent, env: Env | Simulators) -> dict[str, Any]:
+    def identity(self, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
         """Everything that decides the rows of this run; execution settings and paths stay out."""
         return {
             "identity_version": IDENTITY_VERSION,
@@ -90,7 +95,7 @@ class Execution:
     max_batch: episodes that the agent acts on at once, at most. episode_timeout_s: how long a simulator may take
     for one answer. max_errors: the run stops when more episodes than this have failed; below 1, a part of the
     planned ones. retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts.
-    beat: called while the run goes on.
+    beat: called while the run goes on. times: what is added up meanwhile.
     """
 
     max_batch: int = 1
@@ -98,6 +103,7 @@ class Execution:
     max_errors: float = math.inf
     retry_errors: bool = False
     beat: Callable[[], None] = lambda: None
+    times: Times = field(default_factory=Times)
 
     def check_errors(self, failed: Sequence[Row], planned: int) -> None:
         """Raise RunError if more than the allowed number of episodes has failed."""
@@ -140,12 +146,6 @@ def make_plan(
     )
 
 
-def recorded_name(agent: Agent, asked: str) -> str:
-    """The name of an agent in records: as it was asked for, or that of the agent it stands for."""
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    return asked if stands_for is None else stands_for.name
-
-
 def check_conventions(agent: Agent, plan: Plan) -> None:
     """Refuse an agent whose training conventions the benchmark does not meet."""
     conflicts = agent.expects.conflicts(plan.benchmark.body)
@@ -156,7 +156,7 @@ def check_conventions(agent: Agent, plan: Plan) -> None:
         )
 
 
-def default_folder(plan: Plan, agent: Agent, env: Env | Simulators) -> Path:
+def default_folder(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> Path:
     """`runs/<benchmark>/<split>/<agent>-<identity>`: the same command finds its own folder again."""
     text = json.dumps(plan.identity(agent, env), sort_keys=True)
     name = plan.agent_name.replace("/", "_").replace(":", ".")
@@ -166,38 +166,35 @@ def default_folder(plan: Plan, agent: Agent, env: Env | Simulators) -> Path:
 def evaluate(
     plan: Plan,
     agent: Agent,
-    env: Env | Simulators,
+    env: Env | Simulators | Lanes,
     folder: Path,
     on_row: Callable[[Row, int, int], None] | None = None,
     execution: Execution | None = None,
 ) -> Summary:
     """Run every planned episode that `folder` does not hold yet and write the summary.
 
-    env: simulator processes, or one environment in this process. `on_row` is called after each episode with (row,
-    episodes done, episodes planned). An exception or a crash inside an episode becomes an error row, which is kept
-    when the run is resumed. A UsageError ends the run, and the folder is removed if no episode finished. Raises
-    RunError if the run cannot go on; what is recorded stays.
+    env: simulator processes, lanes (`agent` is what their `load` returned), or one environment in this process.
+    `on_row` is called after each episode with (row, episodes done, episodes planned). An exception or a crash
+    inside an episode becomes an error row, which is kept when the run is resumed. A UsageError ends the run, and
+    the folder is removed if no episode finished. Raises RunError if the run cannot go on; what is recorded stays.
     """
     execution = execution or Execution()
     check_conventions(agent, plan)
     env.check(plan.episodes)
     units = list(plan.units())
     with RunFolder(folder, _manifest(plan, agent, env)) as run:
-        rows = {row.key: row for row in read_rows(folder)}
-        if execution.retry_errors:
-            rows = {key: row for key, row in rows.items() if not row.failed}
-        tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in rows]
-        failed = [row for row in rows.values() if row.failed]
+        recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
+        done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
+        tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
         try:
             if tasks:
                 execution.check_errors(failed, len(units))
-            with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
-                for outcome in outcomes:
-                    row, detail = _row(plan, outcome)
-                    run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
-                    rows[row.key] = row
+                run.begin_attempt()
+            with closing(_record(plan, agent, env, tasks, run, execution)) as rows:
+                for row in rows:
+                    done.add(row.key)
                     if on_row is not None:
-                        on_row(row, len(rows), len(units))
+                        on_row(row, len(done), len(units))
                     if row.failed:
                         failed.append(row)
                         execution.check_errors(failed, len(units))
@@ -214,13 +211,39 @@ def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
     return int(_digest("seed", seed, episode_id, repeat)[:8], 16)
 
 
+def _record(
+    plan: Plan,
+    agent: Agent,
+    env: Env | Simulators | Lanes,
+    tasks: list[Task],
+    run: RunFolder,
+    execution: Execution,
+) -> Generator[Row, None, None]:
+    """Run tasks, write their rows and add up where the time went."""
+    times, start = execution.times, time.perf_counter()
+    with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
+        for outcome in outcomes:
+            began = time.perf_counter()
+            row, detail = _row(plan, outcome)
+            run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
+            yield row
+            now = time.perf_counter()
+            times.episodes, times.total = times.episodes + 1, now - start
+            times.records += now - began
+            times.simulators += row.seconds.get("env", 0.0)
+            times.agents += row.seconds.get("agent", 0.0)
+            times.waiting = getattr(env, "waited_s", 0.0)
+
+
 def _outcomes(
-    agent: Agent, env: Env | Simulators, tasks: list[Task], execution: Execution
+    agent: Agent, env: Env | Simulators | Lanes, tasks: list[Task], execution: Execution
 ) -> Generator[Outcome, None, None]:
-    if not isinstance(env, Simulators):
-        return run_tasks(env, agent, tasks)
-    limits = (execution.max_batch, execution.episode_timeout_s)
-    return Engine(env, agent, *limits, execution.beat).run(tasks)
+    limits = Limits(execution.max_batch, execution.episode_timeout_s)
+    if isinstance(env, Lanes):
+        return env.run(tasks, limits, execution.beat)
+    if isinstance(env, Simulators):
+        return Engine(env, agent, limits.max_batch, limits.timeout_s, execution.beat).run(SceneQueue(tasks))
+    return run_tasks(env, agent, tasks)
 
 
 def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
@@ -251,14 +274,14 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
     return row, outcome.detail
 
 
-def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]:
+def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
     stands_for: StandsFor | None = getattr(agent, "stands_for", None)
     return {
         "format": FORMAT,
         "metrics_version": METRICS_VERSION,
         "identity": plan.identity(agent, env),
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
-        **({"agent_place": dict(stands_for.place)} if stands_for else {}),
+        **({"agent_place": dict(stands_for.place)} if stands_for and stands_for.place else {}),
         "protocol": asdict(plan.benchmark),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,
@@ -266,23 +289,6 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators) -> dict[str, Any]
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
     }
-
-
-def code_digest(agent: Agent) -> str | None:
-    """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
-
-    That is its file, or all files of its package unless the package is the common one, `agents`.
-    """
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    if stands_for is not None:
-        return stands_for.code
-    try:
-        path = Path(inspect.getfile(type(agent)))
-        package = type(agent).__module__.rpartition(".")[0]
-        files = [path] if package in ("", "agents") else sorted(path.parent.glob("*.py"))
-        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    except (TypeError, OSError):  # defined in an interactive session
-        return None
 
 
 def git_revision() -> str | None:

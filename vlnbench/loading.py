@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -11,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.interfaces import Agent
+from vlnbench.interfaces import Agent, StandsFor
 from vlnbench.model_options import ModelOptions, RemoteOptions, ServedOptions
 
 _OWN_PACKAGES = ("agents", "envs")
@@ -65,6 +66,29 @@ def _given(options: ModelOptions | ServedOptions | RemoteOptions) -> list[str]:
         for field in fields(options)
         if field.default is not MISSING and getattr(options, field.name) != field.default
     ]
+
+
+def recorded_name(agent: Agent, asked: str) -> str:
+    """The name of an agent in records: as it was asked for, or that of the agent it stands for."""
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    return asked if stands_for is None else stands_for.name
+
+
+def code_digest(agent: Agent) -> str | None:
+    """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
+
+    That is its file, or all files of its package unless the package is the common one, `agents`.
+    """
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    if stands_for is not None:
+        return stands_for.code
+    try:
+        path = Path(inspect.getfile(type(agent)))
+        package = type(agent).__module__.rpartition(".")[0]
+        files = [path] if package in ("", "agents") else sorted(path.parent.glob("*.py"))
+        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    except (TypeError, OSError):  # defined in an interactive session
+        return None
 
 
 def import_string(text: str) -> Any:

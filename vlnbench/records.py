@@ -2,7 +2,8 @@
 
 A run folder holds `manifest.json` (written first), `trajectories.jsonl` and `episodes.jsonl` (one line as each
 episode finishes, flushed to disk; the line in `episodes.jsonl` comes second and marks the episode as done) and
-`summary.json` (written last, atomically); `errors.log` holds the stacks of what went wrong. A process killed at
+`summary.json` (written last, atomically); `attempts.jsonl` says when and where the run was begun and resumed,
+`errors.log` holds the stacks of what went wrong. A process killed at
 any moment leaves at most one torn last line per file, which the next one to open the folder for writing cuts off.
 An episode that was run again has two rows: the last one counts.
 """
@@ -14,9 +15,11 @@ import fcntl
 import gzip
 import json
 import os
+import socket
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Pose, Trajectory
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
-ERRORS = "errors.log"
+ERRORS, ATTEMPTS = "errors.log", "attempts.jsonl"
 FORMAT = 1
 
 _BLOCK = 65536
@@ -105,6 +108,20 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self._files.close()
 
+    def begin_attempt(self) -> None:
+        """Record that episodes are going to be run, so that speed can be told from the folder. Raises RunError."""
+        try:
+            attempt = {
+                "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "rows": sum(1 for _ in read_jsonl(self.path / ROWS)),
+            }
+            with open_for_append(self.path / ATTEMPTS) as file:
+                append_line(file, attempt)
+        except OSError as error:
+            raise _stopped(self.path, error) from error
+
     def append(self, row: Row, trajectory: Trajectory | None, detail: str | None = None) -> None:
         """Record a finished episode; on disk when this returns. detail: goes to `errors.log`.
 
@@ -130,7 +147,7 @@ class RunFolder:
         """Remove a folder in which no episode finished, so that a refused run leaves nothing behind."""
         if any((self.path / name).stat().st_size for name in (ROWS, TRAJECTORIES)):
             return
-        for name in (SUMMARY, ERRORS, ROWS, TRAJECTORIES, MANIFEST):
+        for name in (SUMMARY, ERRORS, ATTEMPTS, ROWS, TRAJECTORIES, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's file in there: leave it alone
             self.path.rmdir()
@@ -325,3 +342,12 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(directory)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds the lock of a run folder."""
+    try:
+        with locked(path):
+            return False
+    except UsageError:
+        return True

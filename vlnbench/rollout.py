@@ -25,6 +25,11 @@ class Task:
     seed: int
     max_steps: int
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Episode id and repeat."""
+        return self.episode.episode_id, self.repeat
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:

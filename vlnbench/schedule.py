@@ -11,13 +11,13 @@ from vlnbench.rollout import Task
 class SceneQueue:
     """Tasks by scene."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._scenes: dict[str, deque[Task]] = {}
         for task in tasks:
             self.put(task)
 
-    def __bool__(self) -> bool:
-        return bool(self._scenes)
+    def __len__(self) -> int:
+        return sum(map(len, self._scenes.values()))
 
     def put(self, task: Task) -> None:
         self._scenes.setdefault(task.episode.scene_id, deque()).append(task)

@@ -23,9 +23,8 @@ from typing import Any
 from vlnbench import __version__
 from vlnbench.engine import LINGER, POLL_S
 from vlnbench.errors import UsageError, require
-from vlnbench.evaluate import code_digest, recorded_name
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
-from vlnbench.loading import load_agent
+from vlnbench.loading import code_digest, load_agent, recorded_name
 from vlnbench.model_options import TOKEN, ModelOptions
 from vlnbench.progress import say
 from vlnbench.rollout import describe, reported

@@ -12,6 +12,9 @@ from types import TracebackType
 EXIT_CODE = 124
 """As of `timeout(1)`."""
 
+HANGS = "vlnbench: no progress"
+"""How the line before the stacks begins."""
+
 _MARGIN_S = 60.0
 
 
@@ -50,7 +53,7 @@ class Watchdog:
         while not self._done.wait(min(1.0, self._limit_s / 4)):
             faulthandler.dump_traceback_later(self._limit_s + _MARGIN_S, exit=True, file=stderr)
             if time.monotonic() - self._last_beat > self._limit_s:
-                os.write(stderr, f"vlnbench: no progress for {self._limit_s:g} s; it hangs here:\n".encode())
+                os.write(stderr, f"{HANGS} for {self._limit_s:g} s; it hangs here:\n".encode())
                 faulthandler.dump_traceback(stderr)
                 self._before_exit()
                 os._exit(EXIT_CODE)

@@ -6,22 +6,15 @@ Started by `vlnbench.workers`. Imports little: what is heavy comes with the envi
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import faulthandler
-import signal
-import sys
 import traceback
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
-from typing import Any
 
 from vlnbench.channel import Check, Checked, Failed, Finished, Frames, Ready, Setup
+from vlnbench.child import HungUp, Line, live_and_die_with_parent
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Sensor
 from vlnbench.loading import import_string
 from vlnbench.rollout import SLOT, Task, describe, run_episode
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(descriptor: int, memory: int, preload: str) -> None:
@@ -29,9 +22,9 @@ def main(descriptor: int, memory: int, preload: str) -> None:
 
     preload: import string of something to call before the first message, or nothing.
     """
-    _live_and_die_with_parent()
-    line = _Line(descriptor)
-    with contextlib.suppress(_HungUp):
+    live_and_die_with_parent()
+    line = Line(descriptor)
+    with contextlib.suppress(HungUp):
         try:
             if preload:
                 import_string(preload)()
@@ -45,7 +38,7 @@ def main(descriptor: int, memory: int, preload: str) -> None:
 class _Simulator:
     """The environment of this process and what is done with it."""
 
-    def __init__(self, line: _Line, memory: int) -> None:
+    def __init__(self, line: Line, memory: int) -> None:
         self._line, self._memory = line, memory
         self._setup: Setup
         self._env: Env | None = None
@@ -90,31 +83,8 @@ class _Simulator:
         return env
 
 
-class _HungUp(BaseException):
-    """The main process is gone."""
-
-
 class _GivenUp(BaseException):
     """The main process wants no more of this episode."""
-
-
-class _Line:
-    """The pipe to the main process. Raises _HungUp if it is closed there."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._connection: Connection[Any, Any] = Connection(descriptor)
-
-    def send(self, message: object) -> None:
-        try:
-            self._connection.send(message)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise _HungUp from error
-
-    def receive(self) -> Any:
-        try:
-            return self._connection.recv()
-        except (EOFError, ConnectionResetError) as error:
-            raise _HungUp from error
 
 
 class _RemoteAgent:
@@ -127,7 +97,7 @@ class _RemoteAgent:
     expects = Conventions()
     identity: Mapping[str, str] = {}
 
-    def __init__(self, line: _Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
+    def __init__(self, line: Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
         self.sensors = sensors
         self._line = line
         self._frames = frames
@@ -150,16 +120,3 @@ def _failed(error: Exception) -> Failed:
     if isinstance(error, UsageError):
         return Failed(str(error), "", usage=True)
     return Failed(describe(error), "".join(traceback.format_exception(error)), usage=False)
-
-
-def _live_and_die_with_parent() -> None:
-    """Signals to stop are for the main process, which ends this one; if it is killed, so is this one.
-
-    A crash, or SIGUSR1 from the main process that found this one hanging, leaves Python stacks on stderr.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=False)
-    if sys.platform == "linux":  # elsewhere the closed pipe ends it, once it listens
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

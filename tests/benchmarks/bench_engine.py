@@ -22,6 +22,7 @@ from vlnbench.engine import Engine, Simulators
 from vlnbench.episodes import load_split
 from vlnbench.interfaces import Action, Agent, Camera, Embodiment, Env, Observation
 from vlnbench.rollout import Task, run_tasks
+from vlnbench.schedule import SceneQueue
 
 STILL = "tests.benchmarks.bench_engine:StillEnv"
 
@@ -73,7 +74,7 @@ def seconds_here(env: Env, agent: Agent, tasks: Sequence[Task]) -> float:
 
 def seconds_there(simulators: Simulators, agent: Agent, tasks: Sequence[Task], max_batch: int = 1) -> float:
     start = time.perf_counter()
-    list(Engine(simulators, agent, max_batch).run(tasks))
+    list(Engine(simulators, agent, max_batch).run(SceneQueue(tasks)))
     return time.perf_counter() - start
 
 

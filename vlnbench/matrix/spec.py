@@ -244,7 +244,6 @@ def _check_evaluation(options: Mapping[str, Any]) -> None:
         **{**defaults, **request},
         split=options["splits"][0],
         out=None,
-        gpu=(),
         video=0,
         model=ModelOptions(**{key: value for key, value in options.items() if key in model}),
     ).check()
@@ -289,7 +288,8 @@ def _train_types() -> dict[str, Any]:
 
 
 def _eval_types() -> dict[str, Any]:
-    request = _types(EvalRequest, without=("split", "out", "gpu", "video", "retry_errors", "model"))
+    places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
+    request = _types(EvalRequest, without=("split", "out", "video", "retry_errors", "model", *places))
     return {**request, **_types(ModelOptions, without=("checkpoint",)), "splits": tuple[str, ...]}
 
 

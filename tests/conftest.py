@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -17,3 +18,21 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("reference data folder ../shared is not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data root with a small houses benchmark, made once for all workers: tests must not change it."""
+    from envs.houses.dataset import generate
+    from vlnbench.houses_config import HousesConfig
+
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "houses"
+    root.mkdir(exist_ok=True)
+    config = HousesConfig(
+        train_houses=2, val_unseen_houses=1, train_episodes=12, val_seen_episodes=6, val_unseen_episodes=6
+    )
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        generate(root, config)  # nothing is done where it is complete
+    return root

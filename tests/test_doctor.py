@@ -13,6 +13,7 @@ from vlnbench.benchmarks import get_benchmark
 from vlnbench.cli import main
 from vlnbench.doctor import Finding, Package, ProbeError, probe, run_checks
 
+ROOT = Path(__file__).parents[1]
 NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
 
 
@@ -51,8 +52,9 @@ def doctor_beside(broken: dict[str, str], tmp_path: Path) -> dict[str, tuple[str
         (tmp_path / "path" / name).mkdir(parents=True)
         (tmp_path / "path" / name / "__init__.py").write_text(code)
     command = [sys.executable, "-c", "import sys; from vlnbench.cli import main; sys.exit(main())", "doctor"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "path"), "VLNBENCH_CACHE": str(tmp_path / "cache")}
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    path = f"{tmp_path / 'path'}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": path, "VLNBENCH_CACHE": str(tmp_path / "cache")}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 2, result.stderr
     assert "Traceback" not in result.stderr + result.stdout
     assert "checks failed; see the lines that begin with FAIL" in result.stderr

@@ -139,6 +139,7 @@ def test_a_missing_package_is_named_before_anything_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
 def test_the_real_tracker(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own: what the package does to its environment stays there."""

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from vlnbench import vram
 
 MIB = 2**20
+ROOT = Path(__file__).parents[1]
 
 
 def has_gpu() -> bool:
@@ -31,14 +32,17 @@ def test_without_a_gpu_its_peaks_are_none_and_the_hosts_is_there() -> None:
 
 
 def test_peak_host_memory_stays_after_it_is_freed() -> None:
-    before = vram.peak_host_bytes()
-    size = before + 64 * MIB
-    block = np.ones(size, np.uint8)
-    assert block[-1] == 1
-    del block
-    after = vram.peak_host_bytes()
-    assert after >= before + 64 * MIB
-    assert vram.peak_host_bytes() == after
+    """In a process of its own, whose peak is small."""
+    code = """
+from vlnbench import vram
+before = vram.peak_host_bytes()
+block = b"1" * (before + 64 * 2**20)
+del block
+after = vram.peak_host_bytes()
+assert after >= before + 64 * 2**20
+assert vram.peak_host_bytes() == after
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_a_command_is_measured_with_its_children() -> None:
@@ -47,7 +51,7 @@ def test_a_command_is_measured_with_its_children() -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); raise SystemExit(3)"
     found = vram.measure_command([sys.executable, "-c", parent])
     assert found.exit_code == 3
-    assert 0.5 <= found.seconds < 60
+    assert found.seconds >= 0.5
     assert 200 * MIB <= found.host < 400 * MIB
     assert json.loads(json.dumps(found.to_json()))["exit_code"] == 3
 

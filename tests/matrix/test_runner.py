@@ -119,7 +119,10 @@ def test_what_does_not_fit_is_marked_and_skipped_where_asked(write: Write) -> No
 
 
 @pytest.mark.usefixtures("faked")
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "end",
+    [signal.SIGKILL, *(pytest.param(end, marks=pytest.mark.slow) for end in (signal.SIGTERM, signal.SIGINT))],
+)
 def test_ended_at_any_moment_it_goes_on_where_it_was(
     write: Write, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
 ) -> None:

@@ -28,7 +28,7 @@ def segments(request: TraceRequest, device: str) -> list[Segment]:
     return run_pass(network, make_inputs(config, request, device), config.vocab_size)
 
 
-@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("checkpointing", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
 def test_shapes_take_what_a_real_run_takes(folder: Path, parts: tuple[str, ...], checkpointing: bool) -> None:
     request = small_request(folder, parts, gradient_checkpointing=checkpointing)

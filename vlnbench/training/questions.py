@@ -132,7 +132,6 @@ def _look_around(
             done[house] = records
             views += len(records)
             progress.update(views, request.views)
-        executor.shutdown(cancel_futures=True)  # nobody writes when the lock is gone
     return done
 
 

@@ -18,6 +18,7 @@ from vlnbench.cli_matrix import MATRIX, MatrixCommand
 from vlnbench.cli_report import Report
 from vlnbench.cli_results import Compare, Leaderboard
 from vlnbench.cli_serve import Serve
+from vlnbench.cli_status import Status
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.houses_config import HousesConfig
 from vlnbench.model_options import ModelOptions
@@ -322,6 +323,7 @@ Command = (
     | Annotated[PlanMemory, subcommand("plan", prefix_name=False)]
     | Annotated[MatrixCommand, subcommand("matrix", prefix_name=False, description=MATRIX)]
     | Annotated[List, subcommand("list", prefix_name=False)]
+    | Annotated[Status, subcommand("status", prefix_name=False)]
     | Annotated[Rescore, subcommand("rescore", prefix_name=False)]
     | Annotated[Rank, subcommand("rank", prefix_name=False)]
     | Annotated[Compare, subcommand("compare", prefix_name=False)]

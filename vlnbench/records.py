@@ -180,15 +180,25 @@ def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Manifest of a run folder. Raises UsageError if there is none."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: not a run folder ({MANIFEST} cannot be read)") from error
-    except ValueError as error:
-        raise UsageError(f"{path / MANIFEST}: broken JSON ({error})") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("identity"), dict):
+    if not (path / MANIFEST).is_file():
+        raise UsageError(f"{path}: not a run folder ({MANIFEST} cannot be read)")
+    manifest = read_object(path / MANIFEST)
+    if not isinstance(manifest.get("identity"), dict):
         raise UsageError(f"{path / MANIFEST}: field 'identity': expected an object")
     return manifest
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises UsageError if it cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: broken JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: expected an object")
+    return found
 
 
 def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:

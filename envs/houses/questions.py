@@ -161,7 +161,7 @@ def _some_name(house: House, seen: Sequence[str], rng: random.Random) -> str:
 
 def _in_picture(house: House, eye: Point, yaw: float, name: str) -> bool:
     """Whether the least part of a thing of that name might be seen."""
-    return any(_shown(house, eye, yaw, item, _DOUBT).any() for item in house.items if item.name == name)
+    return any(bool(_shown(house, eye, yaw, item, _DOUBT).any()) for item in house.items if item.name == name)
 
 
 def _shown(house: House, eye: Point, yaw: float, item: Item, grown: float = 1.0) -> NDArray[np.bool_]:

@@ -190,7 +190,7 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
 
 
 def _turns(pairs: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
-    turns = []
+    turns: list[dict[str, str]] = []
     for question, answer in pairs:
         tag = "" if turns else "<image>\n"
         turns += [{"from": "human", "value": tag + question}, {"from": "gpt", "value": answer}]

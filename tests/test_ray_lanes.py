@@ -71,9 +71,7 @@ def test_a_simulator_that_dies_is_told_as_on_one_machine(cluster: Any, tmp_path:
     from vlnbench.ray_lanes import open_lanes
 
     cluster.add_node(num_cpus=2, **small())
-    with pytest.raises(
-        UsageError, match="no machine of the cluster has 9 CPUs, as an agent and its simulators need"
-    ):
+    with pytest.raises(UsageError, match="no machine of the cluster has 9 CPUs, as an agent "):
         open_lanes(cluster.address, 1, 8, "", True)
     with open_lanes(cluster.address, 1, 1, "", True) as lanes:
         agent = lanes.load("random", ModelOptions())

@@ -72,7 +72,7 @@ class _Lane:
 class Lanes:
     """`count` lanes with `envs` simulators each, which start at once. Use as a context manager.
 
-    Call `load`, `set_up` and `check`, in this order, then `run` once. waited_s: seconds that the agents waited for
+    Call `load`, `set_up` and `check`, in this order, then `run`. waited_s: seconds that the agents waited for
     simulators. `simulator` is known after `set_up`.
     """
 

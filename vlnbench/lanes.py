@@ -33,7 +33,8 @@ class LaneAgent:
 
     def __init__(self, facts: AgentFacts, lanes: Lanes) -> None:
         self.sensors, self.privileged, self.expects = facts.sensors, facts.privileged, facts.expects
-        self.identity, self.description = facts.identity, facts.description
+        self.identity = facts.identity
+        self.description = f"{facts.description}\n{len(lanes)} agents with {lanes.envs} simulators each".lstrip()
         self.stands_for = StandsFor(facts.name, facts.code, facts.place)
         self._lanes = lanes
 

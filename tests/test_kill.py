@@ -233,6 +233,9 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
     ("option", "value", "message"),
     [
         ("--envs", "0", "--envs 0: expected 1 or more"),
+        ("--agents", "0", "--agents 0: expected 1 or more"),
+        ("--gpus", "0,,1", "--gpus 0,,1: expected names of different GPUs, separated by commas"),
+        ("--gpus", "1,1", "--gpus 1,1: expected names of different GPUs, separated by commas"),
         ("--max-errors", "-1", "--max-errors -1.0: expected 0 or more"),
         ("--max-errors", "nan", "--max-errors nan: expected 0 or more"),
         ("--episode-timeout", "0", "--episode-timeout 0: expected more than 0 seconds"),

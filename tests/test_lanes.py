@@ -16,7 +16,7 @@ from tests.test_engine import FAULTY, failed, timeless
 from vlnbench.benchmarks import get_benchmark
 from vlnbench.errors import RunError, UsageError
 from vlnbench.evaluate import Execution, Plan, evaluate, make_plan
-from vlnbench.lane_site import LocalRemote, LocalSite
+from vlnbench.lane_site import LaneLostError, LocalRemote, LocalSite
 from vlnbench.lanes import Lanes
 from vlnbench.model_options import ModelOptions
 from vlnbench.records import Row, read_manifest, read_rows
@@ -36,9 +36,10 @@ def run(
     lanes: int = 2,
     envs: int = 2,
     on_row: Callable[[Lanes, int], None] = lambda *_: None,
+    site: LocalSite | None = None,
     **options: Any,
 ) -> Summary:
-    with Lanes(LocalSite(envs), lanes, envs) as env:
+    with Lanes(site or LocalSite(envs), lanes, envs) as env:
         loaded = env.load(agent, ModelOptions())
         env.set_up(FAULTY, arguments, loaded.sensors)
 
@@ -130,6 +131,13 @@ class Exits(RandomAgent):
         os._exit(3)
 
 
+class ExitsInSeven(RandomAgent):
+    def begin(self, episode: Any, seed: int) -> None:
+        if episode.episode_id == "7":
+            os._exit(3)
+        super().begin(episode, seed)
+
+
 class Hangs(RandomAgent):
     """Never answers in episode 7."""
 
@@ -152,6 +160,38 @@ def test_an_agent_that_hangs_is_started_anew(tmp_path: Path) -> None:
         "the agent process ended: exit code 124; vlnbench: no progress for 2 s; it hangs here:; File "
     )
     assert "in act_one" in str(row.reason)
+
+
+class FarRemote(LocalRemote):
+    """A lane whose end is that of its machine."""
+
+    def result(self) -> Any:
+        try:
+            return super().result()
+        except LaneLostError as lost:
+            raise LaneLostError(f"the machine was lost: {lost.reason}", guilty=False) from lost
+
+
+class FarSite(LocalSite):
+    def open(self, index: int) -> LocalRemote:
+        return FarRemote(self._envs, "", os.getcwd(), {})
+
+
+def test_a_machine_that_is_lost_costs_no_row(tmp_path: Path, undisturbed: Path) -> None:
+    def kill(lanes: Lanes, done: int) -> None:
+        if done in (3, 6):
+            kill_one(lanes)
+
+    summary = run(tmp_path, on_row=kill, arguments=({}, 0.002), site=FarSite(2))
+    assert (summary.n_done, summary.n_errors) == (12, 0)
+    assert timeless(tmp_path) == timeless(undisturbed)
+
+
+def test_an_episode_that_loses_machine_after_machine_is_given_up(tmp_path: Path) -> None:
+    summary = run(tmp_path, "tests.test_lanes:ExitsInSeven", site=FarSite(1), envs=1)
+    assert (summary.n_done, summary.n_errors) == (12, 1)
+    assert failed(tmp_path).episode_id == "7"
+    assert str(failed(tmp_path).reason).startswith("the machine was lost: the agent process ended: exit code 3")
 
 
 class Refuses(RandomAgent):

@@ -134,13 +134,17 @@ class Child:
 
 def _last_words(lines: list[str]) -> list[str]:
     """The last lines; of a crash or of the watchdog, the first one and the innermost calls, which come first."""
-    for beginning, stack in (("Fatal Python error", "Current thread"), (HANGS, "Thread 0x")):
-        said = [i for i, line in enumerate(lines) if line.startswith(beginning)]
-        if said:
-            calls = [i for i in range(said[-1], len(lines)) if lines[i].startswith(stack)] or said[-1:]
-            start = calls[0] if stack == "Current thread" else calls[-1]  # the main thread is the last one
-            return [lines[said[-1]], *lines[start + 1 : start + _LAST_LINES]]
-    return lines[-_LAST_LINES:]
+    crashes = [i for i, line in enumerate(lines) if line.startswith(("Fatal Python error", HANGS))]
+    if not crashes:
+        return lines[-_LAST_LINES:]
+    crash = crashes[-1]
+    of_crash, of_main = "Current thread", "Thread 0x"  # the thread that watches is current; the main one is last
+    hangs = lines[crash].startswith(HANGS)
+    stacks = [i for i in range(crash, len(lines)) if lines[i].startswith(of_main if hangs else of_crash)] or [
+        crash
+    ]
+    stack = stacks[-1] if hangs else stacks[0]
+    return [lines[crash], *lines[stack + 1 : stack + _LAST_LINES]]
 
 
 class HungUp(BaseException):

@@ -10,7 +10,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vlnbench import __version__
@@ -43,11 +42,15 @@ def main(descriptor: int, envs: int, preload: str, folder: str) -> None:
             line.send(answer)
 
 
-@dataclass
 class Lane:
     """What the parent may call, in this order; `run` again and again."""
 
-    simulators: Simulators
+    def __init__(self, simulators: Simulators) -> None:
+        self._simulators = simulators
+        self._agent: Agent
+        self._watchdog: Watchdog
+        self._queue = SceneQueue()
+        self._outcomes: Generator[Outcome, None, None] | None = None
 
     def load(self, name: str, options: ModelOptions) -> AgentFacts:
         """Make the agent."""
@@ -74,34 +77,27 @@ class Lane:
                 f"{missing[0]}: not there on {socket.gethostname()}; data must lie on a file system that all "
                 "machines of the cluster share, at the same path"
             )
-        arguments = [setup.arguments] * len(self.simulators.workers)
-        self.simulators.set_up(setup.factory, arguments, setup.sensors)
-        return self.simulators.simulator
+        arguments = [setup.arguments] * len(self._simulators.workers)
+        self._simulators.set_up(setup.factory, arguments, setup.sensors)
+        return self._simulators.simulator
 
     def check(self, episodes: Sequence[Episode]) -> None:
         """As `Env.check`."""
-        self.simulators.check(episodes)
+        self._simulators.check(episodes)
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> Ran:
         """Take some more tasks and go on until the next outcome. Some task must be without one."""
-        if not hasattr(self, "_outcomes"):
-            self._queue = SceneQueue()
-            self._outcomes = self._start(limits)
+        if self._outcomes is None:
+            bounds = (limits.max_batch, limits.timeout_s)
+            engine = Engine(self._simulators, self._agent, *bounds, lambda: self._watchdog.beat())
+            self._outcomes = engine.run(self._queue)
         for task in tasks:
             self._queue.put(task)
-        before = self.simulators.waited_s
-        with Watchdog(limits.timeout_s, self.simulators.close) as self._watchdog:
+        before = self._simulators.waited_s
+        with Watchdog(limits.timeout_s, self._simulators.close) as self._watchdog:
             outcome = next(self._outcomes)
-        return Ran(outcome, self.simulators.waited_s - before)
+        return Ran(outcome, self._simulators.waited_s - before)
 
     def remarks(self) -> str:
         """What the agent has to say after a run."""
         return str(getattr(self._agent, "remarks", ""))
-
-    def _start(self, limits: Limits) -> Generator[Outcome, None, None]:
-        engine = Engine(
-            self.simulators, self._agent, limits.max_batch, limits.timeout_s, lambda: self._watchdog.beat()
-        )
-        return engine.run(self._queue)
-
-    _agent: Agent = None  # type: ignore[assignment]

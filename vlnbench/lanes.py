@@ -33,7 +33,8 @@ class LaneAgent:
 
     def __init__(self, facts: AgentFacts, lanes: Lanes) -> None:
         self.sensors, self.privileged, self.expects = facts.sensors, facts.privileged, facts.expects
-        self.identity, self.description = facts.identity, facts.description
+        self.identity = facts.identity
+        self.description = f"{facts.description}\n{len(lanes)} agents with {lanes.envs} simulators each".lstrip()
         self.stands_for = StandsFor(facts.name, facts.code, facts.place)
         self._lanes = lanes
 
@@ -72,7 +73,7 @@ class _Lane:
 class Lanes:
     """`count` lanes with `envs` simulators each, which start at once. Use as a context manager.
 
-    Call `load`, `set_up` and `check`, in this order, then `run` once. waited_s: seconds that the agents waited for
+    Call `load`, `set_up` and `check`, in this order, then `run`. waited_s: seconds that the agents waited for
     simulators. `simulator` is known after `set_up`.
     """
 

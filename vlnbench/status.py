@@ -52,10 +52,8 @@ def _evaluation(folder: Path, now: datetime) -> Status:
     last = _changed(folder / ROWS) if written else None
     per_s = None
     if attempt is not None and last is not None:
-        until = now if in_use(folder) else last
-        per_s = _rate(
-            written - attempt["rows"], (until - datetime.fromisoformat(attempt["began"])).total_seconds()
-        )
+        spent = (now if in_use(folder) else last) - datetime.fromisoformat(attempt["began"])
+        per_s = _rate(written - attempt["rows"], spent.total_seconds())
     return {
         "kind": "evaluation",
         **{name: identity[name] for name in ("benchmark", "split", "agent", "simulator")},
@@ -66,9 +64,7 @@ def _evaluation(folder: Path, now: datetime) -> Status:
         "last_row_age_s": None if last is None else round((now - last).total_seconds(), 1),
         "episodes_per_h": None if per_s is None else round(3600 * per_s, 1),
         "seconds_left": _left(planned - len(rows), per_s),
-        "metrics": {
-            m.label: None if (value := summary.metrics[m.label]) is None else asdict(value) for m in _SHOWN
-        },
+        "metrics": {m.label: asdict(value) if (value := found[m.label]) else None for m in _SHOWN},
         "failures": [
             {"episode_id": row.episode_id, "repeat": row.repeat, "status": row.status, "reason": row.reason}
             for row in rows
@@ -125,14 +121,7 @@ def _format_training(status: Status) -> Iterable[str]:
 def _format_matrix(status: Status) -> Iterable[str]:
     yield f"matrix: {_state(status)}"
     rows = [
-        [
-            run["folder"],
-            run["kind"],
-            f"{run['done']}/{run['planned']}",
-            _state(run),
-            _last(run),
-            _eta(run).lstrip(", "),
-        ]
+        [run["folder"], f"{run['done']}/{run['planned']}", f"{_state(run)}{_eta(run)}", _last(run)]
         for run in status["runs"]
     ]
     yield str(tabulate(rows, headers=["folder", "done", "state", "last"], disable_numparse=True))

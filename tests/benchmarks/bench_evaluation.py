@@ -1,0 +1,97 @@
+"""Episodes per hour of an agent, as `vlnbench eval` runs it and in a loop over episodes one by one.
+
+    python -m tests.benchmarks.bench_evaluation --data-root DATA --agent streamvln --checkpoint DIR \
+        --envs 4 --max-batch 8 --episodes 40
+
+The loop is what published evaluation scripts do: one habitat-lab environment with the task's own measures and its
+top-down map, one agent, one episode after the other. Both run the same episodes on the same machine, in turns, and
+the ratio is printed (target: 5 on two cores); both must choose the same actions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.habitat_env import HabitatEnv
+from vlnbench.benchmarks import get_benchmark
+from vlnbench.engine import Engine, Simulators
+from vlnbench.episodes import load_split
+from vlnbench.interfaces import Action, Agent
+from vlnbench.loading import load_agent
+from vlnbench.model_options import ModelOptions
+from vlnbench.rollout import Outcome, Task, run_tasks
+from vlnbench.schedule import SceneQueue
+
+Walks = dict[str, tuple[Action, ...]]
+
+
+class MeasuringEnv(HabitatEnv):
+    """habitat-lab's environment with the measures of its VLN task and the top-down map, taken at every step."""
+
+    def _config(self, episode: Any) -> Any:
+        habitat = self._habitat
+        measures = habitat.get_config("benchmark/nav/vln_r2r.yaml").habitat.task.measurements
+        structured = importlib.import_module("habitat.config.default_structured_configs")
+        config = super()._config(episode)
+        with habitat.config.read_write(config):
+            config.task.measurements = measures
+            config.task.measurements.top_down_map = structured.TopDownMapMeasurementConfig()
+            config.task.measurements.collisions = structured.CollisionsMeasurementConfig()
+        return config
+
+    def step(self, action: Action) -> Any:
+        observation = super().step(action)
+        self._env.get_metrics()
+        return observation
+
+
+def walks(outcomes: Sequence[Outcome]) -> Walks:
+    failed = [outcome.reason for outcome in outcomes if outcome.rollout is None]
+    if failed:
+        raise RuntimeError(f"{len(failed)} episodes failed: {failed[0]}")
+    return {each.task.episode.episode_id: each.rollout.trajectory.actions for each in outcomes if each.rollout}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root", type=Path, required=True)
+    parser.add_argument("--agent", default="streamvln")
+    parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--envs", type=int, default=4)
+    parser.add_argument("--max-batch", type=int, default=8)
+    parser.add_argument("--episodes", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    benchmark = get_benchmark("houses-r2r")
+    split = load_split(benchmark, "val_unseen", options.data_root)
+    tasks = [Task(episode, 0, 0, benchmark.max_steps) for episode in split.episodes[: options.episodes]]
+    model = ModelOptions(checkpoint=options.checkpoint, device=options.device, max_batch=options.max_batch)
+    agent: Agent = load_agent(options.agent, model)
+    arguments = (benchmark.body, split.scenes_dir, agent.sensors, "auto")
+    seconds: dict[str, list[float]] = {"one by one": [], "vlnbench": []}
+    with Simulators(options.envs) as simulators:
+        simulators.set_up("envs.habitat_env:HabitatEnv", [arguments] * options.envs, agent.sensors)
+        list(Engine(simulators, agent, options.max_batch).run(SceneQueue(tasks[: options.envs])))
+        for _ in range(options.rounds):
+            start = time.perf_counter()
+            ours = walks(list(Engine(simulators, agent, options.max_batch).run(SceneQueue(tasks))))
+            seconds["vlnbench"].append(time.perf_counter() - start)
+            env = MeasuringEnv(*arguments)
+            start = time.perf_counter()
+            theirs = walks(list(run_tasks(env, agent, tasks)))
+            seconds["one by one"].append(time.perf_counter() - start)
+            env.close()
+    same = sum(ours[name] == theirs[name] for name in ours)
+    for name, each in seconds.items():
+        print(f"{name}: {3600 * len(tasks) / min(each):.0f} episodes/h")
+    print(f"ratio {min(seconds['one by one']) / min(seconds['vlnbench']):.2f}; {same} of {len(tasks)} walks equal")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What the harness itself costs, with an agent that does not think and a simulator that does not simulate.
+
+Run as a script: `python -m tests.benchmarks.bench_overhead`. Prints milliseconds per step in one process, through
+the channel to simulator processes, and through lanes (target: below 0.3); then, for growing numbers of synthetic
+episodes, seconds per episode with rows on disk and the peak memory of a process of its own (targets: constant).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from agents.base import EpisodeAgent
+from tests.fakes import PlaneEnv, make_episode, make_set
+from vlnbench.benchmarks import get_benchmark
+from vlnbench.engine import Engine, Simulators
+from vlnbench.evaluate import evaluate, make_plan
+from vlnbench.interfaces import Action, Episode, Observation, Pose
+from vlnbench.lane_site import Limits, LocalSite
+from vlnbench.lanes import Lanes
+from vlnbench.model_options import ModelOptions
+from vlnbench.rollout import Task, run_tasks
+from vlnbench.schedule import SceneQueue
+
+HERE = "tests.benchmarks.bench_overhead"
+STEPS = 500
+
+
+class NullEnv(PlaneEnv):
+    """Stays where it is."""
+
+    def reset(self, episode: Episode) -> Observation:
+        self._pose = Pose(episode.start_position, episode.start_rotation)
+        self._step = 0
+        return Observation(episode.instruction, 0, pose=self._pose)
+
+    def step(self, action: Action) -> Observation:
+        self._step += 1
+        return Observation("", self._step, pose=self._pose)
+
+
+class NullAgent(EpisodeAgent):
+    """Turns left for ever."""
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        return dict.fromkeys(observations, Action.TURN_LEFT)
+
+
+class TenSteps(EpisodeAgent):
+    """Stops after ten steps: most of such an episode is its row."""
+
+    def act_one(self, observation: Observation) -> Action:
+        return Action.STOP if observation.step == 9 else Action.TURN_LEFT
+
+
+def per_step(label: str, rounds: int, episodes: int, run: Callable[[list[Task]], object]) -> None:
+    tasks = [Task(make_episode(i), 0, 0, STEPS) for i in range(episodes)]
+    run(tasks)
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run(tasks)
+        best = min(best, time.perf_counter() - start)
+    print(f"step, {label:34s} {1e3 * best / (episodes * STEPS):.3f} ms", flush=True)
+
+
+def overhead(rounds: int) -> None:
+    agent = NullAgent()
+    per_step("in one process", rounds, 4, lambda tasks: list(run_tasks(NullEnv(), agent, tasks)))
+    for envs, batch in ((1, 1), (4, 4)):
+        with Simulators(envs) as simulators:
+            simulators.set_up(f"{HERE}:NullEnv", [()] * envs, agent.sensors)
+
+            def run(tasks: list[Task], simulators: Simulators = simulators, batch: int = batch) -> object:
+                return list(Engine(simulators, agent, batch).run(SceneQueue(tasks)))
+
+            per_step(f"{envs} simulators, batch {batch}", rounds, 4, run)
+    with Lanes(LocalSite(2), 1, 2) as lanes:
+        loaded = lanes.load(f"{HERE}:NullAgent", ModelOptions())
+        lanes.set_up(f"{HERE}:NullEnv", (), loaded.sensors)
+        per_step(
+            "1 lane, 2 simulators, batch 2", rounds, 4, lambda tasks: list(lanes.run(tasks, Limits(2, 300.0)))
+        )
+
+
+def one_size(count: int) -> None:
+    """Seconds per episode and peak memory of a run of `count` episodes, in this process."""
+    plan = make_plan(
+        get_benchmark("houses-r2r"), make_set("x", count, "abcdefghij"), "null", count=None, seed=0, repeats=1
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        evaluate(plan, TenSteps(), NullEnv(), Path(folder) / "run")
+        seconds = time.perf_counter() - start
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{count:6d} episodes: {1e3 * seconds / count:.2f} ms each, peak memory + {grown / 1024:.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10000])
+    parser.add_argument("--size", type=int, help="only this number of episodes, in this process")
+    options = parser.parse_args()
+    if options.size:
+        one_size(options.size)
+        return
+    overhead(options.rounds)
+    for size in options.sizes:
+        subprocess.run([sys.executable, "-m", HERE, "--size", str(size)], check=True)
+
+
+if __name__ == "__main__":
+    main()

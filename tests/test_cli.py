@@ -150,6 +150,7 @@ def test_a_run_becomes_a_report_with_maps_and_video(workplace: Path) -> None:
     assert all(episode["text"] and len(episode["dist"]) == 1 for episode in data["episodes"])
 
 
+@pytest.mark.slow
 def test_a_tracker_follows_an_evaluation(workplace: Path) -> None:
     tracker = ["--tracker", "tests.fake_trackers:Recording"]
     arguments = ["--episodes", "3", "--envs", "1", "--agent", "stop", "--out", "tracked", *tracker]

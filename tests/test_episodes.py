@@ -304,6 +304,7 @@ def test_huge_finite_coordinates_are_numbers(tmp_path: Path) -> None:
     assert parse(r2r_entry(start_position=[1.7e308, 1.7e308, 0.0]))[0].start_position == (1.7e308, 1.7e308, 0.0)
 
 
+@pytest.mark.slow
 def test_memory_for_a_split_as_large_as_envdrop(tmp_path: Path) -> None:
     """At EnvDrop's 146,304 episodes the limit is 1.5 GB; decoding whole files at once would take twice that."""
     count = 1500

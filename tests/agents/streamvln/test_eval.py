@@ -58,6 +58,7 @@ def test_generated_houses_from_checkpoint_to_table(
     assert (folder / "episodes.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_real_episodes_on_corridor_scenes(shared: Path, model: list[str], tmp_path: Path) -> None:
     """Answers cut after their header name no action, so that every episode is one turn and a STOP."""
     data = ["--benchmark", "r2r-ce", "--split", "val_seen", "--data-root", str(shared / "data")]

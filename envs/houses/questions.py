@@ -145,7 +145,7 @@ def _in_sight(house: House, eye: Point, yaw: float, room: int) -> list[_Seen]:
 
 def _is_single(house: House, eye: Point, yaw: float, name: str) -> bool:
     """Whether no two things of that name, of which one may be half hidden, are in the picture."""
-    return sum(_shown(house, eye, yaw, item, _DOUBT).any() for item in house.items if item.name == name) <= 1
+    return sum(bool(_shown(house, eye, yaw, i, _DOUBT).any()) for i in house.items if i.name == name) <= 1
 
 
 def _some_name(house: House, seen: Sequence[str], rng: random.Random) -> str:

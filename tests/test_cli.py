@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -260,3 +261,12 @@ def test_real_episodes_run_on_corridor_scenes(shared: Path, tmp_path: Path) -> N
     assert result.returncode == 0, result.stderr
     assert sr(tmp_path / "run") >= 0.99
     assert "episodes 40 of 778" in result.stdout
+
+
+def test_output_that_nobody_reads_is_no_failure(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "vlnbench", "list"]
+    with os.fdopen(writer, "w") as unread:
+        ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path, timeout=120)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")

@@ -343,6 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
         command.run()
+        sys.stdout.flush()
     except UsageError as error:
         print(f"vlnbench: error: {error}", file=sys.stderr)
         return 2
@@ -352,6 +353,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpuMemoryError as error:
         print(f"vlnbench: {error}", file=sys.stderr)
         return 3
+    except BrokenPipeError:  # whoever read the output, `head` say, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, at exit too
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print("vlnbench: interrupted; run the same command again to resume", file=sys.stderr)
         return 130

@@ -39,7 +39,8 @@ MOST_STEPS = 8
 _MOST_NAMED = 5
 _MOST_FACED = 3
 _CLEARANCE_M = 0.3
-_SHORT_M = 1e-3
+_OFF_M = 0.01
+"""A step that ends this far from where it leads is not free."""
 _DOUBT = 1.3
 """What lies in a picture that is larger by this factor is not said to be absent."""
 LEFT, RIGHT, FORWARD = "←", "→", "↑"
@@ -114,8 +115,11 @@ def _pairs(
     pairs = [
         ("How far can you walk ahead?", FORWARD * _free_steps(pathfinder, position, yaw) or "not at all"),
         ("Which room is this?", house.title(room)),
-        ("What do you see?", ", ".join(name for name in dict.fromkeys(names) if name in told) or "nothing"),
     ]
+    if seen:
+        pairs.append(("What do you see?", ", ".join(name for name in dict.fromkeys(names) if name in told)))
+    elif not any(_shown(house, eye, yaw, item, _DOUBT).any() for item in house.items):
+        pairs.append(("What do you see?", "nothing"))
     single = [each for each in seen if names.count(each.name) == 1 and _is_single(house, eye, yaw, each.name)]
     for each in rng.sample(single, min(_MOST_FACED, len(single))):
         pairs.append((f"Face the {each.name}.", _turns(each.bearing)))
@@ -145,7 +149,8 @@ def _in_sight(house: House, eye: Point, yaw: float, room: int) -> list[_Seen]:
 
 def _is_single(house: House, eye: Point, yaw: float, name: str) -> bool:
     """Whether no two things of that name, of which one may be half hidden, are in the picture."""
-    return sum(bool(_shown(house, eye, yaw, i, _DOUBT).any()) for i in house.items if i.name == name) <= 1
+    alike = [item for item in house.items if item.name == name]
+    return sum(bool(_shown(house, eye, yaw, item, _DOUBT).any()) for item in alike) <= 1
 
 
 def _some_name(house: House, seen: Sequence[str], rng: random.Random) -> str:
@@ -199,7 +204,7 @@ def _free_steps(pathfinder: PathFinder, position: Point, yaw: float) -> int:
     at = np.asarray(position)
     for taken in range(MOST_STEPS):
         end = pathfinder.try_step_no_sliding(at, (at[0] + dx, at[1], at[2] + dz))
-        if math.hypot(end[0] - at[0], end[2] - at[2]) < STEP_M - _SHORT_M:
+        if math.hypot(end[0] - at[0] - dx, end[2] - at[2] - dz) > _OFF_M:
             return taken
         at = end
     return MOST_STEPS

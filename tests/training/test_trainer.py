@@ -21,6 +21,7 @@ from PIL import Image
 from agents.streamvln.checkpoint import load
 from agents.streamvln.model import part_of
 from agents.streamvln.presets import Preset, create
+from tests.agents.streamvln.test_conversations import write_set
 from tests.training.driver import ROOT, log_of, run_all
 from vlnbench.training.options import PARTS
 
@@ -110,6 +111,8 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
     trained = workshop / "trained"
     shutil.copytree(workshop / "trajectories" / "R2R", workshop / "two sets" / "R2R")
     shutil.copytree(workshop / "trajectories" / "R2R", workshop / "two sets" / "EnvDrop")
+    shutil.copytree(workshop / "trajectories" / "R2R", workshop / "questions" / "R2R")
+    write_set(workshop / "questions" / "Questions")
     both = {"trajectories": workshop / "two sets", "steps": None}
     named = {f"frozen {parts}": with_parts(options(workshop, trained), parts) for parts in COMBINATIONS}
     named |= {name: options(workshop, trained, steps=1, **changes) for name, changes in STAGES.items()}
@@ -120,6 +123,16 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
         "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
+        "questions": options(
+            workshop,
+            trained,
+            checkpoint="streamvln-tiny",
+            trajectories=workshop / "questions",
+            sets=["R2R", "Questions:4"],
+            wording="evaluation",
+            group_by_length=True,
+            steps=3,
+        ),
         "whole": with_parts(options(workshop, trained, **RESUMED), (PARTS[1],)),
         "accumulated": options(workshop, trained, zero=2, batch=2, accumulation=2, steps=3),
         "tracked": options(workshop, trained, tracker=f"{FAKES}Recording,{FAKES}RaisesInLog"),
@@ -233,6 +246,14 @@ def test_trackers_are_told_the_log_and_change_nothing(runs: dict[str, dict[str, 
 def test_a_preset_trains_from_scratch(runs: dict[str, dict[str, Any]]) -> None:
     assert runs["preset"]["steps"] == 1
     assert (runs["preset"]["out"] / "model" / "tokenizer.json").exists()
+
+
+def test_a_preset_trains_on_questions_beside_trajectories(runs: dict[str, dict[str, Any]]) -> None:
+    assert runs["questions"]["steps"] == 3
+    out = runs["questions"]["out"]
+    assert json.loads((out / "train.json").read_text())["data"]["Questions"] == {"windows": 2, "weight": 4.0}
+    texts = (out / "model" / "tokenizer.json").read_text(encoding="utf-8")
+    assert "What" in texts  # a word of the questions alone
 
 
 def test_counts_of_parameters_and_data_are_recorded(runs: dict[str, dict[str, Any]]) -> None:

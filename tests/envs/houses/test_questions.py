@@ -89,7 +89,7 @@ def test_every_view_asks_each_question_once_and_answers_all(found: list[View]) -
         questions = [question for question, _ in view.pairs]
         assert len(set(questions)) == len(questions)
         assert all(answer for _, answer in view.pairs)
-        assert {"How far can you walk ahead?", "Which room is this?", "What do you see?"} <= set(questions)
+        assert {"How far can you walk ahead?", "Which room is this?"} <= set(questions)
     assert len({tuple(question.split()[0] for question, _ in view.pairs) for view in found}) > 10
     replies = Counter(answer for _, _, answer in answers(found, "Is there a", "?"))
     assert min(replies["yes"], replies["no"]) > 0.3 * replies.total()
@@ -109,12 +109,15 @@ def test_rooms_are_those_around_the_place(built: Built, found: list[View]) -> No
 
 def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, found: list[View]) -> None:
     house = built.house
-    unseen = wrong = 0
+    unseen = wrong = blank = 0
     named = denied = 0
     for view in found:
         points = seen_points(built, view)
         told = dict(view.pairs)
-        things = told["What do you see?"].split(", ")
+        things = told.get("What do you see?", "nothing").split(", ")
+        if told.get("What do you see?") == "nothing":
+            blank += 1
+            wrong += any(pixels(house, points, item.name) > 12 for item in house.items)
         assert len(set(things)) == len(things) <= 5
         for question, answer in view.pairs:
             name = question.removeprefix("Is there ").removesuffix("?").partition(" ")[2]
@@ -129,6 +132,7 @@ def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, 
             if name != "nothing" and not name.startswith("door to the "):
                 named += 1
                 unseen += pixels(house, points, name) < 3
+    assert blank > 5
     assert named > COUNT
     assert denied > COUNT / 2
     assert unseen == 0
@@ -163,13 +167,16 @@ def test_the_way_is_free_as_far_as_told(built: Built, found: list[View]) -> None
     for view, _, answer in told:
         steps = answer.count("↑")
         assert answer in ("↑" * steps, "not at all")
-        direction = np.array((-math.sin(math.radians(view.yaw)), 0.0, -math.cos(math.radians(view.yaw))))
-        start = np.array(view.position)
-        end = built.pathfinder.try_step_no_sliding(start, start + steps * STEP_M * direction)
-        assert np.hypot(*(end - start)[[0, 2]]) == pytest.approx(steps * STEP_M, abs=0.01)
-        if steps < 8:
-            beyond = built.pathfinder.try_step_no_sliding(start, start + (steps + 1) * STEP_M * direction)
-            assert np.hypot(*(beyond - start)[[0, 2]]) < (steps + 1) * STEP_M - 5e-4
+        assert off(built, view, steps) < 0.02
+        assert steps == 8 or off(built, view, steps + 1) > 0.005
+
+
+def off(built: Built, view: View, steps: int) -> float:
+    """Metres in the plan between where so many steps lead and where they end if taken at once."""
+    way = steps * STEP_M * np.array((-math.sin(math.radians(view.yaw)), 0.0, -math.cos(math.radians(view.yaw))))
+    start = np.array(view.position)
+    end = built.pathfinder.try_step_no_sliding(start, start + way)
+    return float(np.hypot(*(end - start - way)[[0, 2]]))
 
 
 def test_questions_hold_the_words_of_other_houses(built: Built, found: list[View]) -> None:

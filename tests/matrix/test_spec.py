@@ -94,7 +94,7 @@ BAD: dict[str, dict[str, Any]] = {
     "batch True: expected a number": {"axes": {"batch": [True]}},
     "zero 4: expected a stage": {"axes": {"zero": [4]}},
     "unknown tunable part 'mm_vision': did you mean 'mm_vision_tower'": {"axes": {"tunable_parts": ["mm_vision"]}},
-    "annotations.json is not there; unknown set 'EnvDrp': did you mean 'EnvDrop'": {
+    "holds no annotations.json; unknown set 'EnvDrp': did you mean 'EnvDrop'": {
         "axes": {"sets": [["R2R", "EnvDrp"]]},
         "collect": {"EnvDrop": {"set": "envdrop"}},
     },

@@ -30,7 +30,7 @@ from vlnbench.houses_config import HousesConfig
 from vlnbench.loading import import_string
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.collect import CollectRequest
-from vlnbench.training.options import TrainOptions, parse_set
+from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
 
 SECTIONS = ("name", "train", "evaluate", "axes", "houses", "collect", "run")
 EVALUATE = "evaluate."
@@ -257,10 +257,10 @@ def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     """Every set is there or will be collected."""
     options = setting.train
     for name in [*options.mixture, *(parse_set(text)[0] for text in options.steps_of)]:
-        annotations = options.trajectories / name / "annotations.json"
-        if name not in collect and not annotations.is_file():
+        folder = options.trajectories / name
+        if name not in collect and not any((folder / file).is_file() for file in (TRAJECTORIES, CONVERSATIONS)):
             hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"
-            raise UsageError(f"{path}: setting {setting.name!r}: {annotations} is not there; {hint}")
+            raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {TRAJECTORIES}; {hint}")
 
 
 def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:

@@ -215,8 +215,11 @@ def _data(row: Row, full: bool) -> str | None:
     shown = []
     for name, counts in row["data"].items():
         weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
-        text = f"{name} {counts['instructions']:,}"
-        if full:
+        conversations = counts.get("conversations", 0)
+        text = f"{name} {conversations or counts['instructions']:,}"
+        if full and conversations:
+            text += " conversations"
+        elif full:
             text += f" instructions on {counts['trajectories']:,} trajectories, {counts['windows']:,} windows"
         shown.append(text + weight)
     return "; ".join(shown)

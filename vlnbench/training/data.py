@@ -19,13 +19,10 @@ from torch.utils.data import DataLoader
 
 from vlnbench.errors import UsageError
 from vlnbench.loading import import_string
-from vlnbench.training.options import TrainOptions, parse_set
+from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
 
 Position = tuple[int, int]
 """(epoch, index of the window): what a sample's random draws depend on."""
-
-TRAJECTORIES, CONVERSATIONS = "annotations.json", "conversations.json"
-"""The file that says what a set's folder holds."""
 
 STEPS_GROUPED = 64
 """Optimiser steps within which windows move, so that each shares a batch with others of like length."""

@@ -12,6 +12,9 @@ from vlnbench.errors import UsageError, unknown
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by StreamVLN's (LLaVA-NeXT's) names."""
 
+TRAJECTORIES, CONVERSATIONS = "annotations.json", "conversations.json"
+"""The file that says what a set's folder holds."""
+
 LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun and the deepspeed launcher tell every process."""
 

@@ -19,7 +19,17 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluate import Plan, episode_seed, evaluate, make_plan
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
 from vlnbench.loading import load_agent
-from vlnbench.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, RunFolder, read_rows, read_trajectories
+from vlnbench.records import (
+    ATTEMPTS,
+    MANIFEST,
+    ROWS,
+    SUMMARY,
+    TRAJECTORIES,
+    Row,
+    RunFolder,
+    read_rows,
+    read_trajectories,
+)
 from vlnbench.summary import format_summary
 
 BENCHMARK = get_benchmark("houses-r2r")
@@ -36,7 +46,13 @@ def timeless(folder: Path) -> list[dict]:
 
 def test_a_run_leaves_manifest_rows_trajectories_and_summary(tmp_path: Path) -> None:
     summary = evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path / "run")
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {MANIFEST, ROWS, TRAJECTORIES, SUMMARY}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        ATTEMPTS,
+        MANIFEST,
+        ROWS,
+        TRAJECTORIES,
+        SUMMARY,
+    }
     assert (summary.n_done, summary.n_planned, summary.n_errors, summary.complete) == (9, 9, 0, True)
     success = summary.metrics["SR"]
     assert success is not None

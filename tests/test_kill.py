@@ -27,7 +27,17 @@ from vlnbench.benchmarks import get_benchmark
 from vlnbench.cli import main
 from vlnbench.errors import RunError, UsageError
 from vlnbench.evaluate import evaluate, make_plan
-from vlnbench.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, Score, read_rows, read_trajectories
+from vlnbench.records import (
+    ATTEMPTS,
+    MANIFEST,
+    ROWS,
+    SUMMARY,
+    TRAJECTORIES,
+    Row,
+    Score,
+    read_rows,
+    read_trajectories,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -304,7 +314,7 @@ def test_what_a_kill_leaves_of_a_manifest_is_no_obstacle(tmp_path: Path) -> None
         (tmp_path / name).write_text('{"form')
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
     evaluate(plan, RandomAgent(), PlaneEnv(), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, ROWS, TRAJECTORIES, SUMMARY}
+    assert {path.name for path in tmp_path.iterdir()} == {ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES, SUMMARY}
 
 
 def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import ast
 import io
 import os
 import random
-import signal
 import subprocess
 import sys
 import tokenize
@@ -264,8 +263,8 @@ def test_an_agent_elsewhere_needs_the_file_only(tmp_path: Path, monkeypatch: pyt
             connected(address)
         agent.close()
     finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def test_an_environment_elsewhere_needs_the_file_only(tmp_path: Path) -> None:

@@ -131,7 +131,10 @@ def test_ended_at_any_moment_it_goes_on_where_it_was(
     path = write()
     settings = read_matrix(path).settings
     stage = train_stage(WORK, settings[1])
-    code = f"import signal; signal.signal(signal.SIGTERM, signal.default_int_handler)\n{RUN}"
+    # As the command line handles SIGTERM; a job that a shell starts in the background ignores SIGINT.
+    names = ("SIGTERM", "SIGINT")
+    handlers = [f"signal.signal(signal.{name}, signal.default_int_handler)" for name in names]
+    code = "\n".join(["import signal", *handlers, RUN])
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

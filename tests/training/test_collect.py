@@ -55,7 +55,8 @@ def collected(houses: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    files = [path for path in root.rglob("*") if path.is_file() and path.name != JOURNAL]
+    """Contents of all files but the journal and what a kill leaves of a file that was being written."""
+    files = [path for path in root.rglob("*") if path.is_file() and path.name != JOURNAL and path.name[0] != "."]
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 

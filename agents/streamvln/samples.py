@@ -94,13 +94,12 @@ class FrameReader:
 class WindowDataset:
     """The windows of all trajectories under all their instructions; a map-style dataset for torch.
 
-    Items are addressed by (epoch, index) and draw their phrases and, with `augmented`, their jitter from a
+    Items are addressed by (epoch, index) and draw their phrases and, where `frames` jitters, their jitter from a
     generator that depends on these and `seed` only: not on workers, order or batch size. `wording` is how a window
     is written: as the published training does, or as the evaluation, with an empty assistant block before every
     answer, which a model that is trained from scratch has to have seen.
 
-    With `known`, frames whose features it returns are not decoded, which excludes `augmented`. `inflection_weight`
-    is the weight in the loss of an action that differs from the one before it.
+    `inflection_weight` is the weight in the loss of an action that differs from the one before it.
 
     Raises UsageError for an inflection weight with a tokenizer that does not write every action as one token.
     """
@@ -110,18 +109,16 @@ class WindowDataset:
         trajectories: Sequence[Trajectory],
         prompts: Prompts,
         windows: Windows,
-        image_size: int,
+        frames: FrameReader,
         *,
         wording: Wording = "published",
-        augmented: bool = False,
-        known: Known | None = None,
         inflection_weight: float = 1.0,
         seed: int = 0,
     ) -> None:
         self._trajectories = trajectories
         self._prompts = prompts
         self._windows = windows
-        self._frames = FrameReader(image_size, augmented, known)
+        self._frames = frames
         self._seed = seed
         self._marks = prompts.block_marks()
         self._inflection_weight = inflection_weight

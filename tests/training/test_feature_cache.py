@@ -13,7 +13,7 @@ import torch
 from agents.streamvln.checkpoint import load, load_tokenizer
 from agents.streamvln.features import fingerprint
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.samples import WindowDataset, collate
+from agents.streamvln.samples import FrameReader, WindowDataset, collate
 from agents.streamvln.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from tests.training import test_trainer
@@ -229,14 +229,16 @@ def test_known_frames_are_not_decoded(workshop: Path, tmp_path: Path) -> None:
         asked.append(key)
         return torch.full(SHAPE, float(len(asked)))
 
-    dataset = WindowDataset([unreadable], prompts, Windows(), SMALL.image_size, known=known)
+    dataset = WindowDataset([unreadable], prompts, Windows(), FrameReader(SMALL.image_size, known=known))
     sample = dataset[0, len(dataset) - 1]
     frames = collate([sample])["images"]
     assert len(set(asked)) == len(asked) == sample.n_memory + 2
     assert torch.equal(frames.known[frames.order[0]][:, 0, 0], torch.arange(1.0, len(asked) + 1))
     assert frames.keys == []
     with pytest.raises(UsageError, match=r"\.jpg: cannot be read as an image"):
-        WindowDataset([unreadable], prompts, Windows(), SMALL.image_size, known=lambda key: None)[0, 0]
+        WindowDataset([unreadable], prompts, Windows(), FrameReader(SMALL.image_size, known=lambda key: None))[
+            0, 0
+        ]
 
 
 def test_the_fingerprint_is_that_of_the_tower_and_its_arithmetic(workshop: Path) -> None:

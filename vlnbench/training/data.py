@@ -259,18 +259,16 @@ def _dataset(
     source: TrainingSet, prompts: Any, options: TrainOptions, image_size: int, known: Callable[[str], Any] | None
 ) -> Any:
     """The samples of one set."""
+    reader = import_string("agents.streamvln.samples:FrameReader")(image_size, options.augment, known)
     if source.conversations:
-        reader = import_string("agents.streamvln.samples:FrameReader")(image_size, options.augment, known)
         conversations = import_string("agents.streamvln.conversations:ConversationDataset")
         return conversations(source.conversations, prompts, reader, wording=options.wording)
     return import_string("agents.streamvln.samples:WindowDataset")(
         source.trajectories,
         prompts,
         make_windows(options),
-        image_size,
+        reader,
         wording=options.wording,
-        augmented=options.augment,
-        known=known,
         inflection_weight=options.inflection_weight,
         seed=options.seed,
     )

@@ -16,7 +16,7 @@ from agents.streamvln import checkpoint
 from agents.streamvln.model import IGNORED
 from agents.streamvln.presets import write_tokenizer
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
-from agents.streamvln.samples import WindowDataset, Wording, collate
+from agents.streamvln.samples import FrameReader, WindowDataset, Wording, collate
 from agents.streamvln.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
@@ -41,7 +41,9 @@ def trajectories(goldens: Path) -> list[Trajectory]:
 
 @pytest.fixture(scope="module")
 def dataset(goldens: Path, trajectories: list[Trajectory]) -> WindowDataset:
-    return WindowDataset(trajectories, Prompts(load_tokenizer(goldens / "checkpoint")), Windows(), 384)
+    return WindowDataset(
+        trajectories, Prompts(load_tokenizer(goldens / "checkpoint")), Windows(), FrameReader(384)
+    )
 
 
 def test_the_list_of_windows_is_the_recorded_one(goldens: Path, dataset: WindowDataset, recorded_samples) -> None:
@@ -107,8 +109,9 @@ def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first
     return root
 
 
-def made(folder: Path, **options: Any) -> WindowDataset:
-    return WindowDataset(read_trajectories(folder), Prompts(Letters()), Windows(), 8, **options)
+def made(folder: Path, *, augmented: bool = False, **options: Any) -> WindowDataset:
+    frames = FrameReader(8, augmented)
+    return WindowDataset(read_trajectories(folder), Prompts(Letters()), Windows(), frames, **options)
 
 
 def test_short_trajectories_are_left_out_and_exact_windows_have_no_empty_one(tmp_path: Path) -> None:
@@ -246,7 +249,7 @@ def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
     write_tokenizer(tmp_path, ["Go."], 300)
     prompts = Prompts(load_tokenizer(tmp_path))
     dataset = WindowDataset(
-        read_trajectories(folder), prompts, Windows(), 8, wording=wording, inflection_weight=3.2
+        read_trajectories(folder), prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.2
     )
     symbols = prompts.symbol_ids()
     found = []

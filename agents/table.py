@@ -20,5 +20,9 @@ AGENTS: dict[str, tuple[str, str]] = {
         "agents.openai.agent:OpenAIAgent",
         "any vision-language model behind an OpenAI-compatible server; needs --base-url and --model",
     ),
+    "streamvln-tiny": (
+        "agents.streamvln.agent:StreamVLNTinyAgent",
+        "a StreamVLN of 1.5 M parameters, trained on the generated houses; comes with vlnbench",
+    ),
     "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
 }

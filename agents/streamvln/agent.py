@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -78,6 +79,17 @@ class StreamVLNAgent(EpisodeLoop):
         torch.cuda.empty_cache()
 
 
+class StreamVLNTinyAgent(StreamVLNAgent):
+    """The small checkpoint that comes with vlnbench."""
+
+    def __init__(self, options: ModelOptions) -> None:
+        if options.checkpoint is not None:
+            raise UsageError(
+                "agent 'streamvln-tiny' has its own checkpoint: use --agent streamvln for another"
+            )
+        super().__init__(replace(options, checkpoint=checkpoint.shipped()["streamvln-tiny"]))
+
+
 def _checked(options: ModelOptions) -> Path:
     """The checkpoint folder, after the checks that need no file of it."""
     if options.checkpoint is None:
@@ -86,7 +98,7 @@ def _checked(options: ModelOptions) -> Path:
         if getattr(options, name) < 1:
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag} {getattr(options, name)}: expected at least 1")
-    return options.checkpoint
+    return checkpoint.find(options.checkpoint)
 
 
 def _identity(options: ModelOptions, folder: Path, placement: Placement, windows: Windows) -> dict[str, str]:

@@ -118,17 +118,18 @@ class Trace:
 
 
 def model_config(model: str, image_size: int | None = None) -> Any:
-    """The configuration that `model` names: one of MODELS, a preset or a checkpoint folder (its config.json)."""
+    """The configuration that `model` names: one of MODELS, a preset, or a checkpoint by folder or shipped name."""
     module = import_module("agents.streamvln.config")
     presets = import_module("agents.streamvln.presets").PRESETS
     if model in MODELS:
         config = module.parse_config(MODELS[model], model)
     elif model in presets:
         config = module.parse_config(presets[model].config(presets[model].vocabulary, 0, 1), model)
-    elif Path(model).is_dir():
-        config = module.read_config(Path(model))
     else:
-        raise UsageError(unknown("model", model, [*MODELS, *presets]) + "; or give a checkpoint folder")
+        folder = import_module("agents.streamvln.checkpoint").find(model)
+        if not folder.is_dir():
+            raise UsageError(unknown("model", model, [*MODELS, *presets]) + "; or give a checkpoint folder")
+        config = module.read_config(folder)
     if image_size is None:
         return config
     if image_size < config.vision.patch_size:

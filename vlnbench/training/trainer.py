@@ -102,23 +102,35 @@ def _advice(options: TrainOptions, base: Path, process: Process, error: Exceptio
 
 def _identify(options: TrainOptions) -> str:
     """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
+    folder = _folder(options)
+    if folder is None:
+        return f"preset {options.checkpoint}"
+    checkpoint = import_string("agents.streamvln.checkpoint:content_hash")
+    return str(checkpoint(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower))
+
+
+def _folder(options: TrainOptions) -> Path | None:
+    """The checkpoint's folder, None for a preset. Raises UsageError for a name that is neither."""
+    presets = import_string("agents.streamvln.presets:PRESETS")
     folder = Path(options.checkpoint)
     if folder.is_dir():
-        checkpoint = import_string("agents.streamvln.checkpoint:content_hash")
-        return str(checkpoint(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower))
-    presets = import_string("agents.streamvln.presets:PRESETS")
-    if options.checkpoint not in presets:
+        return folder
+    if options.checkpoint in presets:
+        return None
+    shipped: dict[str, Path] = import_string("agents.streamvln.checkpoint:shipped")()
+    if options.checkpoint not in shipped:
         raise UsageError(
             f"--checkpoint {options.checkpoint}: no such folder, and no preset of that name "
-            f"(presets: {', '.join(presets)})"
+            f"(presets: {', '.join(presets)}) or shipped checkpoint ({', '.join(shipped)})"
         )
-    return f"preset {options.checkpoint}"
+    return shipped[options.checkpoint]
 
 
 def _base(options: TrainOptions, sets: list[data.TrainingSet], process: Process) -> Path:
     """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the sets' texts."""
-    if Path(options.checkpoint).is_dir():
-        return Path(options.checkpoint)
+    found = _folder(options)
+    if found is not None:
+        return found
     folder = options.out / BASE
     if process.first and not folder.exists():
         texts = [text for each in sets for text in each.texts]

@@ -31,13 +31,13 @@ class HousesConfig:
     """Episodes of val_unseen."""
     rooms_min: int = 4
     """Fewest rooms of a house, hallways included."""
-    rooms_max: int = 12
+    rooms_max: int = 6
     """Most rooms of a house."""
-    storeys_share: float = 0.4
+    storeys_share: float = 0.0
     """Share of houses with two storeys joined by a ramp; they have at least six rooms."""
     landmark_repetition: float = 0.2
     """Chance that a landmark repeats the colour and noun of one in another room."""
-    distractors: int = 1
+    distractors: int = 0
     """Further objects per room that share the noun, but not the colour, of a landmark there."""
     clause_dropout: float = 0.0
     """Chance that an instruction leaves out a clause that is not needed to be unambiguous."""

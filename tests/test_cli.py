@@ -114,10 +114,9 @@ def sr(folder: Path) -> float:
 def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
     first = vlnbench("eval", "--split", "val_unseen", cwd=workplace)
     assert first.returncode == 0, first.stderr
-    assert "houses-r2r val_unseen: shortest-path in embedded" in first.stdout
+    assert "houses-r2r val_unseen: streamvln-tiny in embedded" in first.stdout
     assert "95 % interval" in first.stdout
-    (folder,) = (workplace / "runs" / "houses-r2r" / "val_unseen").glob("shortest-path-*")
-    assert sr(folder) >= 0.99
+    (folder,) = (workplace / "runs" / "houses-r2r" / "val_unseen").glob("streamvln-tiny-*")
     rows = (folder / "episodes.jsonl").read_bytes()
     again = vlnbench("eval", "--split", "val_unseen", cwd=workplace)
     assert again.stdout == first.stdout
@@ -126,7 +125,8 @@ def test_the_default_command_evaluates_and_resumes(workplace: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("agent", "low", "high"), [("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)]
+    ("agent", "low", "high"),
+    [("shortest-path", 0.99, 1.0), ("gt-replay", 0.99, 1.0), ("random", 0.0, 0.1), ("stop", 0.0, 0.0)],
 )
 def test_sanity_of_the_scripted_agents(workplace: Path, agent: str, low: float, high: float) -> None:
     result = vlnbench("eval", "--split", "val_seen", "--agent", agent, "--out", agent, cwd=workplace)
@@ -170,7 +170,8 @@ def test_a_tracker_follows_an_evaluation(workplace: Path) -> None:
 def test_video_shows_frames_beside_the_map(workplace: Path) -> None:
     import imageio.v2 as imageio
 
-    result = vlnbench("eval", "--episodes", "2", "--video", "1", "--out", "filmed", cwd=workplace)
+    arguments = ["--agent", "shortest-path", "--episodes", "2", "--video", "1", "--out", "filmed"]
+    result = vlnbench("eval", *arguments, cwd=workplace)
     assert result.returncode == 0, result.stderr
     (path,) = (workplace / "filmed" / "videos").glob("*.mp4")
     with imageio.get_reader(path) as reader:

@@ -29,7 +29,7 @@ from vlnbench.training.options import PlanOptions, TrainOptions
 class Eval:
     """Evaluate an agent on a split. Running the same command again resumes it."""
 
-    agent: str = "shortest-path"
+    agent: str = "streamvln-tiny"
     """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
     benchmark: str = "houses-r2r"
     """Name from `vlnbench list`."""

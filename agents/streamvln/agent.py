@@ -84,9 +84,7 @@ class StreamVLNTinyAgent(StreamVLNAgent):
 
     def __init__(self, options: ModelOptions) -> None:
         if options.checkpoint is not None:
-            raise UsageError(
-                "agent 'streamvln-tiny' has its own checkpoint: use --agent streamvln for another"
-            )
+            raise UsageError("agent 'streamvln-tiny' has its own checkpoint: use --agent streamvln for another")
         super().__init__(replace(options, checkpoint=checkpoint.shipped()["streamvln-tiny"]))
 
 

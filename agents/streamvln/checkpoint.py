@@ -56,12 +56,13 @@ def load(
     device: torch.device | str = "cpu",
     attn: str = "sdpa",
     trust_pickle: bool = False,
+    image_size: int | None = None,
 ) -> StreamVLN:
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
-    the tower's sizes; `dtype` defaults to the checkpoint's. Tensors go to `device` one at a time, so that the
-    model is never held twice.
+    the tower's sizes; `dtype` and `image_size` (pixels) default to the checkpoint's. Tensors go to `device` one
+    at a time, so that the model is never held twice.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
@@ -74,6 +75,8 @@ def load(
     weights.check_entries(entries, model, folder)
     weights.fill(model, files, dtype or config.dtype, torch.device(device))
     model.fill_buffers(device)
+    if image_size is not None and image_size != config.vision.image_size:
+        model.resize_images(image_size)
     return model.eval()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,12 @@ class StreamVLNConfig:
     def image_tokens(self) -> int:
         """Embeddings per image after pooling."""
         return math.ceil(self.vision.grid / 2) ** 2
+
+    def with_image_size(self, size: int) -> StreamVLNConfig:
+        """The same for images of `size` pixels. Raises UsageError where not even a patch fits in."""
+        if size < self.vision.patch_size:
+            raise UsageError(f"--image-size {size}: expected at least a patch, {self.vision.patch_size} pixels")
+        return replace(self, vision=replace(self.vision, image_size=size))
 
     def language_config(self, attn: str) -> Qwen2Config:
         """The language model's part, for transformers."""

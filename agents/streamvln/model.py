@@ -110,6 +110,22 @@ class StreamVLN(nn.Module):
         with torch.device(device):
             self.model.rotary_emb = type(self.model.rotary_emb)(config=self.model.config)
 
+    def resize_images(self, size: int) -> None:
+        """Take images of `size` pixels from now on: positions of patches are interpolated, as SigLIP's code does.
+
+        Raises UsageError where not even a patch fits in.
+        """
+        old, self.config = self.config.vision.grid, self.config.with_image_size(size)
+        new = self.config.vision.grid
+        table = self.tower.get_parameter("embeddings.position_embedding.weight").detach()
+        planes = table.float().T.reshape(1, -1, old, old)
+        planes = functional.interpolate(planes, size=(new, new), mode="bicubic", align_corners=False)
+        positions = nn.Embedding(
+            new**2, table.shape[1], _weight=planes[0].flatten(1).T.to(table.dtype).contiguous()
+        )
+        self.tower.get_submodule("embeddings").add_module("position_embedding", positions)
+        self.fill_buffers(self.device)
+
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalised."""
         return patch_features(self.tower, pixels)

@@ -123,6 +123,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
         "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
+        "larger images": options(workshop, trained, image_size=48, steps=1),
         "questions": options(
             workshop,
             trained,
@@ -225,6 +226,16 @@ def test_adapters_train_beside_a_frozen_model_and_are_merged(
     assert changed == projections
 
 
+def test_images_can_have_another_size(workshop: Path, runs: dict[str, dict[str, Any]]) -> None:
+    trained = load(runs["larger images"]["out"] / "model")
+    assert (trained.config.vision.image_size, trained.config.image_tokens) == (48, 4)
+    expected = load(workshop / "base", image_size=48).tower.get_submodule("embeddings.position_embedding").weight
+    moved = trained.tower.get_submodule("embeddings.position_embedding").weight - expected
+    assert 0 < float(moved.detach().abs().max()) < 2e-4  # one step of Adam at the tower's rate, 1e-4
+    pixels = torch.zeros(1, 3, 48, 48)
+    assert trained.encode_images(pixels).shape == (1, 4, SMALL.hidden_size)
+
+
 def test_steps_can_be_those_of_other_sets(runs: dict[str, dict[str, Any]]) -> None:
     steps = {name: runs[name]["steps"] for name in ("one set", "with envdrop", "matched", "twice")}
     assert steps == {"one set": 2, "with envdrop": 4, "matched": 2, "twice": 2}
@@ -289,6 +300,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "--zero 4: expected a stage from 0 to 3": {"zero": 4},
         "--offload-parameters: needs --zero 3": {"offload_parameters": True},
         "--batch 0: expected at least 1": {"batch": 0},
+        "--image-size 3: expected at least a patch, 16 pixels": {"image_size": 3},
         "--tracker: unknown tracker 'tensorbord': did you mean 'tensorboard'": {"tracker": "tensorbord"},
         "zero_optimization.stage 3 contradicts the options, which make it 2": {"deepspeed": contradicting},
         "optimizer: would override the learning rates": {"deepspeed": optimizing},

@@ -73,7 +73,7 @@ def window_flops(options: TrainOptions, planned: Plan) -> float:
     A backward pass takes as many for the gradients of activations, and again for those of the weights that train;
     checkpointing takes the forward pass once more. What is quadratic in the length is left out.
     """
-    config = model_config(planned.request.model)
+    config = model_config(planned.request.model, planned.request.image_size)
     images = -(-options.frames // options.future_steps) + options.history
     patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
     again = int(options.gradient_checkpointing)

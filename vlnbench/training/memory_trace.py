@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -130,13 +130,7 @@ def model_config(model: str, image_size: int | None = None) -> Any:
         if not folder.is_dir():
             raise UsageError(unknown("model", model, [*MODELS, *presets]) + "; or give a checkpoint folder")
         config = module.read_config(folder)
-    if image_size is None:
-        return config
-    if image_size < config.vision.patch_size:
-        raise UsageError(
-            f"--image-size {image_size}: expected at least a patch, {config.vision.patch_size} pixels"
-        )
-    return replace(config, vision=replace(config.vision, image_size=image_size))
+    return config if image_size is None else config.with_image_size(image_size)
 
 
 @lru_cache(maxsize=64)

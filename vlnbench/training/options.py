@@ -50,6 +50,9 @@ class StepOptions:
     """Memory frames per window."""
     future_steps: int = 4
     """Actions per turn."""
+    image_size: int | None = None
+    """Width and height in pixels to which images are resized; default the checkpoint's. Another size interpolates
+    the vision tower's position table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +63,6 @@ class PlanOptions(StepOptions):
     """streamvln-8b, a preset's name, or the folder of a checkpoint (only its config.json is read)."""
     gpus: str = "1x80GB"
     """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
-    image_size: int | None = None
-    """Width and height of images in pixels; default the checkpoint's."""
     text_tokens: int = 450
     """Tokens of a window that are not images; long RxR instructions make it about 750."""
     dtype: Literal["bf16", "fp32"] = "bf16"
@@ -176,6 +177,8 @@ class TrainOptions(StepOptions):
         self._check_parts()
         for name in ("batch", "accumulation", "frames", "history", "future_steps", "log_every", "save_every"):
             _at_least(name, getattr(self, name), 1)
+        if self.image_size is not None:
+            _at_least("image_size", self.image_size, 1)
         for name in ("workers", "lora_rank", "seed"):
             _at_least(name, getattr(self, name), 0)
         rates = ("learning_rate", "vision_tower_lr", "projector_lr")

@@ -24,6 +24,7 @@ from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases, taken
+from vlnbench.training.memory_trace import model_config
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
 from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_folder, run_manifest
@@ -103,6 +104,12 @@ def _advice(options: TrainOptions, base: Path, process: Process, error: Exceptio
 def _identify(options: TrainOptions) -> str:
     """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
     folder = _folder(options)
+    if options.image_size is not None:  # a size that cannot be is refused before anything is written
+        if folder is None:
+            model_config(options.checkpoint, options.image_size)
+        else:
+            read_config = import_string("agents.streamvln.config:read_config")
+            read_config(folder, options.vision_tower).with_image_size(options.image_size)
     if folder is None:
         return f"preset {options.checkpoint}"
     checkpoint = import_string("agents.streamvln.checkpoint:content_hash")
@@ -158,7 +165,11 @@ class _Run:
         self._sets = sets
         self._schedule = schedule
         model = import_string("agents.streamvln.checkpoint:load")(
-            base, vision_tower=options.vision_tower, dtype=place.dtype, attn=place.attn
+            base,
+            vision_tower=options.vision_tower,
+            dtype=place.dtype,
+            attn=place.attn,
+            image_size=options.image_size,
         )
         freeze(model, options)
         model.train()

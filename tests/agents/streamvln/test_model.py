@@ -191,6 +191,19 @@ def test_placeholders_that_do_not_match_the_images(ids: list[int], images: int, 
         TINY.expand(ids, images)
 
 
+@pytest.mark.parametrize("size", [48, 96, 150])
+def test_another_image_size_interpolates_positions_as_siglip_does(size: int) -> None:
+    model = tiny_model()
+    pixels = tiny_images(2)[:, :, :1, :1].expand(2, 3, size, size)
+    embeddings = model.tower.get_submodule("embeddings")
+    with torch.no_grad():
+        expected = embeddings(pixels, interpolate_pos_encoding=True)
+        model.resize_images(size)
+        torch.testing.assert_close(embeddings(pixels), expected)
+        assert model.encode_images(pixels).shape == (2, model.config.image_tokens, model.config.hidden_size)
+    assert all(parameter.requires_grad for parameter in embeddings.parameters())
+
+
 def test_checkpointing_reaches_both_transformers_and_keeps_gradients() -> None:
     plain, lean = tiny_model().train(), tiny_model().train()
     lean.enable_checkpointing()

@@ -99,9 +99,11 @@ class WindowDataset:
     is written: as the published training does, or as the evaluation, with an empty assistant block before every
     answer, which a model that is trained from scratch has to have seen.
 
-    `inflection_weight` is the weight in the loss of an action that differs from the one before it.
+    `inflection_weight` is the weight in the loss of an action that differs from the one before it. Strays have no
+    label.
 
-    Raises UsageError for an inflection weight with a tokenizer that does not write every action as one token.
+    Raises UsageError for an inflection weight or strays with a tokenizer that does not write every action as one
+    token.
     """
 
     def __init__(
@@ -122,7 +124,8 @@ class WindowDataset:
         self._seed = seed
         self._marks = prompts.block_marks()
         self._inflection_weight = inflection_weight
-        self._symbols = prompts.symbol_ids() if inflection_weight != 1 else frozenset()
+        by_action = inflection_weight != 1 or any(each.strays for each in trajectories)
+        self._symbols = prompts.symbol_ids() if by_action else frozenset()
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
         self.keys = window_keys(trajectories, windows)
 
@@ -137,22 +140,30 @@ class WindowDataset:
         """Build one sample; phrases come first from `rng`, in turn order, then the frames' jitter."""
         trajectory, instruction, start = self.keys[index]
         memory, turns = self.steps(index)
-        actions = self._trajectories[trajectory].actions
-        text = self._trajectories[trajectory].instructions[instruction]
+        walked = self._trajectories[trajectory]
+        actions, text = walked.actions, walked.instructions[instruction]
         answers = ["".join(_NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
-        files = self._trajectories[trajectory].frames()
+        files = walked.frames()
         seen = [files[step] for step in (*memory, *(turn.start for turn in turns))]
         images = self._frames.read(seen, rng)
         steps = range(start, turns[-1].stop)
-        return Sample(input_ids, labels, images, len(memory), steps, self._weights(labels, actions, steps))
+        weights = self._weigh(labels, walked, steps) if self._symbols else None
+        return Sample(input_ids, labels, images, len(memory), steps, weights)
 
-    def _weights(self, labels: Sequence[int], actions: Sequence[Action], steps: range) -> list[float] | None:
-        """Inflection weighting (arXiv 1904.03461): walking on is common, turning and stopping is not."""
-        if not self._symbols:
-            return None
-        changes = iter(step == 0 or actions[step] != actions[step - 1] for step in steps)
-        return [self._inflection_weight if id_ in self._symbols and next(changes) else 1.0 for id_ in labels]
+    def _weigh(self, labels: list[int], walked: Trajectory, steps: range) -> list[float] | None:
+        """Take strays' labels away and weigh the others, if they are to be.
+
+        Inflection weighting (arXiv 1904.03461): walking on is common, turning and stopping is not.
+        """
+        places = [place for place, id_ in enumerate(labels) if id_ in self._symbols]
+        weights = [1.0] * len(labels)
+        for place, step in zip(places, steps, strict=True):
+            if step in walked.strays:
+                labels[place] = IGNORED
+            elif step == 0 or walked.actions[step] != walked.actions[step - 1]:
+                weights[place] = self._inflection_weight
+        return weights if self._inflection_weight != 1 else None
 
     def steps(self, index: int) -> tuple[range, list[range]]:
         """Steps of the memory frames, and for each turn the steps it answers for; its frame is the first's."""

@@ -21,11 +21,13 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP."""
+    """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP. `strays`: frames at which
+    what was done is no example."""
 
     frames_dir: Path
     instructions: tuple[str, ...]
     actions: tuple[Action, ...]
+    strays: frozenset[int] = frozenset()
 
     def frames(self) -> list[Path]:
         """Image files in order."""
@@ -74,7 +76,10 @@ def _trajectory(path: Path, index: int, record: Any) -> Trajectory:
     if not isinstance(actions, list) or actions[:1] != [-1] or not all(map(_is_action, actions[1:])):
         raise fail("actions", "-1 and then actions from 0 to 3")
     labels = (*(Action(action) for action in actions[1:]), Action.STOP)
-    return Trajectory(path.parent / video / "rgb", tuple(texts), labels)
+    strays = record.get("strays", [])
+    if not isinstance(strays, list) or not all(type(k) is int and 0 < k < len(actions) for k in strays):
+        raise fail("strays", "positions in actions, from 1 on")
+    return Trajectory(path.parent / video / "rgb", tuple(texts), labels, frozenset(k - 1 for k in strays))
 
 
 def _is_action(value: Any) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from agents.streamvln.trajectories import read_trajectories
 from envs.habitat_env import HabitatEnv
 from vlnbench.benchmarks import get_benchmark
 from vlnbench.cli import main
@@ -177,6 +178,11 @@ def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tm
     assert disturbed[0] is not None
     assert disturbed[0] == disturbed[1]
     assert len(disturbed[0]["actions"]) > len(straight["actions"])
+    assert "strays" not in straight
+    assert 0 < len(disturbed[0]["strays"]) < len(disturbed[0]["actions"])
+    (tmp_path / "1" / ANNOTATIONS).write_text(json.dumps(disturbed[:1]))
+    (read,) = read_trajectories(tmp_path / "1")
+    assert read.strays == {position - 1 for position in disturbed[0]["strays"]}
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def straight(*waypoints: float, actions: int = 21) -> Episode:
 def driven(agent: Scripted, episode: Episode) -> tuple[CorrectedWay, list[int], GuidedPlane]:
     env = GuidedPlane()
     way = CorrectedWay(agent, success_m=3.0)
-    actions = [action for action, _ in way.steps(env, episode)]
+    actions = [done.action for done in way.steps(env, episode)]
     assert actions[0] == PLACEHOLDER_ACTION
     assert {*agent.asked, *agent.watched} == set(range(len(actions) - 1))  # it sees every frame
     assert env.geodesic_distance(tuple(env.position), episode.goals) <= GOAL_RADIUS_M

@@ -29,7 +29,7 @@ from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation,
 from vlnbench.loading import load_agent
 from vlnbench.model_options import ModelOptions
 from vlnbench.rollout import SLOT
-from vlnbench.training.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, GuidedEnv, Verdict, waypoints
+from vlnbench.training.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
 
 REACHED_M = 1.8
 """How close to a waypoint counts as reached; the last one takes GOAL_RADIUS_M."""
@@ -84,8 +84,8 @@ class CorrectedWay:
         self.sensors = agent.sensors
         self.identity = agent.identity
 
-    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
-        """(action that led there, observation) until the last waypoint is reached."""
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
+        """The walk until the last waypoint is reached."""
         observation = env.reset(episode)
         agent = self._agent
         agent.reset(
@@ -95,7 +95,7 @@ class CorrectedWay:
         )
         self._corrected = expert_drives = False
         disagreements, most = 0, _most_disagreements(episode)
-        yield PLACEHOLDER_ACTION, observation
+        yield Done(PLACEHOLDER_ACTION, observation)
         ahead = waypoints(episode)
         while ahead:
             action = env.shortest_path_action(ahead[0], REACHED_M if len(ahead) > 1 else GOAL_RADIUS_M)
@@ -111,11 +111,11 @@ class CorrectedWay:
                     disagreements = 0
                 elif chosen != Action.STOP:
                     observation = env.step(chosen)
-                    yield int(chosen), observation
+                    yield Done(int(chosen), observation)
                     continue
             agent.watch(seen)
             observation = env.step(action)
-            yield int(action), observation
+            yield Done(int(action), observation)
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
         """Judge the walk that `steps` took last."""

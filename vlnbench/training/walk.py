@@ -2,7 +2,8 @@
 
 One folder per trajectory, `images/<scan>_<set>_<episode>/rgb/NNN.jpg`, and one record with its instructions and
 actions. Frame i was seen before action i + 1; the first action is the placeholder -1 and the final STOP is not
-written, so that there are as many actions as frames.
+written, so that there are as many actions as frames. `strays` (not in StreamVLN's format) lists the positions of
+actions that are no example: they are read as what was done and not learned.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ JPEG_QUALITY = 75
 
 PLACEHOLDER_ACTION = -1
 
-LONGEST_BURST = {Action.MOVE_FORWARD: 3, Action.TURN_LEFT: 5, Action.TURN_RIGHT: 5}
+LONGEST_BURST = {Action.MOVE_FORWARD: 5, Action.TURN_LEFT: 5, Action.TURN_RIGHT: 5}
 """Actions of one disturbance at most."""
 
 
@@ -70,6 +71,14 @@ class Walked:
     seconds: float
 
 
+class Done(NamedTuple):
+    """An action and what was seen after it; the first of a walk is PLACEHOLDER_ACTION. `stray`: not to be learned."""
+
+    action: int
+    observation: Observation
+    stray: bool = False
+
+
 class Verdict(NamedTuple):
     """Whether a walk is kept, and why or why not."""
 
@@ -89,8 +98,8 @@ class Way(Protocol):
     @property
     def identity(self) -> Mapping[str, str]: ...
 
-    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
-        """(action that led there, observation); the first action is PLACEHOLDER_ACTION."""
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
+        """The walk, from the placeholder on."""
         ...
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
@@ -145,7 +154,8 @@ class ReferenceWay:
 
     `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out. `disturbance`:
     chance, before every action, of a short random burst instead, from which the follower finds back; the same for
-    every walk of an episode. Walks without it never show what to do beside the path or against a wall.
+    every walk of an episode. Walks without it never show what to do beside the path or against a wall. The bursts
+    themselves are marked as strays.
     """
 
     success_m: float
@@ -157,20 +167,18 @@ class ReferenceWay:
         """Itself: it fits every body."""
         return self
 
-    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[tuple[int, Observation]]:
-        """(action that led there, observation) along the waypoints."""
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
+        """The walk along the waypoints."""
         rng = random.Random(episode.episode_id)
-        yield PLACEHOLDER_ACTION, env.reset(episode)
+        yield Done(PLACEHOLDER_ACTION, env.reset(episode))
         path = waypoints(episode)
         for i, waypoint in enumerate(path):
             radius = GOAL_RADIUS_M if i == len(path) - 1 else WAYPOINT_RADIUS_M
             while (action := env.shortest_path_action(waypoint, radius)) != Action.STOP:
-                times = 1
-                if self.disturbance and rng.random() < self.disturbance:
-                    action = rng.choice((Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT))
-                    times = rng.randint(1, LONGEST_BURST[action])
-                for _ in range(times):
-                    yield int(action), env.step(action)
+                if stray := self.disturbance > 0 and rng.random() < self.disturbance:
+                    action = rng.choice(tuple(LONGEST_BURST))
+                for _ in range(rng.randint(1, LONGEST_BURST[action]) if stray else 1):
+                    yield Done(int(action), env.step(action), stray)
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
         """Keep what ends near the goal."""
@@ -188,9 +196,12 @@ def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
     start = time.perf_counter()
     episode = tour.episodes[0]
     actions: list[int] = []
+    strays: list[int] = []
     frames: list[bytes] = []
     positions: list[Vec3] = []
-    for action, observation in way.steps(env, episode):
+    for action, observation, stray in way.steps(env, episode):
+        if stray:
+            strays.append(len(actions))
         actions.append(action)
         if len(actions) > MAX_ACTIONS:
             return Walked(tour.name, None, f"more than {MAX_ACTIONS} actions", time.perf_counter() - start)
@@ -208,6 +219,7 @@ def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
         "video": video,
         "instructions": [each.instruction for each in tour.episodes],
         "actions": actions,
+        **({"strays": strays} if strays else {}),
     }
     return Walked(tour.name, record, verdict.reason, time.perf_counter() - start)
 

@@ -265,6 +265,40 @@ def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
     assert made(folder)[0, 0].weights is None
 
 
+@pytest.mark.parametrize("wording", ["published", "evaluation"])
+def test_strays_are_read_and_not_learned(tmp_path: Path, wording: Wording) -> None:
+    folder = make_folder(tmp_path / "set", [40])
+    plain = read_trajectories(folder)
+    records = json.loads((folder / "annotations.json").read_text())
+    records[0]["strays"] = [1, 5, 6, 34]
+    (folder / "annotations.json").write_text(json.dumps(records))
+    write_tokenizer(tmp_path, ["Go."], 300)
+    prompts = Prompts(load_tokenizer(tmp_path))
+    symbols = prompts.symbol_ids()
+    step = 0
+    for index in range(2):
+        whole, partly = (
+            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording)[0, index]
+            for each in (plain, read_trajectories(folder))
+        )
+        assert partly.input_ids == whole.input_ids
+        assert partly.weights is None
+        for before, after in zip(whole.labels, partly.labels, strict=True):
+            assert after == (IGNORED if before in symbols and step in (0, 4, 5, 33) else before)
+            step += before in symbols
+    assert step == 40
+
+
+@pytest.mark.parametrize("strays", [[0], [40], ["1"], 3])
+def test_strays_that_cannot_be(tmp_path: Path, strays: object) -> None:
+    folder = make_folder(tmp_path, [40])
+    records = json.loads((folder / "annotations.json").read_text())
+    records[0]["strays"] = strays
+    (folder / "annotations.json").write_text(json.dumps(records))
+    with pytest.raises(UsageError, match="record 0: field 'strays': expected positions in actions, from 1 on"):
+        read_trajectories(folder)
+
+
 def test_inflection_weights_need_one_token_per_action(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not write every action as one token"):
         made(make_folder(tmp_path, [40]), inflection_weight=3.2)

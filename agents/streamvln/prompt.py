@@ -124,7 +124,9 @@ class Prompts:
         pairs = [(first, second) for first in SYMBOLS for second in SYMBOLS]
         alone = all(len(each) == 1 for each in ids)
         if not alone or any(len(self._encode(first + second)) != 2 for first, second in pairs):
-            raise UsageError("the tokenizer does not write every action as one token, so actions cannot be weighed or left out one by one")
+            raise UsageError(
+                "the tokenizer does not write every action as one token: actions cannot be weighed one by one"
+            )
         return frozenset(each[0] for each in ids)
 
     def _encode(self, text: str) -> list[int]:

@@ -23,7 +23,6 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, 
 from agents.streamvln.trajectories import Trajectory
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
 
 Wording = Literal["published", "evaluation"]
 

@@ -21,8 +21,10 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP. `strays`: frames at which
-    what was done is no example."""
+    """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP.
+
+    `strays`: frames at which what was done is no example.
+    """
 
     frames_dir: Path
     instructions: tuple[str, ...]

@@ -72,7 +72,7 @@ class Walked:
 
 
 class Done(NamedTuple):
-    """An action and what was seen after it; the first of a walk is PLACEHOLDER_ACTION. `stray`: not to be learned."""
+    """An action and what was seen after it; a walk begins with PLACEHOLDER_ACTION. `stray`: not to be learned."""
 
     action: int
     observation: Observation

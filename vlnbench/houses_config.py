@@ -21,7 +21,7 @@ class HousesConfig:
     """Seed of the whole benchmark."""
     train_houses: int = 60
     """Houses for train, val_seen and envdrop."""
-    val_unseen_houses: int = 10
+    val_unseen_houses: int = 20
     """Houses for val_unseen only."""
     train_episodes: int = 6000
     """Episodes of train; one to three share a trajectory."""

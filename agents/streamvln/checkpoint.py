@@ -197,6 +197,7 @@ def config_to_save(model: StreamVLN) -> dict[str, Any]:
         "vision_config": vision,
         "unfreeze_mm_vision_tower": True,
         "mm_patch_merge_type": "flat",
+        "num_frames": config.num_frames,
         "num_history": config.num_history,
         "num_future_steps": config.num_future_steps,
         "torch_dtype": next(name for name, dtype in DTYPES.items() if dtype == model.dtype),

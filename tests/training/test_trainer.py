@@ -124,6 +124,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
         "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
         "larger images": options(workshop, trained, image_size=48, steps=1),
+        "other rhythm": options(workshop, trained, frames=64, history=4, future_steps=2, steps=1),
         "questions": options(
             workshop,
             trained,
@@ -224,6 +225,12 @@ def test_adapters_train_beside_a_frozen_model_and_are_merged(
     changed = {name for name in before if after[name] != before[name]}
     projections = {name for name in before if name.startswith("model.layers.") and name.endswith("_proj.weight")}
     assert changed == projections
+
+
+def test_a_model_acts_in_the_rhythm_that_it_was_trained_in(runs: dict[str, dict[str, Any]]) -> None:
+    rhythms = [load(runs[name]["out"] / "model").config for name in ("other rhythm", "zero-3")]
+    found = [(each.num_frames, each.num_history, each.num_future_steps) for each in rhythms]
+    assert found == [(64, 4, 2), (32, 8, 4)]
 
 
 def test_images_can_have_another_size(workshop: Path, runs: dict[str, dict[str, Any]]) -> None:

@@ -171,6 +171,12 @@ class _Run:
             attn=place.attn,
             image_size=options.image_size,
         )
+        model.config = replace(  # the agent has to act in the rhythm of the training
+            model.config,
+            num_frames=options.frames,
+            num_history=options.history,
+            num_future_steps=options.future_steps,
+        )
         freeze(model, options)
         model.train()
         if options.gradient_checkpointing:

@@ -84,10 +84,11 @@ def test_saved_checkpoint_has_the_same_tensors(
     again = checkpoint.load(saved)  # needs no folder with the tower's sizes any more
     assert again.config.vision == model.config.vision
     raw, was = json.loads((saved / "config.json").read_text()), json.loads((source / "config.json").read_text())
-    changed = {"vision_config", "unfreeze_mm_vision_tower"}
+    changed = {"vision_config", "unfreeze_mm_vision_tower", "num_frames"}
     assert {key: value for key, value in raw.items() if key not in changed} == {
         key: value for key, value in was.items() if key not in changed
     }
+    assert raw["num_frames"] == model.config.num_frames
     assert raw["unfreeze_mm_vision_tower"] is True  # or the original code would drop the tower's weights
 
 

@@ -18,7 +18,9 @@ TINY = HousesConfig(
     train_episodes=36,
     val_seen_episodes=13,
     val_unseen_episodes=12,
+    rooms_max=12,
     storeys_share=0.5,
+    distractors=1,
 )
 
 

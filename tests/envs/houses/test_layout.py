@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -171,11 +172,15 @@ def test_names_are_unambiguous(config: HousesConfig) -> None:
         assert sum(item.room == room for item in distractors) <= config.distractors
 
 
+LARGE = HousesConfig(rooms_max=12, storeys_share=0.4)
+
+
 def test_repetition_and_distractors_follow_the_configuration() -> None:
     def counts(repetition: float, distractors: int) -> tuple[float, float]:
         repeated = misleading = rooms = landmarks = 0
         for seed in range(12):
-            house = make_house("x", HousesConfig(seed, landmark_repetition=repetition, distractors=distractors))
+            config = replace(LARGE, seed=seed, landmark_repetition=repetition, distractors=distractors)
+            house = make_house("x", config)
             names = [item.name for item in house.items if item.landmark]
             repeated += len(names) - len(set(names))
             landmarks += len(names)

@@ -61,7 +61,7 @@ def test_floors_hide_but_for_the_opening() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("seen"), "high", HousesConfig(seed=5, storeys_share=1.0))
+    return build(tmp_path_factory.mktemp("seen"), "high", HousesConfig(seed=5, rooms_max=12, storeys_share=1.0, distractors=1))
 
 
 def test_it_agrees_with_rendered_depth(built: Built) -> None:

@@ -61,7 +61,8 @@ def test_floors_hide_but_for_the_opening() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("seen"), "high", HousesConfig(seed=5, rooms_max=12, storeys_share=1.0, distractors=1))
+    config = HousesConfig(seed=5, rooms_max=12, storeys_share=1.0, distractors=1)
+    return build(tmp_path_factory.mktemp("seen"), "high", config)
 
 
 def test_it_agrees_with_rendered_depth(built: Built) -> None:

@@ -90,7 +90,7 @@ class Houses(HousesConfig):
     envdrop: bool = False
     """Add the augmentation set of a noisy machine speaker, as split envdrop."""
     envdrop_episodes: int | None = None
-    """Its episodes; default six times those of train."""
+    """Its episodes; default five times those of train."""
 
     def run(self) -> None:
         from vlnbench.commands import generate_envdrop, generate_houses

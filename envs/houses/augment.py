@@ -33,7 +33,7 @@ from .statistics import Totals
 from .telling import SPEAKER_PHRASINGS, speak
 
 SPLIT = "envdrop"
-TIMES_TRAIN = 6
+TIMES_TRAIN = 5
 """Episodes of the set for every episode of train, unless told otherwise."""
 _CHECKED_PER_HOUSE = 10
 """Trajectories of a house whose texts are checked, to know how noisy the speaker turned out."""
@@ -68,7 +68,7 @@ def augment(
 ) -> EnvDropManifest:
     """Write `datasets/houses_r2r/envdrop/` for a finished benchmark; a set that is there already is kept.
 
-    `episodes`: how many, default six times those of train. Ids continue those of train, so that both sets can be
+    `episodes`: how many, default five times those of train. Ids continue those of train, so that both sets can be
     joined. The same configuration, number and noise give the same bytes. Raises UsageError if the benchmark of
     this configuration is not below `root`, or its houses do not have that many trajectories.
     """

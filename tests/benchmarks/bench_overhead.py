@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from agents.base import EpisodeAgent
@@ -91,9 +92,9 @@ def overhead(rounds: int) -> None:
 
 def one_size(count: int) -> None:
     """Seconds per episode and peak memory of a run of `count` episodes, in this process."""
-    plan = make_plan(
-        get_benchmark("houses-r2r"), make_set("x", count, "abcdefghij"), "null", count=None, seed=0, repeats=1
-    )
+    alike = tuple(make_episode(i, scene="abcdefghij"[i % 10]) for i in range(count))
+    episodes = replace(make_set("x", 1), episodes=alike)
+    plan = make_plan(get_benchmark("houses-r2r"), episodes, "null", count=None, seed=0, repeats=1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

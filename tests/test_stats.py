@@ -132,7 +132,7 @@ STRUCTURES = {
     "R2R-CE val_seen, 53 scenes": np.repeat(
         [3, 6, 9, 12, 15, 18, 21, 24, 30], [3, 5, 7, 9, 8, 6, 9, 5, 1]
     ).tolist(),
-    "houses val_unseen, 10 scenes": [30] * 10,
+    "houses val_unseen, 20 scenes": [15] * 20,
 }
 """Episodes per scene. The one trajectory of val_seen with four instructions counts as one with three."""
 

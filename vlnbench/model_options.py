@@ -67,7 +67,7 @@ class ModelOptions:
     """
 
     checkpoint: Path | None = None
-    """Folder of a trained checkpoint, for agents that load one."""
+    """Folder of a trained checkpoint, or the name of one that comes with vlnbench, for agents that load one."""
     tokenizer: Path | None = None
     """Folder with the tokenizer's files, where the checkpoint has none."""
     vision_tower: Path | None = None

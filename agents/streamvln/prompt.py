@@ -125,7 +125,7 @@ class Prompts:
         alone = all(len(each) == 1 for each in ids)
         if not alone or any(len(self._encode(first + second)) != 2 for first, second in pairs):
             raise UsageError(
-                "the tokenizer does not write every action as one token: actions cannot be weighed one by one"
+                "the tokenizer does not write every action as one token: weigh all alike, and leave no strays out"
             )
         return frozenset(each[0] for each in ids)
 

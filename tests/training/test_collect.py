@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from vlnbench.benchmarks import get_benchmark
 from vlnbench.cli import main
 from vlnbench.episodes import load_split
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
+from vlnbench.interfaces import Action, Episode
 from vlnbench.training.collect import ANNOTATIONS, JOURNAL, CollectRequest, collect
 from vlnbench.training.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceWay, tours, walk
 
@@ -78,12 +79,8 @@ def test_records_are_in_streamvlns_layout(collected: Path) -> None:
 
 
 def test_frames_are_what_the_actions_show_and_the_path_is_followed(houses: Path, collected: Path) -> None:
-    benchmark = get_benchmark("houses-r2r")
-    episode_set = load_split(benchmark, "train", houses)
-    camera = replace(benchmark.body.camera, width=WIDTH, height=WIDTH * 3 // 4)
-    body = replace(benchmark.body, camera=camera)
-    env = HabitatEnv(body, episode_set.scenes_dir, frozenset({"rgb"}), "embedded")
-    episodes = {int(episode.episode_id): episode for episode in episode_set.episodes}
+    env, known = train_split(houses, WIDTH)
+    episodes = {int(episode.episode_id): episode for episode in known}
     for record in json.loads((collected / ANNOTATIONS).read_text())[::2]:
         episode = episodes[record["id"]]
         observation = env.reset(episode)
@@ -137,18 +134,22 @@ def test_a_killed_collection_resumes(houses: Path, collected: Path, tmp_path: Pa
     assert contents(out) == contents(collected)
 
 
+def train_split(houses: Path, width: int) -> tuple[HabitatEnv, Sequence[Episode]]:
+    """An environment that sees `width` pixels, and the episodes of train."""
+    benchmark = get_benchmark("houses-r2r")
+    episode_set = load_split(benchmark, "train", houses)
+    camera = replace(benchmark.body.camera, width=width, height=width * 3 // 4)
+    body = replace(benchmark.body, camera=camera)
+    return HabitatEnv(body, episode_set.scenes_dir, frozenset({"rgb"}), "embedded"), episode_set.episodes
+
+
 def journal_lines(out: Path) -> int:
     return (out / JOURNAL).read_bytes().count(b"\n") if (out / JOURNAL).exists() else 0
 
 
 def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses: Path, tmp_path: Path) -> None:
-    benchmark = get_benchmark("houses-r2r")
-    episode_set = load_split(benchmark, "train", houses)
-    camera = replace(benchmark.body.camera, width=8, height=6)
-    env = HabitatEnv(
-        replace(benchmark.body, camera=camera), episode_set.scenes_dir, frozenset({"rgb"}), "embedded"
-    )
-    episode = episode_set.episodes[0]
+    env, episodes = train_split(houses, width=8)
+    episode = episodes[0]
     start_only = replace(episode, reference_path=(episode.start_position,))
     (tour,) = tours([start_only], "r2r")
     walked = walk(env, tour, tmp_path, ReferenceWay(3.0))
@@ -162,13 +163,8 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
 
 
 def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tmp_path: Path) -> None:
-    benchmark = get_benchmark("houses-r2r")
-    episode_set = load_split(benchmark, "train", houses)
-    camera = replace(benchmark.body.camera, width=8, height=6)
-    env = HabitatEnv(
-        replace(benchmark.body, camera=camera), episode_set.scenes_dir, frozenset({"rgb"}), "embedded"
-    )
-    (tour,) = tours(episode_set.episodes[:1], "r2r")
+    env, episodes = train_split(houses, width=8)
+    (tour,) = tours(episodes[:1], "r2r")
     straight, *disturbed = (
         walk(env, tour, tmp_path / str(i), ReferenceWay(3.0, chance)).record
         for i, chance in enumerate((0.0, 0.3, 0.3))

@@ -117,8 +117,12 @@ class Trace:
         return sum(map(sum, self.groups))
 
 
-def model_config(model: str, image_size: int | None = None) -> Any:
-    """The configuration that `model` names: one of MODELS, a preset, or a checkpoint by folder or shipped name."""
+def model_config(model: str, image_size: int | None = None, vision_tower: Path | None = None) -> Any:
+    """The configuration that `model` names: one of MODELS, a preset, or a checkpoint by folder or shipped name.
+
+    `image_size` (pixels) defaults to its own; `vision_tower` as in `checkpoint.load`. Raises UsageError for a name
+    that is none of these and for a size that cannot be.
+    """
     module = import_module("agents.streamvln.config")
     presets = import_module("agents.streamvln.presets").PRESETS
     if model in MODELS:
@@ -129,7 +133,7 @@ def model_config(model: str, image_size: int | None = None) -> Any:
         folder = import_module("agents.streamvln.checkpoint").find(model)
         if not folder.is_dir():
             raise UsageError(unknown("model", model, [*MODELS, *presets]) + "; or give a checkpoint folder")
-        config = module.read_config(folder)
+        config = module.read_config(folder, vision_tower)
     return config if image_size is None else config.with_image_size(image_size)
 
 

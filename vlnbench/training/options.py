@@ -60,7 +60,7 @@ class PlanOptions(StepOptions):
     """One training setting whose memory is planned."""
 
     model: str = "streamvln-8b"
-    """streamvln-8b, a preset's name, or the folder of a checkpoint (only its config.json is read)."""
+    """streamvln-8b, a preset's name, or a checkpoint, by folder or shipped name (only its config.json is read)."""
     gpus: str = "1x80GB"
     """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
     text_tokens: int = 450
@@ -79,7 +79,8 @@ class TrainOptions(StepOptions):
     """
 
     checkpoint: str
-    """Folder of the checkpoint to start from, or the name of a preset to make with random weights."""
+    """Folder of the checkpoint to start from, the name of a preset to make with random weights, or that of a
+    checkpoint that comes with vlnbench."""
     out: Path
     """Folder of this run. The trained checkpoint appears in it as model/."""
     trajectories: Path = Path("trajectory_data")

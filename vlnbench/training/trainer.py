@@ -104,12 +104,8 @@ def _advice(options: TrainOptions, base: Path, process: Process, error: Exceptio
 def _identify(options: TrainOptions) -> str:
     """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
     folder = _folder(options)
-    if options.image_size is not None:  # a size that cannot be is refused before anything is written
-        if folder is None:
-            model_config(options.checkpoint, options.image_size)
-        else:
-            read_config = import_string("agents.streamvln.config:read_config")
-            read_config(folder, options.vision_tower).with_image_size(options.image_size)
+    # An image size that cannot be is refused before anything is written.
+    model_config(str(folder or options.checkpoint), options.image_size, options.vision_tower)
     if folder is None:
         return f"preset {options.checkpoint}"
     checkpoint = import_string("agents.streamvln.checkpoint:content_hash")

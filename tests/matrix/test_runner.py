@@ -168,13 +168,16 @@ def test_ended_at_any_moment_it_goes_on_where_it_was(
 
 @pytest.mark.usefixtures("faked")
 def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
-    run(write(axes={"tunable_parts": [[PARTS[0]]]}))
+    run(write(axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]}))
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
-    changed = write(axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]})
-    with pytest.raises(UsageError, match=r"changed since work was begun \('mm_mlp_adapter' is new\)"):
+    changed = write(axes={"tunable_parts": [[PARTS[0]], [PARTS[2]]]})
+    with pytest.raises(UsageError, match=r"work was begun \('mm_mlp_adapter' is gone or another\)"):
         run(changed)
-    with pytest.raises(UsageError, match=r"'mm_vision_tower' is another"):
-        run(write(axes={"tunable_parts": [[PARTS[0]]]}, evaluate={"episodes": 3}))
+    axes = {"tunable_parts": [[PARTS[0]], [PARTS[1]]]}
+    with pytest.raises(UsageError, match=r"'mm_vision_tower' is gone or another"):
+        run(write(axes=axes, evaluate={"episodes": 3}))
+    with pytest.raises(UsageError, match=r"begun \(houses or collect\)"):
+        run(write(axes=axes, collect={"EnvDrop": {"set": "envdrop"}}))
     after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
     assert after == before
     other = Path("other")
@@ -182,6 +185,16 @@ def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
     (other / "mine").touch()
     with pytest.raises(UsageError, match="not empty and not the work of a matrix"):
         run_matrix(read_matrix(changed), other, RESULTS)
+
+
+@pytest.mark.usefixtures("faked")
+def test_a_file_that_grows_keeps_what_is_done(write: Write) -> None:
+    run(write(axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]}))
+    axes = {"tunable_parts": [[PARTS[0]], [PARTS[1]]], "seed": [0, 1]}
+    found = run(write(axes=axes, keep=[{"seed": "seed=0"}, {"tunable_parts": PARTS[1]}]))
+    names = ["mm_vision_tower, seed=0", "mm_mlp_adapter, seed=0", "mm_mlp_adapter, seed=1"]
+    assert [(row["name"], row["status"]) for row in found["rows"]] == [(name, "done") for name in names]
+    assert [calls().count(f"train {part}") for part in PARTS] == [1, 2, 0]
 
 
 def test_gpus_are_divided_among_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,16 @@ def test_the_product_of_the_axes_in_order(write: Write) -> None:
     assert len({each.eval_key("val_seen") for each in matrix.settings}) == 8
 
 
+def test_of_the_product_only_what_is_kept(write: Write) -> None:
+    keep = [{"seed": "seed=0"}, {"tunable_parts": ["mm_mlp_adapter"], "seed": ["seed=1"]}]
+    axes = {"tunable_parts": [["mm_vision_tower"], ["mm_mlp_adapter"]], "seed": [0, 1, 2]}
+    assert [each.name for each in read_matrix(write(axes=axes, keep=keep)).settings] == [
+        "mm_vision_tower, seed=0",
+        "mm_mlp_adapter, seed=0",
+        "mm_mlp_adapter, seed=1",
+    ]
+
+
 def test_rates_of_parts_that_do_not_train_are_left_out(write: Write) -> None:
     train = {"checkpoint": "x", "trajectories": "sets", "vision_tower_lr": "5e-6", "projector_lr": 1e-4}
     first, second, third = read_matrix(write(train=train)).settings
@@ -98,6 +108,13 @@ BAD: dict[str, dict[str, Any]] = {
         "axes": {"sets": [["R2R", "EnvDrp"]]},
         "collect": {"EnvDrop": {"set": "envdrop"}},
     },
+    "keep: expected a list of mappings": {"keep": {}},
+    "keep: entry 1: expected a mapping": {"keep": ["a"]},
+    "keep: unknown axis 'tunable_part': did you mean 'tunable_parts'": {"keep": [{"tunable_part": "a"}]},
+    "keep: tunable_parts: unknown label 'mm_vision': did you mean 'mm_vision_tower'": {
+        "keep": [{"tunable_parts": "mm_vision"}]
+    },
+    "keep: entry 1: tunable_parts: expected at least one label": {"keep": [{"tunable_parts": []}]},
     "num_history 5: expected a divisor": {"axes": {"history": [5]}},
     "collect.EnvDrop: unknown option 'tour': did you mean 'tours'": {"collect": {"EnvDrop": {"tour": 3}}},
     "collect.EnvDrop: set 'envdrp': input should be": {"collect": {"EnvDrop": {"set": "envdrp"}}},

@@ -24,7 +24,7 @@ HOST = "peak host memory of training (GB): no GPU, no plan"
 
 @dataclass(frozen=True)
 class Point:
-    """A setting in a plot: its number in the table, memory in GB, mean and limits in percent."""
+    """A setting in a plot: number in the key, memory in GB, mean and limits in percent; `bar`: which limits."""
 
     number: int
     name: str
@@ -33,6 +33,7 @@ class Point:
     value: float
     low: float | None
     high: float | None
+    bar: str
 
 
 def write_plots(document: Mapping[str, Any], folder: Path) -> list[str]:
@@ -76,16 +77,16 @@ def memory_points(document: Mapping[str, Any], split: str) -> tuple[str, list[Po
         found = spread(mean(row, split, "SR") for row in members)
         if found is None or not memory:
             continue
-        low: float | None = None
-        high: float | None = None
+        low, high, bar = None, None, ""
         if found.deviation is not None:
             low, high = found.mean - found.deviation, found.mean + found.deviation
+            bar = "standard deviation over seeds"
         elif len(members) == 1:
             estimate = metric(members[0], split, "SR") or {}
-            low, high = estimate["low"], estimate["high"]
+            low, high, bar = estimate["low"], estimate["high"], "95 % interval of one seed"
         group = members[0]["labels"][shades[0]] if shades else ""
-        values = (None if value is None else 100 * value for value in (found.mean, low, high))
-        points.append(Point(number, name, group, max(memory), *values))  # type: ignore[arg-type]  # mean is a number
+        low, high = (None if value is None else 100 * value for value in (low, high))
+        points.append(Point(number, name, group, max(memory), 100 * found.mean, low, high, bar))
     return label, points
 
 
@@ -107,8 +108,7 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
         _draw_points(axis, points, every)
         axis.set_xlabel(label)
         axis.set_ylabel(f"SR, {split} (%)")
-    seeds = SEED in document["axes"]
-    bars = "bars: standard deviation over seeds" if seeds else "bars: 95 % intervals"
+    bars = "bars: " + " or ".join(sorted({each.bar for _, _, points in panels for each in points if each.bar}))
     listing = axes[-1]
     listing.axis("off")
     listing.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.35, parse_math=False)

@@ -6,7 +6,8 @@ data houses`), `collect` (trajectory sets that are collected if they are missing
 collect`) and `run`, see `Execution`.
 
 An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
-can be a mapping of several options with a `label`; where all are, the axis may have any name.
+can be a mapping of several options with a `label`; where all are, the axis may have any name. `keep`, a list of
+mappings of axes to labels, keeps those settings of the product of the axes that one of its entries matches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlnbench.benchmarks import get_benchmark
@@ -28,15 +28,14 @@ from vlnbench.commands import EvalRequest
 from vlnbench.errors import UsageError, unknown
 from vlnbench.houses_config import HousesConfig
 from vlnbench.loading import import_string
+from vlnbench.matrix.yaml_file import read_yaml
 from vlnbench.model_options import ModelOptions
 from vlnbench.training.collect import CollectRequest
 from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
 
-SECTIONS = ("name", "train", "evaluate", "axes", "houses", "collect", "run")
+SECTIONS = ("name", "train", "evaluate", "axes", "keep", "houses", "collect", "run")
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
-EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
-"""What is evaluated where the file does not say otherwise."""
 EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
 """What is evaluated where the file does not say otherwise."""
 OF_PARTS = {"vision_tower_lr": "mm_vision_tower", "projector_lr": "mm_mlp_adapter"}
@@ -123,6 +122,11 @@ class Matrix:
         """Hash of everything that can change a result."""
         return digest([[[each.name, each.key] for each in self.settings], self.houses, self.collect])
 
+    @property
+    def data_key(self) -> str:
+        """Hash of how houses and trajectories are made."""
+        return digest([self.houses, self.collect])
+
 
 def digest(value: Any) -> str:
     """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
@@ -132,12 +136,12 @@ def digest(value: Any) -> str:
 
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
-    found = _read_yaml(path)
+    found = read_yaml(path, SECTIONS)
     _known(found, SECTIONS, f"{path}: section")
     name = found.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"{path}: name {name!r}: expected letters, digits, dots, dashes and underscores")
-    sections = {key: _mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key != "name"}
+    sections = {key: _mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in ("name", "keep")}
     collect = {each: _collect(options, each, path) for each, options in sections["collect"].items()}
     houses = _houses(sections["houses"], path) if "houses" in found else None
     execution = _make(Execution, sections["run"], f"{path}: run")
@@ -145,10 +149,15 @@ def read_matrix(path: Path) -> Matrix:
     if not sections["axes"]:
         raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
     axes = {axis: _values(axis, values, path) for axis, values in sections["axes"].items()}
-    settings = tuple(_expand(sections["train"], sections["evaluate"], axes, path))
+    labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
+    keep = _keep(found["keep"], labels, path) if "keep" in found else [{}]
+    settings = tuple(
+        setting
+        for setting in _expand(sections["train"], sections["evaluate"], axes, path)
+        if any(all(setting.labels[axis] in wanted for axis, wanted in entry.items()) for entry in keep)
+    )
     for setting in settings:
         _check_sets(setting, collect, path)
-    labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
     return Matrix(path, name, settings, labels, execution, houses, collect)
 
 
@@ -187,6 +196,24 @@ def _label(axis: str, value: Any) -> str:
         return "+".join(map(str, value))
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if _train_types().get(axis) in (str, tuple[str, ...]) else f"{axis}={text}"
+
+
+def _keep(entries: Any, axes: Mapping[str, Sequence[str]], path: Path) -> list[dict[str, list[str]]]:
+    """The entries of the section keep: labels by axis."""
+    where = f"{path}: keep"
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{where}: expected a list of mappings of axes to labels, or nothing would be run")
+    result = []
+    for number, entry in enumerate(entries, start=1):
+        given = _mapping(entry, f"{where}: entry {number}")
+        _known(given, axes, f"{where}: axis")
+        wanted = {axis: value if isinstance(value, list) else [value] for axis, value in given.items()}
+        for axis, labels in wanted.items():
+            if not labels:
+                raise UsageError(f"{where}: entry {number}: {axis}: expected at least one label")
+            _known(labels, axes[axis], f"{where}: {axis}: label")
+        result.append(wanted)
+    return result
 
 
 def _expand(
@@ -342,35 +369,3 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise UsageError(f"{where}: expected a mapping of names")
     return value
-
-
-def _check_keys(node: Any, seen: set[int]) -> None:
-    """Refuse mappings in which a key stands twice: YAML would silently take the last one."""
-    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for each in node.value:
-            _check_keys(each, seen)
-        return
-    names = [key.value for key, _ in node.value]
-    for name in names:
-        if isinstance(name, str) and names.count(name) > 1:
-            raise ValueError(f"{name} stands twice, {str(node.start_mark).strip()}")
-    for _, value in node.value:
-        _check_keys(value, seen)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        _check_keys(yaml.compose(text, yaml.SafeLoader), set())
-        found = yaml.safe_load(text)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"{path}: not a matrix file in YAML ({reason})") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected a mapping of {', '.join(SECTIONS)}")
-    return found

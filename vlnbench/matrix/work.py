@@ -103,34 +103,33 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def check_work(matrix: Matrix, work: Path) -> None:
-    """Raise UsageError if the folder is another matrix's, or this one's from before its file changed."""
+    """Raise UsageError if the folder is another matrix's, or this one's from before its file changed.
+
+    A file may grow: settings that are added, and nothing else, are no change to those that are there.
+    """
     found = read_json(work / MANIFEST)
     if found is None:
         if work.exists() and any(work.iterdir()):
             raise UsageError(f"{work}: not empty and not the work of a matrix; choose another --out")
         return
-    if found["key"] == matrix.key:
-        return
-    before = {each["name"]: each["key"] for each in found["settings"]}
-    now = {each.name: each.key for each in matrix.settings}
-    changes = [f"{name!r} is new" for name in now if name not in before]
-    changes += [f"{name!r} is gone" for name in before if name not in now]
-    changes += [f"{name!r} is another" for name in now if before.get(name, now[name]) != now[name]]
-    what = ", ".join(changes[:3]) or "houses, collect or the order of settings"
-    what += f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-    raise UsageError(
-        f"{matrix.path}: changed since {work} was begun ({what}); restore it, or give the changed matrix a "
-        "name or --out of its own"
-    )
+    before = {each["key"]: each["name"] for each in found["settings"]}
+    now = {each.key: each.name for each in matrix.settings}
+    changes = [f"{name!r} is gone or another" for key, name in before.items() if key not in now]
+    if found["data_key"] != matrix.data_key:
+        changes.insert(0, "houses or collect")
+    if changes:
+        what = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
+        raise UsageError(
+            f"{matrix.path}: changed since {work} was begun ({what}); restore it (settings may be added), or give "
+            "the changed matrix a name or --out of its own"
+        )
 
 
 def open_work(matrix: Matrix, work: Path) -> None:
     """Make the work folder, or find this matrix's."""
     check_work(matrix, work)
-    if (work / MANIFEST).exists():
-        return
     settings = [{"name": each.name, "key": each.key, "options": asdict(each.train)} for each in matrix.settings]
-    content = {"format": FORMAT, "name": matrix.name, "key": matrix.key, "settings": settings}
+    content = {"format": FORMAT, "name": matrix.name, "data_key": matrix.data_key, "settings": settings}
     try:
         work.mkdir(parents=True, exist_ok=True)
         write_json(work / MANIFEST, json.loads(json.dumps(content, default=str)))

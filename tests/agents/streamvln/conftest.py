@@ -8,6 +8,7 @@ import torch
 
 from agents.streamvln import checkpoint
 from agents.streamvln.model import StreamVLN
+from agents.streamvln.prompt import Prompts, load_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,11 +21,16 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def recorded_folder(shared: Path) -> Path:
+def goldens(shared: Path) -> Path:
     """Recordings of the published code, with the small checkpoint they were made with."""
     return shared / "goldens" / "streamvln"
 
 
 @pytest.fixture(scope="session")
-def recorded_model(recorded_folder: Path) -> StreamVLN:
-    return checkpoint.load(recorded_folder / "checkpoint", vision_tower=recorded_folder / "vision_tower")
+def recorded_model(goldens: Path) -> StreamVLN:
+    return checkpoint.load(goldens / "checkpoint", vision_tower=goldens / "vision_tower")
+
+
+@pytest.fixture(scope="session")
+def prompts(goldens: Path) -> Prompts:
+    return Prompts(load_tokenizer(goldens / "checkpoint"))

@@ -25,14 +25,12 @@ from vlnbench.model_options import ModelOptions
 
 
 @pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "streamvln"
-
-
-@pytest.fixture(scope="module")
 def options(goldens: Path) -> ModelOptions:
     return ModelOptions(
-        checkpoint=goldens / "checkpoint", vision_tower=goldens / "vision_tower", device="cpu", max_new_tokens=24
+        checkpoint=goldens / "checkpoint",
+        vision_tower=goldens / "vision_tower",
+        device="cpu",
+        max_new_tokens=24,
     )
 
 

@@ -21,10 +21,10 @@ SHARDS = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
 
 
 @pytest.fixture
-def copied(recorded_folder: Path, tmp_path: Path) -> Path:
+def copied(goldens: Path, tmp_path: Path) -> Path:
     """A writable copy of the recorded checkpoint."""
     folder = tmp_path / "checkpoint"
-    shutil.copytree(recorded_folder / "checkpoint", folder, copy_function=shutil.copyfile)
+    shutil.copytree(goldens / "checkpoint", folder, copy_function=shutil.copyfile)
     folder.chmod(0o755)
     return folder
 
@@ -67,11 +67,9 @@ def test_wanted_precision(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shard_size", ["5GB", 400_000])
-def test_saved_checkpoint_has_the_same_tensors(
-    recorded_folder: Path, tmp_path: Path, shard_size: str | int
-) -> None:
-    source = recorded_folder / "checkpoint"
-    model = checkpoint.load(source, vision_tower=recorded_folder / "vision_tower")
+def test_saved_checkpoint_has_the_same_tensors(goldens: Path, tmp_path: Path, shard_size: str | int) -> None:
+    source = goldens / "checkpoint"
+    model = checkpoint.load(source, vision_tower=goldens / "vision_tower")
     saved = tmp_path / "runs" / "saved"
     checkpoint.save(model, saved, source=source, shard_size=shard_size)
     before, after = all_tensors(source), all_tensors(saved)
@@ -92,18 +90,16 @@ def test_saved_checkpoint_has_the_same_tensors(
     assert raw["unfreeze_mm_vision_tower"] is True  # or the original code would drop the tower's weights
 
 
-def test_saving_over_something_is_refused(recorded_folder: Path, tmp_path: Path) -> None:
+def test_saving_over_something_is_refused(goldens: Path, tmp_path: Path) -> None:
     model = write_tiny(tmp_path / "tiny")
-    message = refusal(lambda: checkpoint.save(model, tmp_path / "tiny", source=recorded_folder / "checkpoint"))
+    message = refusal(lambda: checkpoint.save(model, tmp_path / "tiny", source=goldens / "checkpoint"))
     assert "exists already" in message
     message = refusal(lambda: checkpoint.save(model, tmp_path / "new", source=tmp_path / "tiny"))
     assert "no tokenizer files" in message
     assert not (tmp_path / "new").exists()
 
 
-def test_failed_saving_leaves_nothing(
-    recorded_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_saving_leaves_nothing(goldens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_tiny(tmp_path / "tiny")
 
     def full(*_: object) -> None:
@@ -111,7 +107,7 @@ def test_failed_saving_leaves_nothing(
 
     monkeypatch.setattr(checkpoint.weights, "write", full)
     with pytest.raises(OSError, match="no space"):
-        checkpoint.save(model, tmp_path / "new", source=recorded_folder / "checkpoint")
+        checkpoint.save(model, tmp_path / "new", source=goldens / "checkpoint")
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
@@ -141,25 +137,25 @@ def test_the_tensor_that_only_llava_video_uses_is_left_out(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
-def test_truncated_shard_is_named(recorded_folder: Path, copied: Path, keep: int) -> None:
+def test_truncated_shard_is_named(goldens: Path, copied: Path, keep: int) -> None:
     path = copied / SHARDS[1]
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content[:keep])
-    message = refusal(lambda: checkpoint.load(copied, vision_tower=recorded_folder / "vision_tower"))
+    message = refusal(lambda: checkpoint.load(copied, vision_tower=goldens / "vision_tower"))
     assert message.startswith(f"{path} is damaged")
 
 
-def test_absent_shard_is_named(recorded_folder: Path, copied: Path) -> None:
+def test_absent_shard_is_named(goldens: Path, copied: Path) -> None:
     (copied / SHARDS[2]).unlink()
-    message = refusal(lambda: checkpoint.load(copied, vision_tower=recorded_folder / "vision_tower"))
+    message = refusal(lambda: checkpoint.load(copied, vision_tower=goldens / "vision_tower"))
     assert message.startswith(f"{copied / SHARDS[2]} is missing")
 
 
-def test_tensor_in_two_shards(recorded_folder: Path, copied: Path) -> None:
+def test_tensor_in_two_shards(goldens: Path, copied: Path) -> None:
     tensors = load_file(copied / SHARDS[2]) | {"model.norm.weight": torch.zeros(64)}
     save_file(tensors, copied / SHARDS[2])
-    message = refusal(lambda: checkpoint.load(copied, vision_tower=recorded_folder / "vision_tower"))
+    message = refusal(lambda: checkpoint.load(copied, vision_tower=goldens / "vision_tower"))
     assert f"model.norm.weight is in {SHARDS[0]} as well" in message
 
 
@@ -207,8 +203,8 @@ def test_trusted_pickle_still_holds_tensors_only(
     assert not Path("harm-was-done").exists()
 
 
-def test_generation_settings(recorded_folder: Path, tmp_path: Path) -> None:
-    known = checkpoint.generation_settings(recorded_folder / "checkpoint")
+def test_generation_settings(goldens: Path, tmp_path: Path) -> None:
+    known = checkpoint.generation_settings(goldens / "checkpoint")
     assert known == GenerationSettings(frozenset({902, 900}), 1.05)
     write_tiny(tmp_path)
     assert checkpoint.generation_settings(tmp_path) == GenerationSettings(frozenset({END}), 1.0)
@@ -224,11 +220,11 @@ def test_generation_settings(recorded_folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
 @pytest.mark.parametrize("run", RUNS)
-def test_tokenizer_gives_the_recorded_ids(recorded_folder: Path, copied: Path, files: str, run: str) -> None:
+def test_tokenizer_gives_the_recorded_ids(goldens: Path, copied: Path, files: str, run: str) -> None:
     for name in ("vocab.json", "merges.txt") if files == "tokenizer.json" else ("tokenizer.json",):
         (copied / name).unlink()
     tokenizer = checkpoint.load_tokenizer(copied)
-    for episode in recorded(recorded_folder, run):
+    for episode in recorded(goldens, run):
         for turn in episode.turns:
             ids: list[int] = turn["input_ids"]
             user = turn["user_text"].replace("<memory>", "<image>").split("<image>")
@@ -237,13 +233,13 @@ def test_tokenizer_gives_the_recorded_ids(recorded_folder: Path, copied: Path, f
                 assert any(ids[at : at + len(part)] == part for at in range(len(ids)))
 
 
-def test_tokenizer_of_another_folder(recorded_folder: Path, copied: Path, tmp_path: Path) -> None:
+def test_tokenizer_of_another_folder(goldens: Path, copied: Path, tmp_path: Path) -> None:
     for name in checkpoint.TOKENIZER_FILES:
         (copied / name).unlink()
     message = refusal(lambda: checkpoint.load_tokenizer(copied))
     assert f"{copied} has no tokenizer files: give --tokenizer" in message
     assert "--tokenizer" in refusal(lambda: checkpoint.load_tokenizer(copied, tmp_path))
-    loaded = checkpoint.load_tokenizer(copied, recorded_folder / "checkpoint")
+    loaded = checkpoint.load_tokenizer(copied, goldens / "checkpoint")
     assert loaded.encode("\n", add_special_tokens=False) == [checkpoint.NEWLINE]
 
 
@@ -261,8 +257,8 @@ def test_tokenizer_that_does_not_suit(copied: Path) -> None:
     )
 
 
-def test_hash_is_of_all_that_is_read(recorded_folder: Path, copied: Path) -> None:
-    source, tower = recorded_folder / "checkpoint", recorded_folder / "vision_tower"
+def test_hash_is_of_all_that_is_read(goldens: Path, copied: Path) -> None:
+    source, tower = goldens / "checkpoint", goldens / "vision_tower"
     known = checkpoint.content_hash(source)
     assert checkpoint.content_hash(copied) == known
     (copied / "README.md").write_text("not read")
@@ -278,8 +274,8 @@ def test_hash_is_of_all_that_is_read(recorded_folder: Path, copied: Path) -> Non
     assert len(hashes) == 6
 
 
-def test_hash_with_a_tokenizer_from_elsewhere(recorded_folder: Path, copied: Path) -> None:
+def test_hash_with_a_tokenizer_from_elsewhere(goldens: Path, copied: Path) -> None:
     for name in checkpoint.TOKENIZER_FILES:
         (copied / name).unlink()
-    source = recorded_folder / "checkpoint"
+    source = goldens / "checkpoint"
     assert checkpoint.content_hash(copied, tokenizer=source) == checkpoint.content_hash(source)

@@ -24,8 +24,8 @@ def without_sizes(**changes: Any) -> dict[str, Any]:
     return raw
 
 
-def test_recorded_checkpoint(recorded_folder: Path) -> None:
-    config = read_config(recorded_folder / "checkpoint", recorded_folder / "vision_tower")
+def test_recorded_checkpoint(goldens: Path) -> None:
+    config = read_config(goldens / "checkpoint", goldens / "vision_tower")
     assert (config.num_hidden_layers, config.head_dim, config.vocab_size) == (2, 16, 960)
     assert (config.vision.hidden_size, config.vision.num_hidden_layers, config.image_tokens) == (48, 3, 196)
     assert (config.num_history, config.num_frames, config.num_future_steps) == (8, 32, 4)

@@ -70,15 +70,15 @@ def replays(folder: Path, run: str) -> list[Replay]:
 
 
 @pytest.mark.parametrize(("run", "attn"), [*((run, "sdpa") for run in RUNS), ("small_window", "eager")])
-def test_recorded_turns_one_by_one(recorded_folder: Path, run: str, attn: str) -> None:
-    folder = recorded_folder / "checkpoint"
-    model = checkpoint.load(folder, vision_tower=recorded_folder / "vision_tower", attn=attn)
-    (known,) = (entry for entry in recordings(recorded_folder)["runs"] if entry["name"] == run)
+def test_recorded_turns_one_by_one(goldens: Path, run: str, attn: str) -> None:
+    folder = goldens / "checkpoint"
+    model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", attn=attn)
+    (known,) = (entry for entry in recordings(goldens)["runs"] if entry["name"] == run)
     settings = checkpoint.generation_settings(folder)
     decoder = Watched(model, settings, max_new_tokens=known["settings"]["max_new_tokens"])
-    with np.load(recorded_folder / "traces.npz") as arrays:
+    with np.load(goldens / "traces.npz") as arrays:
         first, fourth = arrays[f"{run}/logits_first"], arrays[f"{run}/logits_pos3"]
-    for replay in replays(recorded_folder, run):
+    for replay in replays(goldens, run):
         for turn in replay.turns:
             before = 0 if turn["opens_window"] else decoder.window_length(0)
             assert before == turn["cache_len_before"]
@@ -95,12 +95,12 @@ def test_recorded_turns_one_by_one(recorded_folder: Path, run: str, attn: str) -
 
 @pytest.mark.parametrize(("max_batch", "drawn"), [(5, False), (2, True)])
 def test_any_batch_and_order_give_the_recorded_ids(
-    recorded_folder: Path, recorded_model: StreamVLN, max_batch: int, drawn: bool
+    goldens: Path, recorded_model: StreamVLN, max_batch: int, drawn: bool
 ) -> None:
     """Five episodes at once, windows opening beside windows going on; random subsets and orders if `drawn`."""
     runs = ["main", "stop_mid_turn", "small_window", "stop_mid_turn"]
-    slots = [replay for run in runs for replay in replays(recorded_folder, run)]
-    settings = checkpoint.generation_settings(recorded_folder / "checkpoint")
+    slots = [replay for run in runs for replay in replays(goldens, run)]
+    settings = checkpoint.generation_settings(goldens / "checkpoint")
     decoder = Decoder(recorded_model, settings, max_new_tokens=24, max_batch=max_batch)
     rng = random.Random(1)
     while ready := [i for i, replay in enumerate(slots) if len(replay.answers) < min(9, len(replay.turns))]:
@@ -113,13 +113,13 @@ def test_any_batch_and_order_give_the_recorded_ids(
 
 
 @pytest.mark.gpu
-def test_recorded_ids_on_the_gpu(recorded_folder: Path) -> None:
+def test_recorded_ids_on_the_gpu(goldens: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    folder = recorded_folder / "checkpoint"
-    model = checkpoint.load(folder, vision_tower=recorded_folder / "vision_tower", device="cuda")
+    folder = goldens / "checkpoint"
+    model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", device="cuda")
     decoder = Decoder(model, checkpoint.generation_settings(folder), max_new_tokens=24)
-    for replay in replays(recorded_folder, "main"):
+    for replay in replays(goldens, "main"):
         for turn in replay.turns:
             replay.answers += decoder.run([replay.next(0)])
             assert replay.answers[-1] == turn["output_ids"]

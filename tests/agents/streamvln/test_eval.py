@@ -19,11 +19,6 @@ TINY = [
 
 
 @pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "streamvln"
-
-
-@pytest.fixture(scope="module")
 def model(goldens: Path) -> list[str]:
     tower = ["--vision-tower", str(goldens / "vision_tower")]
     checkpoint = ["--checkpoint", str(goldens / "checkpoint"), *tower]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agents.streamvln.decode import Turn
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.loop import EpisodeLoop
-from agents.streamvln.prompt import Prompts, load_tokenizer
+from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
@@ -87,16 +87,6 @@ def replayed(run: Recorded, prompts: Prompts) -> tuple[list[Action], list[Turn]]
     names = ("num_frames", "num_history", "num_future_steps")
     loop = EpisodeLoop(prompts, script, Windows(**{name: run.settings[name] for name in names}), 384)
     return replay(loop, {0: run})[0], script.asked
-
-
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "streamvln"
-
-
-@pytest.fixture(scope="module")
-def prompts(goldens: Path) -> Prompts:
-    return Prompts(load_tokenizer(goldens / "checkpoint"))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -57,9 +57,9 @@ def test_tower_is_built_whatever_was_trained() -> None:
     }
 
 
-def test_recorded_image_features(recorded_folder: Path, recorded_model: StreamVLN) -> None:
-    known = recordings(recorded_folder)["vision"]
-    arrays = np.load(recorded_folder / "traces.npz")
+def test_recorded_image_features(goldens: Path, recorded_model: StreamVLN) -> None:
+    known = recordings(goldens)["vision"]
+    arrays = np.load(goldens / "traces.npz")
     frames = [frame(entry["frame_seed"], entry["frame_episode"], entry["step"]) for entry in known]
     pixels = network_input([resize(image, 384) for image in frames])
     with torch.inference_mode():
@@ -90,10 +90,10 @@ def recorded_batch(folder: Path, indices: list[int]) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])  # a first window, one with memory, both in one batch
-def test_recorded_training_batch(recorded_folder: Path, recorded_model: StreamVLN, number: int) -> None:
-    known = recordings(recorded_folder)["training"]["batches"][number]
+def test_recorded_training_batch(goldens: Path, recorded_model: StreamVLN, number: int) -> None:
+    known = recordings(goldens)["training"]["batches"][number]
     recorded_model.zero_grad()
-    output = recorded_model(*recorded_batch(recorded_folder, known["sample_indices"]))
+    output = recorded_model(*recorded_batch(goldens, known["sample_indices"]))
     assert list(output.logits.shape) == known["logits_shape"]
     assert output.loss.item() == pytest.approx(known["loss"], abs=1e-5)
     output.loss.backward()

@@ -14,16 +14,6 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
 
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "streamvln"
-
-
-@pytest.fixture(scope="module")
-def prompts(goldens: Path) -> Prompts:
-    return Prompts(load_tokenizer(goldens / "checkpoint"))
-
-
 def test_phrases_are_the_recorded_ones(goldens: Path) -> None:
     assert list(PHRASES) == recordings(goldens)["meta"]["phrases"]
 

@@ -25,11 +25,6 @@ from vlnbench.errors import UsageError
 
 
 @pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "streamvln"
-
-
-@pytest.fixture(scope="module")
 def recorded_samples(goldens: Path) -> list[dict[str, Any]]:
     return recordings(goldens)["training"]["samples"]
 

@@ -115,7 +115,7 @@ def check_work(matrix: Matrix, work: Path) -> None:
     before = {each["key"]: each["name"] for each in found["settings"]}
     now = {each.key: each.name for each in matrix.settings}
     changes = [f"{name!r} is gone or another" for key, name in before.items() if key not in now]
-    if found["data_key"] != matrix.data_key:
+    if found.get("data_key") != matrix.data_key:
         changes.insert(0, "houses or collect")
     if changes:
         what = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")

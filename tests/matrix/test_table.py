@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from vlnbench.cli import main
 from vlnbench.matrix.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
 from vlnbench.matrix.table import csv_cell, csv_text, markdown, markdown_cell
+from vlnbench.stats import estimate
 
 AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}
 
@@ -78,6 +81,29 @@ def test_effects_are_paired_over_the_other_axes() -> None:
     pairs = ("R2R, seed=1", "both, seed=0", "both, seed=1")  # the fourth ran out of memory
     expected = [(value[f"all, {pair}"] or 0) - (value[f"vision, {pair}"] or 0) for pair in pairs]
     assert found["parts", "all"].differences == pytest.approx(expected)
+
+
+def test_effects_have_the_interval_of_their_episodes() -> None:
+    """As if the differences of single episodes, averaged over the pairs, were estimated by scene."""
+    rng = random.Random(0)
+    document = make_document({"data": ["R2R", "both"], "zero": ["a", "b"]})
+    rows = {row["name"]: row for row in document["rows"]}
+    scenes = [scene for i, scene in enumerate("abcde", start=2) for _ in range(i)]
+    scores = {name: [float(rng.random() < 0.5) for _ in scenes] for name in rows}
+    for name, row in rows.items():
+        sums = {scene: [scenes.count(scene), 0.0] for scene in scenes}
+        for scene, score in zip(scenes, scores[name], strict=True):
+            sums[scene][1] += score
+        row["results"]["val_seen"]["scenes"]["SR"] = sums
+    (found, _) = effects(document, "val_seen", "SR")
+    columns = zip(scores["both, a"], scores["R2R, a"], scores["both, b"], scores["R2R, b"], strict=True)
+    differences = [(a - b + c - d) / 2 for a, b, c, d in columns]
+    expected = estimate(differences, scenes)
+    assert found.estimate is not None
+    assert expected is not None
+    assert asdict(found.estimate) == pytest.approx(asdict(expected))
+    del rows["both, a"]["results"]["val_seen"]["scenes"]["SR"]["a"]
+    assert effects(document, "val_seen", "SR")[0].estimate is None
 
 
 def test_seeds_have_mean_and_spread() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vlnbench.stats import Estimate, estimate_sums
+
 SEED = "seed"
 """The axis over which rows are averaged."""
 
@@ -25,12 +27,17 @@ class Spread:
 
 @dataclass(frozen=True)
 class Effect:
-    """A label's differences to the first label of its axis, each with all other labels equal."""
+    """A label's differences to the first label of its axis, each with all other labels equal.
+
+    estimate: their mean with an interval clustered by scene, which takes the trainings as given; None where they
+    were not all evaluated on the same episodes.
+    """
 
     axis: str
     label: str
     reference: str
     differences: tuple[float, ...]
+    estimate: Estimate | None
 
     @property
     def spread(self) -> Spread | None:
@@ -68,20 +75,34 @@ def over_seeds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 def effects(document: Mapping[str, Any], split: str, label: str) -> list[Effect]:
     """For every axis but the seeds, what each of its labels changes against its first one, pair by pair."""
-    values = {_place(row["labels"]): mean(row, split, label) for row in document["rows"]}
+    done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}
     found = []
     for axis, names in document["axes"].items():
         for name in names[1:] if axis != SEED else []:
-            differences = []
-            for row in document["rows"]:
-                if row["labels"][axis] != name:
-                    continue
-                own = values[_place(row["labels"])]
-                other = values.get(_place({**row["labels"], axis: names[0]}))
-                if own is not None and other is not None:
-                    differences.append(own - other)
-            found.append(Effect(axis, name, names[0], tuple(differences)))
+            own = [row for row in done.values() if row["labels"][axis] == name]
+            others = [done.get(_place({**row["labels"], axis: names[0]})) for row in own]
+            results = [
+                (row["results"][split], other["results"][split])
+                for row, other in zip(own, others, strict=True)
+                if other is not None
+            ]
+            differences = tuple(a["metrics"][label]["mean"] - b["metrics"][label]["mean"] for a, b in results)
+            scenes = [(a["scenes"][label], b["scenes"][label]) for a, b in results]
+            found.append(Effect(axis, name, names[0], differences, _mean_difference(scenes)))
     return found
+
+
+Scenes = Mapping[str, Sequence[float]]
+"""Number of episodes and sum of a metric by scene."""
+
+
+def _mean_difference(pairs: Sequence[tuple[Scenes, Scenes]]) -> Estimate | None:
+    """The mean over pairs of the difference of first and second, paired by scene."""
+    sizes = [{scene: int(n) for scene, (n, _) in scenes.items()} for pair in pairs for scenes in pair]
+    if not sizes or any(each != sizes[0] for each in sizes):
+        return None
+    sums = [sum(first[scene][1] - second[scene][1] for first, second in pairs) / len(pairs) for scene in sizes[0]]
+    return estimate_sums(sums, list(sizes[0].values()))
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:

@@ -168,7 +168,9 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
     axis.invert_yaxis()
-    axis.set_xlabel("change of SR (percentage points); dots: pairs, bars: their mean")
+    axis.set_xlabel(
+        "change of SR (percentage points); dots: pairs, bars: their mean, lines: its 95 % interval by scene"
+    )
     axis.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)
     return figure
@@ -186,6 +188,9 @@ def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, s
         if middle is not None:
             label = split if place == 0 else None
             axis.barh(y, 100 * middle.mean, height * 0.9, color=colour, alpha=0.35, label=label)
+        interval = effect.estimate
+        if interval is not None and interval.low is not None and interval.high is not None:
+            axis.hlines(y, 100 * interval.low, 100 * interval.high, color=colour, linewidth=1.2)
 
 
 def _plain(text: str) -> str:

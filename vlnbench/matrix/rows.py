@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +22,13 @@ from vlnbench.matrix.work import (
     stages,
     train_stage,
 )
-from vlnbench.records import MANIFEST, read_jsonl, write_json
+from vlnbench.records import MANIFEST, Row, read_jsonl, read_rows, write_json
+from vlnbench.summary import METRICS, Metric, values
 
 DOCUMENT = "matrix.json"
 FORMAT = 1
+COMPARED = ("SR", "SPL")
+"""Metrics whose differences between settings get an interval."""
 
 Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfinished", "pending"]
 
@@ -176,15 +179,27 @@ def _result(work: Path, setting: Setting, split: str) -> dict[str, Any] | None:
     summary, manifest = read_summary(folder), read_json(folder / RUN / MANIFEST)
     if summary is None or manifest is None:
         return None
+    rows = read_rows(folder / RUN)
     return {
         "episodes": summary["n_done"],
         "n_errors": summary["n_errors"],
         "metrics": summary["metrics"],
+        "scenes": {metric.label: _by_scene(metric, rows) for metric in METRICS if metric.label in COMPARED},
         "failures": summary["failures"],
         "identity": summary["identity"],
         "git": manifest["git"],
         "vlnbench": manifest["vlnbench"],
     }
+
+
+def _by_scene(metric: Metric, rows: Sequence[Row]) -> dict[str, list[float]]:
+    """For every scene the number of episodes that have a metric, and the sum of their values."""
+    found: dict[str, list[float]] = {}
+    for row, value in values(metric, rows):
+        counted = found.setdefault(row.scene_id, [0, 0.0])
+        counted[0] += 1
+        counted[1] += value
+    return found
 
 
 def _plain(value: Any) -> Any:

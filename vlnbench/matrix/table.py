@@ -11,14 +11,13 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
-from vlnbench.matrix.effects import SEED, Row, Spread, effects, mean, metric, over_seeds, spread
-from vlnbench.matrix.rows import DOCUMENT
+from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, metric, over_seeds, spread
+from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.work import read_json
 from vlnbench.records import write_bytes
 
 CSV, MARKDOWN = "matrix.csv", "matrix.md"
-METRICS = ("SR", "SPL")
 GB = 10**9
 TAIL_LINES = 8
 
@@ -100,7 +99,7 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         "host_bytes": row["host"],
     }
     for split in document["splits"]:
-        for label in METRICS:
+        for label in COMPARED:
             found = metric(row, split, label) or {}
             flat |= {f"{split} {label}": found.get("mean")}
             flat |= {f"{split} {label} {end}": found.get(end) for end in ("low", "high")}
@@ -165,13 +164,13 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
             _scaled(row["seconds"]["train"], 60, 1),
             *(_scaled(vram[name], GB, 2) for name in ("planned", "allocated", "reserved", "device")),
             _scaled(row["host"], GB, 2),
-            *(_interval(row, split, label) for split in document["splits"] for label in METRICS),
+            *(_interval(row, split, label) for split in document["splits"] for label in COMPARED),
             row["status"] + (" (planned: does not fit)" if vram["fits"] == "no" else ""),
         ]
         rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
     headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "VRAM planned"]
     headers += ["allocated", "reserved", "device", "host"]
-    headers += [f"{split.replace('_', ' ')} {label}" for split in document["splits"] for label in METRICS]
+    headers += [f"{split.replace('_', ' ')} {label}" for split in document["splits"] for label in COMPARED]
     align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
     headers += ["status"]
     return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
@@ -179,7 +178,7 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
 
 def _seeds_table(document: Mapping[str, Any]) -> str:
     """Mean and standard deviation over the seeds of each setting."""
-    columns = [(split, label) for split in document["splits"] for label in METRICS]
+    columns = [(split, label) for split in document["splits"] for label in COMPARED]
     rows = []
     for name, members in over_seeds(document["rows"]):
         cells = [_spread(spread(mean(row, *column) for row in members)) for column in columns]
@@ -191,14 +190,18 @@ def _seeds_table(document: Mapping[str, Any]) -> str:
 
 
 def _effects_table(document: Mapping[str, Any], split: str) -> str:
-    columns = {label: effects(document, split, label) for label in METRICS}
+    columns = {label: effects(document, split, label) for label in COMPARED}
     rows = []
-    for i, first in enumerate(columns[METRICS[0]]):
-        cells = [_spread(found[i].spread, signed=True) for found in columns.values()]
+    for i, first in enumerate(columns[COMPARED[0]]):
+        cells = [cell for found in columns.values() for cell in _effect(found[i])]
         names = (markdown_cell(text) for text in (first.axis, first.label, first.reference))
         rows.append([*names, str(len(first.differences)), *cells])
-    headers = [split.replace("_", " "), "value", "against", "pairs", *METRICS]
-    note = "Mean ± standard deviation of the differences in points between settings that agree on all other axes."
+    headers = [split.replace("_", " "), "value", "against", "pairs"]
+    headers += [header for label in COMPARED for header in (label, "95 %")]
+    note = (
+        "Mean ± standard deviation of the differences in points between settings that agree on all other axes. "
+        "The 95 % intervals of the mean, by scene, are for other episodes; they take the trainings as given."
+    )
     return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
 
 
@@ -231,6 +234,16 @@ def _interval(row: Row, split: str, label: str) -> str:
         return "-"
     text = f"{100 * found['mean']:.1f}"
     return text if found["low"] is None else f"{text} ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
+
+
+def _effect(effect: Effect) -> tuple[str, str]:
+    found = effect.estimate
+    interval = (
+        "-"
+        if found is None or found.low is None or found.high is None
+        else (f"{100 * found.low:+.1f} to {100 * found.high:+.1f}")
+    )
+    return _spread(effect.spread, signed=True), interval
 
 
 def _spread(found: Spread | None, signed: bool = False) -> str:

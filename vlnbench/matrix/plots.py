@@ -17,6 +17,8 @@ from vlnbench.matrix.effects import SEED, Effect, Row, effects, mean, metric, ov
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 """Told apart by colour-blind readers (Okabe and Ito)."""
+PLACES = (((4, 3), "left"), ((-4, 3), "right"), ((4, -9), "left"), ((-4, -9), "right"))
+"""Where a group has its numbers beside its points: settings of several groups often need the same memory."""
 MEASURED = "peak VRAM allocated (GB)"
 PLANNED = "planned VRAM (GB): no GPU, not measured"
 HOST = "peak host memory of training (GB): no GPU, no plan"
@@ -135,9 +137,9 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
         for point in members:
             if point.low is not None and point.high is not None:
                 axis.vlines(point.memory, point.low, point.high, color=colour, linewidth=1, alpha=0.4)
-            axis.annotate(
-                str(point.number), (point.memory, point.value), (4, 3), textcoords="offset points", fontsize=8
-            )
+            place, side = PLACES[index % len(PLACES)]
+            number, at = str(point.number), (point.memory, point.value)
+            axis.annotate(number, at, place, textcoords="offset points", ha=side, fontsize=8)
     front = [points[i] for i in pareto([(point.memory, point.value) for point in points])]
     axis.step(
         [point.memory for point in front],
@@ -169,7 +171,7 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel(
-        "change of SR (percentage points); dots: pairs, bars: their mean, lines: its 95 % interval by scene"
+        "change of SR (percentage points)\ndots: pairs, bars: their mean, lines: its 95 % interval by scene"
     )
     axis.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)

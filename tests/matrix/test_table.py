@@ -15,9 +15,11 @@ from tests.matrix.documents import make_document
 from vlnbench.cli import main
 from vlnbench.matrix.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
+from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.table import csv_cell, csv_text, markdown, markdown_cell
 from vlnbench.stats import estimate
 
+RESULTS = Path(__file__).parents[2] / "results"
 AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}
 
 
@@ -36,6 +38,17 @@ def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: p
     assert "vision, R2R, seed=0" in capsys.readouterr().out
     assert main(["matrix", "table", str(tmp_path)]) == 2
     assert "matrix.json: not there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "folder", [path.parent for path in RESULTS.glob("*/matrix.json")], ids=lambda path: path.name
+)
+def test_committed_tables_come_from_their_document(folder: Path) -> None:
+    document = json.loads((folder / "matrix.json").read_text())
+    assert (folder / "matrix.csv").read_text() == csv_text(document)
+    assert (folder / "matrix.md").read_text() == markdown(document)
+    settings = read_matrix(RESULTS / "matrices" / f"{folder.name}.yaml").settings
+    assert [row["name"] for row in document["rows"]] == [setting.name for setting in settings]
 
 
 def test_csv_has_every_row_with_nothing_for_what_is_missing() -> None:

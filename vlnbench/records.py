@@ -13,9 +13,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import io
 import json
 import os
 import socket
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -224,20 +226,26 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     packed = path.with_name(f"{path.name}.gz")
     if not path.exists() and not packed.exists():
         return
-    try:
-        content = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    try:  # a compressed file as a whole: half of one must not pass for a torn line
+        file = path.open("rb") if path.exists() else io.BytesIO(gzip.decompress(packed.read_bytes()))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{packed}: broken gzip file ({error})") from error
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        if not line.endswith(b"\n"):
-            return
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
-        if not isinstance(entry, dict):
-            raise UsageError(f"{path}: line {number}: expected an object")
-        yield number, entry
+    with file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                entry = json.loads(line, object_pairs_hook=_object)
+            except ValueError as error:
+                raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
+            if not isinstance(entry, dict):
+                raise UsageError(f"{path}: line {number}: expected an object")
+            yield number, entry
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names are kept once for all lines."""
+    return {sys.intern(name): value for name, value in pairs}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

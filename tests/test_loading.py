@@ -38,6 +38,7 @@ def test_an_import_string_loads_a_class() -> None:
     assert import_string("agents.scripted:StopAgent") is StopAgent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["agents", "envs"])
 def test_another_distributions_package_is_recognised(tmp_path: Path, package: str) -> None:
     (tmp_path / package).mkdir()

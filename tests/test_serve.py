@@ -439,6 +439,7 @@ def test_the_command_line_runs_a_served_agent_like_a_local_one(
     assert line.startswith(f"vlnbench: error: {address}: no agent is served there (")
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_given_up_even_while_sending() -> None:
     script = "from vlnbench.cli import main; main(['serve', '--agent', 'random', '--port', '0'])"
     command = [sys.executable, "-c", script]

@@ -174,6 +174,7 @@ def test_a_video_that_cannot_be_written_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_1839_episodes_stay_small() -> None:
     page = page_of(random_run(1839))
     assert len(page.encode()) < 4e6

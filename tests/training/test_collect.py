@@ -100,6 +100,7 @@ def test_frames_are_what_the_actions_show_and_the_path_is_followed(houses: Path,
     env.close()
 
 
+@pytest.mark.slow
 def test_an_interrupted_collection_ends_like_an_undisturbed_one(
     houses: Path, collected: Path, tmp_path: Path
 ) -> None:

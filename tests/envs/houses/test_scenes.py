@@ -181,6 +181,7 @@ def test_a_body_can_step_on_from_everywhere(built: list[Built]) -> None:
             assert max(steps) > 0.2, start
 
 
+@pytest.mark.slow
 def test_rooms_are_closed_and_show_their_colors(built: list[Built]) -> None:
     for house, renderer in ((b.house, b.renderer) for b in built[:2]):
         for room, rect in enumerate(house.plan.rooms):

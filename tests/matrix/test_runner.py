@@ -197,6 +197,17 @@ def test_a_file_that_grows_keeps_what_is_done(write: Write) -> None:
     assert [calls().count(f"train {part}") for part in PARTS] == [1, 2, 0]
 
 
+@pytest.mark.usefixtures("faked")
+def test_results_of_other_work_are_kept(write: Write) -> None:
+    path = write(axes={"tunable_parts": [[PARTS[0]]]})
+    run(path)
+    before = (RESULTS / "matrix.json").read_bytes()
+    with pytest.raises(UsageError, match="results: holds the results of other work than elsewhere"):
+        run_matrix(read_matrix(path), Path("elsewhere"), RESULTS)
+    assert (RESULTS / "matrix.json").read_bytes() == before
+    assert not Path("elsewhere").exists()
+
+
 def test_gpus_are_divided_among_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("A", 81_559)] * 5)

@@ -13,10 +13,11 @@ from typing import Any
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.matrix import machine
-from vlnbench.matrix.rows import write_document
+from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Execution, Matrix, Setting
 from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
 from vlnbench.matrix.work import (
+    MANIFEST,
     PLANS,
     Stage,
     check_work,
@@ -83,10 +84,12 @@ def run_matrix(
 ) -> dict[str, Any]:
     """Run what is not done yet; with `retry` also what failed. Returns the document of results.
 
-    Raises UsageError, with nothing written, for a file that does not belong to the work folder, and RunError if
-    houses or trajectories cannot be made.
+    Raises UsageError, with nothing written, for a file that does not belong to the work folder or for results of
+    other work, and RunError if houses or trajectories cannot be made.
     """
     check_work(matrix, work)
+    if (results / DOCUMENT).exists() and not (work / MANIFEST).exists():
+        raise UsageError(f"{results}: holds the results of other work than {work}; choose another --results")
     places = find_places(matrix.execution, gpus)
     open_work(matrix, work)
     with locked(work):

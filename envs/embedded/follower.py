@@ -15,21 +15,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.navmesh.motion import advance
+from envs.embedded.navmesh.greedy import best_primitive
+from envs.embedded.navmesh.motion import half_angle
 from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.embedded.navmesh.surface import MAX_PATH
 from vlnbench.interfaces import Action, Embodiment, Pose, Vec3
 
-_TURN_COST = np.float32(0.0125)
-_COLLISION_COST = np.float32(0.25)
-_CLOSE_COST = np.float32(0.05)
-_NONE = np.float32(0.0)
-_CLOSE_M = np.float32(0.2)
-_CLOSE_SEARCH_M = float(np.float32(1.1) * _CLOSE_M)
-_GOOD_ENOUGH = np.float32(0.99)  # of the largest possible reward, 1
 _THRASHING = 16  # alternating turns in a row that count as being stuck
 
 Float32s = NDArray[np.float32]
-State = tuple[Float32s, Float32s]
 
 
 class GreedyFollower:
@@ -40,31 +34,31 @@ class GreedyFollower:
 
     def __init__(self, pathfinder: PathFinder, body: Embodiment, goal_radius_m: float) -> None:
         self._pathfinder = pathfinder
-        self._body = body
-        self._forward = np.float32(body.forward_m)
-        self._goal_radius = np.float32(goal_radius_m)
+        self._sliding = body.allow_sliding
+        self._numbers = np.array([body.forward_m, *half_angle(body.turn_deg), goal_radius_m])
         self._headings = _headings(body.turn_deg)
+        self._line = np.empty((MAX_PATH, 3), dtype=np.float32)
         self._goal: Float32s | None = None
         self._history: list[Action] = []
         self._committed: list[Action] = []
 
     def next_action(self, pose: Pose, goals: Sequence[Vec3]) -> Action:
         """The next action from a pose; STOP within the goal radius, or where nothing leads on."""
-        position = np.array(pose.position, dtype=np.float32)
-        self._head_for(self._nearest(position, np.asarray(goals, dtype=np.float32)))
+        self._head_for(self._nearest(pose.position, np.asarray(goals, dtype=np.float32)))
         if self._committed:
             action = self._committed.pop(0)
         else:
-            primitive = self._best_primitive((position, np.array(pose.rotation, dtype=np.float32)))
+            primitive = self._best_primitive(pose)
             if self._thrashing():
                 self._committed = primitive[1:]
             action = primitive[0]
         self._history.append(action)
         return action
 
-    def _nearest(self, position: Float32s, goals: Float32s) -> Float32s:
+    def _nearest(self, position: Vec3, goals: Float32s) -> Float32s:
         """The goal with the shortest path; the first one where none can be reached."""
-        goal: Float32s = goals[max(0, self._pathfinder.find_path_multi(position, goals).closest_end_index)]
+        found = self._pathfinder.find_path_multi(position, goals).closest_end_index if len(goals) > 1 else 0
+        goal: Float32s = goals[max(0, found)]
         return goal
 
     def _head_for(self, goal: Float32s) -> None:
@@ -72,42 +66,22 @@ class GreedyFollower:
         if self._goal is None or not np.array_equal(goal, self._goal):
             self._goal, self._history, self._committed = goal, [], []
 
-    def _best_primitive(self, state: State) -> list[Action]:
-        distance = self._distance(state[0])
-        if distance < self._goal_radius or math.isinf(distance):
-            return [Action.STOP]
-        best_reward, best = -_COLLISION_COST, [Action.STOP]
-        left = right = state
-        for turns in range(self._headings):
-            for side, pose in ((Action.TURN_LEFT, left), (Action.TURN_RIGHT, right)):
-                reward = self._reward(pose, distance, turns)
-                if reward > best_reward:
-                    best_reward, best = reward, [side] * turns + [Action.MOVE_FORWARD]
-            if best_reward > _GOOD_ENOUGH:
-                break
-            left, right = self._turned(left, Action.TURN_LEFT), self._turned(right, Action.TURN_RIGHT)
-        return best
-
-    def _reward(self, state: State, distance: np.float32, turns: int) -> np.float32:
-        position, _, collided = self._advance(state, Action.MOVE_FORWARD)
-        progress = (distance - self._distance(position)) / self._forward
-        clearance = self._pathfinder.distance_to_closest_obstacle(position, _CLOSE_SEARCH_M)
-        costs = _TURN_COST * np.float32(turns)
-        costs += _COLLISION_COST if collided else _NONE
-        costs += _CLOSE_COST if clearance < _CLOSE_M else _NONE
-        return np.float32(progress - costs)
-
-    def _distance(self, position: Float32s) -> np.float32:
+    def _best_primitive(self, pose: Pose) -> list[Action]:
+        state = np.array([*pose.position, *pose.rotation], dtype=np.float32)
         assert self._goal is not None
-        return np.float32(self._pathfinder.geodesic_distance(position, self._goal))
-
-    def _turned(self, state: State, action: Action) -> State:
-        position, rotation, _ = self._advance(state, action)
-        return position, rotation
-
-    def _advance(self, state: State, action: Action) -> tuple[Float32s, Float32s, bool]:
-        body = self._body
-        return advance(self._pathfinder, *state, int(action), body.forward_m, body.turn_deg, body.allow_sliding)
+        found = best_primitive(
+            self._pathfinder.surface.table,
+            state,
+            self._goal.reshape(1, 3),
+            self._line,
+            self._numbers,
+            self._headings,
+            self._sliding,
+        )
+        if found < 0:
+            return [Action.STOP]
+        turns, to_the_right = divmod(found, 2)
+        return [Action.TURN_RIGHT if to_the_right else Action.TURN_LEFT] * turns + [Action.MOVE_FORWARD]
 
     def _thrashing(self) -> bool:
         recent = self._history[-_THRASHING:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -313,9 +314,15 @@ def _camera_pose(
 ) -> tuple[Vec3, Quaternion]:
     """World pose of a mounted sensor that is tilted about its own x axis."""
     body = quaternion.quaternion(*(float(rotation[i]) for i in (3, 0, 1, 2)))
-    turned = quaternion.one
-    for axis, angle in zip(np.eye(3), mount.euler, strict=True):
-        turned = quaternion.from_rotation_vector(axis * angle) * turned
-    world = body * turned * quaternion.from_rotation_vector([math.radians(tilt_deg), 0.0, 0.0])
+    world = body * _turned(mount.euler) * _turned((math.radians(tilt_deg), 0.0, 0.0))
     x, y, z = position.astype(np.float64) + quaternion.rotate_vectors(body, np.array(mount.offset))
     return (float(x), float(y), float(z)), (world.x, world.y, world.z, world.w)
+
+
+@lru_cache(maxsize=64)
+def _turned(euler: tuple[float, ...]) -> Any:
+    """Quaternion of turns about x, then y, then z by these angles in radians."""
+    turned = quaternion.one
+    for axis, angle in zip(np.eye(3), euler, strict=True):
+        turned = quaternion.from_rotation_vector(axis * angle) * turned
+    return turned

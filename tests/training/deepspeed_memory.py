@@ -62,9 +62,6 @@ def run(
         __compatible_ops__["deepspeed_shm_comm"] = False
         network, _ = build(config, request, "cpu")
         inner = make_optimizer(options, groups(network, options), process.device)
-        if optimizer == "adamw":  # as on CUDA, where it is the default
-            for group in inner.param_groups:
-                group["foreach"] = True
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
         engine, *_ = deepspeed.initialize(model=network, optimizer=inner, config=settings)
         before = memory.live

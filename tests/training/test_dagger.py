@@ -5,10 +5,12 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from multiprocessing import current_process
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from agents.base import EpisodeAgent
 from agents.streamvln.presets import create
@@ -22,6 +24,7 @@ from vlnbench.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode, GroundTruth, Observation, Vec3
 from vlnbench.model_options import ModelOptions
+from vlnbench.training import dagger
 from vlnbench.training.collect import ANNOTATIONS, JOURNAL, MANIFEST, Collected, collect
 from vlnbench.training.dagger import CorrectedWay, DaggerSettings
 from vlnbench.training.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, tours, walk
@@ -264,3 +267,30 @@ def test_agents_that_cannot_be_corrected_or_see_otherwise_are_refused(tmp_path: 
     settings = DaggerSettings("streamvln", ModelOptions(checkpoint=tmp_path / "base"), 3.0)
     with pytest.raises(UsageError, match=r"does not fit the body that walks: needs width 640"):
         settings.make(GuidedPlane().embodiment)
+
+
+class Placed(EpisodeAgent):
+    """Knows where it was loaded to."""
+
+    def __init__(self, options: ModelOptions) -> None:
+        self.device = options.device
+
+
+@pytest.mark.parametrize(
+    ("process", "chosen", "taken"),
+    [
+        ("SpawnProcess-3", "auto", "cuda:1"),
+        ("SpawnProcess-4", "auto", "cuda:0"),
+        ("SpawnProcess-3", "cpu", "cpu"),
+        ("MainProcess", "auto", "auto"),
+    ],
+)
+def test_the_processes_of_a_collection_take_the_gpus_in_turn(
+    monkeypatch: pytest.MonkeyPatch, process: str, chosen: str, taken: str
+) -> None:
+    loaded: list[Placed] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(current_process(), "name", process)
+    monkeypatch.setattr(dagger, "CorrectedWay", lambda agent, _: loaded.append(agent))
+    DaggerSettings(f"{__name__}:Placed", ModelOptions(device=chosen), 3.0).make(GuidedPlane().embodiment)
+    assert loaded[0].device == taken

@@ -80,6 +80,7 @@ RUNS = {
         setting(2, 2),
         setting(2, 2, parts=PARTS[:2]),
         setting(0, 1, optimizer="adafactor"),
+        setting(0, 1, optimizer="muon"),
         setting(2, 1, offload_optimizer=True),
         setting(2, 2, offload_optimizer=True),
         setting(3, 2),

@@ -55,10 +55,10 @@ def test_published_sizes_have_the_published_number_of_parameters() -> None:
     from vlnbench.training.memory_trace import TraceRequest, build, model_config
 
     request = TraceRequest("streamvln-8b", ",".join(PARTS), 0, 1, 32, 8, 4, 450, None, True, "bf16", "sdpa")
-    network, sizes = build(model_config(request.model), request, "meta")
+    network, trained = build(model_config(request.model), request, "meta")
     assert sum(parameter.numel() for parameter in network.parameters()) == 8_030_345_248
     unused_norm = 2 * 1152  # of the vision tower: nothing reads it, so it is not trained
-    assert sum(map(sum, sizes)) == 8_030_345_248 - unused_norm
+    assert sum(group.size for group in trained) == 8_030_345_248 - unused_norm
 
 
 def test_presets_have_sizes_to_plan_with() -> None:

@@ -123,6 +123,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
         "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
+        "whole by muon": with_parts(options(workshop, trained, **RESUMED, **MUON), (PARTS[1],)),
         "larger images": options(workshop, trained, image_size=48, steps=1),
         "other rhythm": options(workshop, trained, frames=64, history=4, future_steps=2, steps=1),
         "questions": options(
@@ -148,6 +149,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
 
 FAKES = "tests.fake_trackers:"
 RESUMED = {"steps": 6, "save_every": 2, "lora_rank": 4}
+MUON = {"optimizer": "muon", "zero": 0}
 
 
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
@@ -198,9 +200,12 @@ def test_two_processes_see_the_batches_of_one(
         assert len(log_of(request["out"])[-1]["memory"]) == 2
 
 
-def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("whole", "changes"), [("whole", {}), ("whole by muon", MUON)])
+def test_a_resumed_run_is_bit_equal(
+    workshop: Path, runs: dict[str, dict[str, Any]], tmp_path: Path, whole: str, changes: dict[str, Any]
+) -> None:
     """Killed after a save: the run goes on and ends with the same bytes, dropout of adapters included."""
-    stopped = with_parts(options(workshop, tmp_path / "stopped", **RESUMED), (PARTS[1],))
+    stopped = with_parts(options(workshop, tmp_path / "stopped", **RESUMED, **changes), (PARTS[1],))
     command = [sys.executable, "-m", "tests.training.driver", json.dumps([stopped], default=str)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
@@ -215,7 +220,7 @@ def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, dict[str, An
     interrupted = not (tmp_path / "stopped" / "model").exists()
     run_all([stopped])
     assert interrupted
-    assert digests(tmp_path / "stopped" / "model") == digests(runs["whole"]["out"] / "model")
+    assert digests(tmp_path / "stopped" / "model") == digests(runs[whole]["out"] / "model")
 
 
 def test_adapters_train_beside_a_frozen_model_and_are_merged(

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from multiprocessing import current_process
 from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
@@ -60,8 +61,11 @@ class DaggerSettings:
     success_m: float
 
     def make(self, body: Embodiment) -> CorrectedWay:
-        """Load the agent. Raises UsageError if that fails, if it does not fit the body or cannot be corrected."""
-        agent = load_agent(self.agent, self.model)
+        """Load the agent, in a process that walks: its device is the process's share of them, if not chosen.
+
+        Raises UsageError if that fails, if it does not fit the body or cannot be corrected.
+        """
+        agent = load_agent(self.agent, replace(self.model, device=_own_device(self.model.device)))
         conflicts = agent.expects.conflicts(body)
         if conflicts:
             listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
@@ -133,6 +137,15 @@ class CorrectedWay:
     def _is_far(self, env: GuidedEnv, episode: Episode, observation: Observation) -> bool:
         assert observation.pose is not None
         return not env.geodesic_distance(observation.pose.position, episode.goals) < self._success_m
+
+
+def _own_device(device: str) -> str:
+    """Where `auto` is for this process: the processes of a collection take the CUDA devices in turn."""
+    import torch  # an agent loads it, mere walking does not
+
+    devices = torch.cuda.device_count()
+    _, _, number = current_process().name.rpartition("-")  # multiprocessing counts the processes it starts
+    return f"cuda:{int(number) % devices}" if device == "auto" and devices > 1 and number.isdigit() else device
 
 
 def _most_disagreements(episode: Episode) -> float:

@@ -21,7 +21,7 @@ from vlnbench.errors import UsageError, unknown
 from vlnbench.loading import import_module
 from vlnbench.training.memory_tracker import LiveMemory, fused_attention
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.parts import LORA, freeze, groups
+from vlnbench.training.parts import LORA, Group, freeze, groups
 
 Phase = Literal["forward", "backward"]
 
@@ -95,7 +95,8 @@ class Trace:
 
     `parts`: elements of the tunable parts (adapters count as "lora"), trained or not. `groups`: the sizes of the
     tensors of each of the trainer's parameter groups, in order. `largest`: elements of the largest tensor.
-    `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order.
+    `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order. `hidden`:
+    the sizes of the trainable matrices inside the network.
     """
 
     parts: Mapping[str, int]
@@ -105,6 +106,7 @@ class Trace:
     supervised: int
     vocab_size: int
     segments: tuple[Segment, ...]
+    hidden: tuple[int, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -142,7 +144,7 @@ def trace(request: TraceRequest) -> Trace:
     """Run one pass in shapes. Raises UsageError for an unknown model."""
     config = model_config(request.model, request.image_size)
     part_of = import_module("agents.streamvln.model").part_of
-    network, sizes = build(config, request, "meta")
+    network, trained = build(config, request, "meta")
     inputs = make_inputs(config, request, "meta")
     segments = run_pass(network, inputs, config.vocab_size)
     parts: dict[str, int] = {}
@@ -152,17 +154,18 @@ def trace(request: TraceRequest) -> Trace:
     text, labels = inputs["input_ids"][0], inputs["labels"][0]
     return Trace(
         parts=parts,
-        groups=sizes,
+        groups=tuple(tuple(tensor.numel() for tensor in group.parameters) for group in trained),
         largest=max(parameter.numel() for parameter in network.parameters()),
         tokens=sum(token >= 0 for token in text) + (request.turns + request.history) * config.image_tokens,
         supervised=sum(label >= 0 for label in labels[1:]),
         vocab_size=config.vocab_size,
         segments=tuple(segments),
+        hidden=tuple(tensor.numel() for group in trained for tensor, hidden in group.hidden.items() if hidden),
     )
 
 
-def build(config: Any, request: TraceRequest, device: str) -> tuple[Any, tuple[tuple[int, ...], ...]]:
-    """The network as the trainer trains it, random where on the CPU, and its parameter groups' tensor sizes."""
+def build(config: Any, request: TraceRequest, device: str) -> tuple[Any, list[Group]]:
+    """The network as the trainer trains it, random where on the CPU, and its parameter groups."""
     module = import_module("agents.streamvln.model")
     options = TrainOptions(
         checkpoint="", out=Path(), tunable_parts=request.tunable_parts, lora_rank=request.lora_rank
@@ -173,8 +176,7 @@ def build(config: Any, request: TraceRequest, device: str) -> tuple[Any, tuple[t
         freeze(network, options)
     if request.gradient_checkpointing:
         network.enable_checkpointing()
-    sizes = (tuple(tensor.numel() for tensor in group.parameters) for group in groups(network, options))
-    return network.train(), tuple(sizes)
+    return network.train(), groups(network, options)
 
 
 def make_inputs(config: Any, request: TraceRequest, device: str) -> dict[str, Any]:

@@ -28,12 +28,12 @@ NORM_BYTES = 8
 """Gradient norms are taken in float64, one tensor at a time."""
 
 MASTER_BYTES = 4
-MOMENT_BYTES = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256, "adafactor": 0.0}
+MOMENT_BYTES = {"adamw": 8.0, "adamw8bit": 2.0 + 2 * 4 / 256, "adafactor": 0.0, "muon": 8.0}
 """Per trainable element. 8-bit moments have a float32 scale per 256; Adafactor keeps two vectors per matrix."""
-STEP_BYTES = {"adamw": 4.0, "adamw8bit": 0.0, "adafactor": 0.0}
-"""Temporaries of the update: torch's AdamW takes the root of the second moments of a whole group at once."""
-ADAFACTOR_BYTES = 8
-"""Temporaries of Adafactor's update, which takes one tensor at a time."""
+HIDDEN_BYTES = {"muon": 4.0}
+"""Per element of matrices inside the network, where that is another figure."""
+ADAFACTOR_BYTES, MUON_BYTES = 8, 20
+"""Temporaries of updates that take one tensor at a time, Muon's of matrices. The others update in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,11 @@ def gathered_bytes(trace: Trace, sharding: Sharding) -> int:
 
 def state_bytes(trace: Trace, sharding: Sharding) -> int:
     """Master copy and moments on one GPU. Without ZeRO float32 weights are their own master copy."""
-    return 0 if sharding.offload_optimizer else round(state_size(trace.trainable, sharding))
+    if sharding.offload_optimizer:
+        return 0
+    moments = MOMENT_BYTES[sharding.optimizer]
+    saved = (moments - HIDDEN_BYTES.get(sharding.optimizer, moments)) * sum(trace.hidden)
+    return round(state_size(trace.trainable, sharding) - saved)
 
 
 def state_size(elements: int, sharding: Sharding) -> float:
@@ -238,20 +242,19 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
     Groups are updated one after the other (ZeRO 3: in sub-groups). A group's gradients are flattened and that is
     converted to float32 before the originals go; then comes the update with temporaries of its own.
     """
-    size, stage, optimizer = sharding.weight_bytes, sharding.stage, sharding.optimizer
+    size, stage = sharding.weight_bytes, sharding.stage
     tensor = max(map(max, trace.groups))
     wide = 0 if size == MASTER_BYTES else MASTER_BYTES
-    update = MASTER_BYTES + STEP_BYTES[optimizer]
     if sharding.offload_optimizer:
         yield 0, tensor * NORM_BYTES
     elif stage == 0:
-        largest = ADAFACTOR_BYTES * tensor if optimizer == "adafactor" else STEP_BYTES[optimizer] * _largest(trace)
-        yield trace.trainable * size, trace.trainable * wide + round(largest)
+        own = {"adafactor": ADAFACTOR_BYTES * tensor, "muon": MUON_BYTES * max(trace.hidden, default=0)}
+        yield trace.trainable * size, trace.trainable * wide + own.get(sharding.optimizer, 0)
     elif stage == 3:
         shard = min(-(-_largest(trace) // sharding.ranks), SUB_GROUP + -(-tensor // sharding.ranks))
         kept = _share(trace, sharding)
         yield kept, shard * (size + wide)
-        yield kept, round(shard * update)
+        yield kept, shard * MASTER_BYTES
     else:
         owned = owned_elements(trace, sharding.ranks)
         yield sum(owned) * size, min(tensor, sum(owned)) * NORM_BYTES
@@ -261,7 +264,7 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
                 number == len(trace.groups) - 1
             )  # all groups' gradients are in one buffer, which goes with the last
             yield sum(owned) * size, shard * (size + wide)
-            yield 0 if last else sum(owned) * size, round(shard * update)
+            yield 0 if last else sum(owned) * size, shard * MASTER_BYTES
 
 
 def _largest(trace: Trace) -> int:

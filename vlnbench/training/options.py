@@ -19,7 +19,7 @@ LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER
 """What torchrun and the deepspeed launcher tell every process."""
 
 
-Optimizer = Literal["adamw", "adafactor", "adamw8bit"]
+Optimizer = Literal["adamw", "adafactor", "adamw8bit", "muon"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class StepOptions:
     accumulation: int = 2
     """Forward passes per optimiser step."""
     optimizer: Optimizer = "adamw"
-    """adamw8bit needs bitsandbytes and CUDA."""
+    """adamw8bit needs bitsandbytes and CUDA. muon learns from scratch in fewer steps (--zero 0)."""
     zero: int = 2
     """DeepSpeed ZeRO stage, 0 to 3."""
     offload_optimizer: bool = False
@@ -115,7 +115,7 @@ class TrainOptions(StepOptions):
     weight_decay: float = 0.0
     """Decoupled weight decay of matrices; biases and norms have none."""
     adam_beta2: float = 0.999
-    """Decay of AdamW's second moments; short trainings from scratch want less."""
+    """Decay of AdamW's second moments (muon: where it is AdamW); short trainings from scratch want less."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -223,10 +223,10 @@ class TrainOptions(StepOptions):
             raise UsageError("--offload-optimizer: needs --zero 1, 2 or 3")
         if self.offload_parameters and self.zero != 3:
             raise UsageError("--offload-parameters: needs --zero 3")
-        if self.optimizer == "adafactor" and self.zero:
+        if self.optimizer in ("adafactor", "muon") and self.zero:
             raise UsageError(
-                f"--optimizer adafactor --zero {self.zero}: ZeRO flattens matrices, which leaves nothing to "
-                "factor; use --zero 0 or another optimizer"
+                f"--optimizer {self.optimizer} --zero {self.zero}: ZeRO flattens matrices, and this needs "
+                "their shape; use --zero 0 or another optimizer"
             )
         if self.lora_rank and self.zero == 3:
             raise UsageError("--lora-rank --zero 3: not supported; adapters are small, use --zero 2")

@@ -30,6 +30,14 @@ class Group:
         """How many numbers train."""
         return sum(parameter_size(parameter) for parameter in self.parameters)
 
+    @property
+    def hidden(self) -> dict[nn.Parameter, bool]:
+        """Whether each parameter is a matrix inside the network, neither an embedding nor the output layer."""
+        return {
+            parameter: parameter.ndim == 2 and "embed" not in name and not name.startswith("lm_head")
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+        }
+
 
 def parameter_size(parameter: nn.Parameter) -> int:
     """Numbers in a parameter, also where ZeRO 3 has taken it apart (`ds_numel` is DeepSpeed's)."""

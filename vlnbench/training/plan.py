@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.memory_trace import DTYPES, Trace, TraceRequest, trace
-from vlnbench.training.memory_zero import MASTER_BYTES, STEP_BYTES, Sharding, Usage, state_size, usages
+from vlnbench.training.memory_zero import MASTER_BYTES, MOMENT_BYTES, Sharding, Usage, state_size, usages
 from vlnbench.training.options import PlanOptions, TrainOptions, step_options
 
 Verdict = Literal["yes", "tight", "no"]
@@ -78,7 +78,7 @@ class PlanRequest(PlanOptions):
         for name, known in (
             ("dtype", tuple(DTYPES)),
             ("attn", ("sdpa", "flash_attention_2", "eager")),
-            ("optimizer", ("adamw", "adafactor", "adamw8bit")),
+            ("optimizer", tuple(MOMENT_BYTES)),
         ):
             if getattr(self, name) not in known:
                 raise UsageError(f"--{name} {getattr(self, name)}: expected {', '.join(known)}")
@@ -183,8 +183,8 @@ def plan(request: PlanRequest) -> Plan:
 def host_bytes(traced: Trace, sharding: Sharding) -> int:
     """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
 
-    Offloaded optimiser states come with a float32 gradient, the update's temporaries, and a copy of the weights in
-    their own type and, with accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
+    Offloaded optimiser states come with a float32 gradient, and a copy of the weights in their
+    own type and, with accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
     """
     size, ranks = sharding.weight_bytes, sharding.ranks
     offloaded = 0.0
@@ -193,7 +193,6 @@ def host_bytes(traced: Trace, sharding: Sharding) -> int:
         offloaded += (
             state_size(traced.trainable, sharding) + traced.trainable * (MASTER_BYTES + size + summed) / ranks
         )
-        offloaded += max(map(sum, traced.groups)) * STEP_BYTES[sharding.optimizer] / ranks
     if sharding.offload_parameters:
         offloaded += traced.parameters * size / ranks
     return PROCESS_BYTES + round(max(traced.parameters * size, offloaded))

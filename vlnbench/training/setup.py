@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
+from vlnbench.training.muon import Muon
 from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
 
@@ -140,6 +141,16 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
     if options.optimizer == "adafactor":
         return torch.optim.Adafactor(arguments)
     betas = (0.9, options.adam_beta2)
+    if options.optimizer == "muon":
+        return Muon(
+            (
+                {**argument, "params": [*members], "orthogonal": orthogonal}
+                for argument, group in zip(arguments, groups, strict=True)
+                for orthogonal in (False, True)
+                if (members := [p for p, hidden in group.hidden.items() if hidden is orthogonal])
+            ),
+            betas,
+        )
     if options.optimizer == "adamw8bit":
         if device.type != "cuda":
             raise UsageError("--optimizer adamw8bit: needs a CUDA device; use adamw")
@@ -149,7 +160,7 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
             raise UsageError("--optimizer adamw8bit: pip install bitsandbytes") from None
         optimizer: torch.optim.Optimizer = AdamW8bit(arguments, betas=betas)
         return optimizer
-    return torch.optim.AdamW(arguments, betas=betas)
+    return torch.optim.AdamW(arguments, betas=betas, fused=True)  # one pass over memory, no temporaries
 
 
 @contextmanager

@@ -44,17 +44,17 @@ def advance(
     state[:3] = position
     state[3:] = rotation
     if action == Action.MOVE_FORWARD:
-        collided = _act(pathfinder.surface.table, state, float(forward_m), 0.0, 1.0, sliding)
+        collided = act(pathfinder.surface.table, state, float(forward_m), 0.0, 1.0, sliding)
     elif action in (Action.TURN_LEFT, Action.TURN_RIGHT):
-        sine, cosine = _half_angle(turn_deg if action == Action.TURN_LEFT else -turn_deg)
-        collided = _act(pathfinder.surface.table, state, 0.0, sine, cosine, sliding)
+        sine, cosine = half_angle(turn_deg if action == Action.TURN_LEFT else -turn_deg)
+        collided = act(pathfinder.surface.table, state, 0.0, sine, cosine, sliding)
     else:
         raise ValueError(f"action {action} does not move the body")
     return state[:3], state[3:], collided
 
 
 @lru_cache(maxsize=64)
-def _half_angle(degrees: float) -> tuple[float, float]:
+def half_angle(degrees: float) -> tuple[float, float]:
     """Sine and cosine of half an angle that was rounded to float32 radians."""
     half = float(np.float32(math.radians(degrees)) * np.float32(0.5))
     return math.sin(half), math.cos(half)
@@ -83,7 +83,7 @@ def _turn(state: Float32s, s: F32, c: F32) -> None:
 
 
 @kernel
-def _act(table: Table, state: Float32s, amount: float, sine: float, cosine: float, sliding: bool) -> bool:
+def act(table: Table, state: Float32s, amount: float, sine: float, cosine: float, sliding: bool) -> bool:
     """Move by `amount`, or turn where that is 0, and put the body on the navmesh; whether it fell short."""
     end = scratch(table)[TARGET]
     put_point(end, state)

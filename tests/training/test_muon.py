@@ -1,0 +1,77 @@
+"""Muon against its definition, and what it does not orthogonalise against torch's AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlnbench.training.muon import MOMENTUM, UPDATE_RMS, Muon, orthogonalised
+
+RATE, DECAY, BETAS = 1e-2, 0.1, (0.9, 0.98)
+sides = st.integers(1, 40)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=sides, columns=sides, size=st.floats(1e-6, 1e6), seed=st.integers(0, 2**31))
+def test_singular_values_become_about_one(rows: int, columns: int, size: float, seed: int) -> None:
+    """With a random matrix's own left and right singular vectors."""
+    matrix = size * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    kept = values > 0.02 * values.norm()  # smaller ones need more than five iterations
+    found = left.mT @ orthogonalised(matrix) @ right.mT
+    assert found.diag()[kept].min() > 0.65
+    assert found.diag().max() < 1.25
+    assert (found - found.diag().diag()).abs().max() < 0.02
+
+
+def made(tensors: list[torch.nn.Parameter], orthogonal: bool) -> Muon:
+    group: dict[str, Any] = {"params": tensors, "lr": RATE, "weight_decay": DECAY, "orthogonal": orthogonal}
+    return Muon([group], BETAS)
+
+
+def test_matrices_move_along_orthogonalised_momentum() -> None:
+    start, gradients = torch.randn(6, 4), torch.randn(2, 6, 4)
+    matrix = torch.nn.Parameter(start.clone())
+    optimizer = made([matrix], orthogonal=True)
+    for gradient in gradients:
+        matrix.grad = gradient
+        optimizer.step()
+    expected, momentum = start, torch.zeros(6, 4)
+    for gradient in gradients:
+        momentum = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
+        looking_ahead = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
+        expected = (1 - RATE * DECAY) * expected - RATE * UPDATE_RMS * 6**0.5 * orthogonalised(looking_ahead)
+    torch.testing.assert_close(matrix.detach(), expected)
+
+
+def test_an_update_is_as_large_as_adamws() -> None:
+    matrix = torch.nn.Parameter(torch.zeros(64, 256))
+    matrix.grad = torch.randn(64, 256)
+    made([matrix], orthogonal=True).step()
+    assert matrix.detach().square().mean().sqrt().item() == pytest.approx(RATE * UPDATE_RMS, rel=0.2)
+
+
+def test_everything_else_is_adamws() -> None:
+    starts = [torch.randn(5), torch.randn(3, 7)]
+    ours, theirs = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    optimizers = (
+        made(ours, orthogonal=False),
+        torch.optim.AdamW(theirs, lr=RATE, weight_decay=DECAY, betas=BETAS),
+    )
+    for _ in range(10):
+        for mine, yours in zip(ours, theirs, strict=True):
+            mine.grad = yours.grad = torch.randn_like(mine)
+        for optimizer in optimizers:
+            optimizer.step()
+    for mine, yours in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, yours, rtol=1e-5, atol=1e-6)
+
+
+def test_a_frozen_tensor_stays_as_it_is() -> None:
+    tensor = torch.nn.Parameter(torch.ones(3))
+    made([tensor], orthogonal=False).step()
+    assert torch.equal(tensor.detach(), torch.ones(3))

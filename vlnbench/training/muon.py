@@ -1,0 +1,75 @@
+"""Muon: matrices inside the network move along orthogonalised momentum, everything else by AdamW.
+
+Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). Scale and weight decay are
+those of arXiv 2502.16982, whose updates are as large as AdamW's, so that AdamW's learning rates can be kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MOMENTUM = 0.95
+UPDATE_RMS = 0.2
+"""Root mean square of an update per learning rate, about AdamW's."""
+EPSILON = 1e-8
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+
+
+def orthogonalised(matrix: Tensor) -> Tensor:
+    """Nearly the closest matrix with orthonormal rows or columns: singular values become about 1 (0.7 to 1.2)."""
+    a, b, c = _COEFFICIENTS
+    wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
+    found: Tensor = wide / (wide.norm() + EPSILON)
+    for _ in range(_ITERATIONS):
+        square = found @ found.mT
+        found = torch.addmm(found, torch.addmm(square, square, square, beta=b, alpha=c), found, beta=a)
+    return found.mT if wide is not matrix else found
+
+
+class Muon(torch.optim.Optimizer):
+    """Parameter groups as of AdamW; `orthogonal` says whether a group's tensors are matrices inside the network.
+
+    Parameters keep their shapes, so it does not work under ZeRO, which flattens them.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": 1e-3, "weight_decay": 0.0, "betas": betas, "orthogonal": False})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                if group["orthogonal"]:
+                    self._turn(parameter, gradient, group["lr"])
+                else:
+                    self._adapt(parameter, gradient, group["lr"], *group["betas"])
+
+    def _turn(self, matrix: nn.Parameter, gradient: Tensor, rate: float) -> None:
+        state = self.state[matrix]
+        if not state:
+            state["momentum"] = torch.zeros_like(matrix)
+        momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+        update = orthogonalised(torch.lerp(gradient, momentum, MOMENTUM))
+        matrix.add_(update, alpha=-rate * UPDATE_RMS * math.sqrt(max(matrix.shape)))
+
+    def _adapt(self, tensor: nn.Parameter, gradient: Tensor, rate: float, beta1: float, beta2: float) -> None:
+        """AdamW's update."""
+        state = self.state[tensor]
+        if not state:
+            state.update(step=0, mean=torch.zeros_like(tensor), square=torch.zeros_like(tensor))
+        state["step"] += 1
+        mean = state["mean"].lerp_(gradient, 1 - beta1)
+        square = state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = square.sqrt().div_(math.sqrt(1 - beta2 ** state["step"])).add_(EPSILON)
+        tensor.addcdiv_(mean, root, value=-rate / (1 - beta1 ** state["step"]))

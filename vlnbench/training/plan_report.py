@@ -109,6 +109,7 @@ LEVERS: tuple[tuple[str, dict[str, object]], ...] = (
     ("ZeRO 3, all offloaded", {"zero": 3, "offload_optimizer": True, "offload_parameters": True}),
     ("adamw8bit", {"optimizer": "adamw8bit"}),
     ("adafactor (ZeRO 0 only)", {"zero": 0, "optimizer": "adafactor"}),
+    ("muon (ZeRO 0 only)", {"zero": 0, "optimizer": "muon"}),
     ("frames 16", {"frames": 16}),
     ("history 4", {"history": 4}),
     ("images of 224 pixels", {"image_size": 224}),

@@ -62,6 +62,7 @@ def test_list_names_agents_and_benchmarks(tmp_path: Path) -> None:
         assert name in result.stdout
 
 
+@pytest.mark.slow
 def test_houses_of_the_same_options_are_kept(workplace: Path) -> None:
     manifest = workplace / "data/datasets/houses_r2r/houses.json"
     before = manifest.stat().st_mtime_ns
@@ -243,6 +244,7 @@ def spoil_navmesh(root: Path) -> str:
     return path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil", [spoil_episode, spoil_start, spoil_scene_gone, spoil_scene_truncated, spoil_navmesh]
 )

@@ -39,6 +39,8 @@ from vlnbench.records import (
     read_trajectories,
 )
 
+pytestmark = pytest.mark.slow  # runs in processes of their own
+
 ROOT = Path(__file__).parents[1]
 
 VLNBENCH = """

@@ -23,6 +23,8 @@ from vlnbench.records import Row, read_manifest, read_rows
 from vlnbench.summary import Summary
 from vlnbench.times import Times
 
+pytestmark = pytest.mark.slow  # agents in processes of their own
+
 
 def plan(agent: str = "random", count: int = 12) -> Plan:
     episodes = make_set("episodes", count=count)

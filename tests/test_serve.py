@@ -413,6 +413,7 @@ def test_connected_agents_are_agents() -> None:
         client.close()
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_a_served_agent_like_a_local_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_tracker_that_breaks_costs_one_warning(
     assert capfd.readouterr().err == f"warning: tracker {name} is dropped, the run goes on: {reason}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Hangs", "HangsInFinish"])
 def test_a_tracker_that_hangs_is_ended(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     follow(tmp_path, name, finish_s=4.0)
@@ -71,6 +72,7 @@ def test_a_tracker_that_hangs_is_ended(name: str, tmp_path: Path, capfd: pytest.
     )
 
 
+@pytest.mark.slow
 def test_a_hanging_tracker_with_a_full_queue_is_ended(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

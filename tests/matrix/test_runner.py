@@ -21,6 +21,8 @@ from vlnbench.matrix.spec import Execution, read_matrix
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import train_stage
 
+pytestmark = pytest.mark.slow  # trains and evaluates
+
 ROOT = Path(__file__).parents[2]
 WORK, RESULTS = Path("work"), Path("results")
 

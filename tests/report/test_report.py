@@ -309,6 +309,7 @@ def test_the_script_reads_back_what_the_agent_did() -> None:
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 def test_a_browser_shows_list_maps_and_detail(tmp_path: Path) -> None:
     assert CHROMIUM is not None

@@ -27,6 +27,8 @@ from vlnbench.interfaces import Action, Episode
 from vlnbench.training.collect import ANNOTATIONS, JOURNAL, CollectRequest, collect
 from vlnbench.training.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceWay, tours, walk
 
+pytestmark = pytest.mark.slow  # walks houses
+
 WIDTH = 64
 
 

@@ -19,6 +19,8 @@ from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.questions import CONVERSATIONS, JOURNAL, QuestionsRequest, make_questions
 
+pytestmark = pytest.mark.slow  # looks at houses
+
 VIEWS, WIDTH = 9, 64
 
 

@@ -12,6 +12,7 @@ from vlnbench.cli import main
 from vlnbench.errors import UsageError
 
 
+@pytest.mark.slow
 def test_the_command_draws_a_house(tiny: Generated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, name = tmp_path / "house.png", "s3_train_001"
     options = ["--out", str(out), "--house", name, "--split", "train", "--data-root", str(tiny.root)]

@@ -102,7 +102,6 @@ def test_frames_are_what_the_actions_show_and_the_path_is_followed(houses: Path,
     env.close()
 
 
-@pytest.mark.slow
 def test_an_interrupted_collection_ends_like_an_undisturbed_one(
     houses: Path, collected: Path, tmp_path: Path
 ) -> None:
@@ -120,7 +119,6 @@ def test_an_interrupted_collection_ends_like_an_undisturbed_one(
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")} == before
 
 
-@pytest.mark.slow
 def test_a_killed_collection_resumes(houses: Path, collected: Path, tmp_path: Path) -> None:
     out = tmp_path / "R2R"
     arguments = ["collect", "--out", out, "--data-root", houses, "--workers", "2", "--frame-width", WIDTH]

@@ -74,7 +74,6 @@ def test_an_interrupted_set_ends_like_an_undisturbed_one(houses: Path, made: Pat
         make_questions(request(houses, out))
 
 
-@pytest.mark.slow
 def test_a_killed_command_resumes(houses: Path, made: Path, tmp_path: Path) -> None:
     out = tmp_path / "Questions"
     arguments = [

@@ -22,7 +22,10 @@ _ITERATIONS = 5
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Nearly the closest matrix with orthonormal rows or columns: singular values become about 1 (0.7 to 1.2)."""
+    """Nearly the closest matrix of the same shape (2-D) with orthonormal rows or columns.
+
+    Singular values above a fiftieth of the matrix's norm become about 1 (0.65 to 1.25).
+    """
     a, b, c = _COEFFICIENTS
     wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
     found: Tensor = wide / (wide.norm() + EPSILON)

@@ -183,8 +183,8 @@ def plan(request: PlanRequest) -> Plan:
 def host_bytes(traced: Trace, sharding: Sharding) -> int:
     """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
 
-    Offloaded optimiser states come with a float32 gradient, and a copy of the weights in their
-    own type and, with accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
+    Offloaded optimiser states come with a float32 gradient and a copy of the weights in their own type and, with
+    accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
     """
     size, ranks = sharding.weight_bytes, sharding.ranks
     offloaded = 0.0

@@ -1,4 +1,4 @@
-"""An agent that is served elsewhere, by `vlnbench serve` or by `vlnbench/wire.py` in another environment."""
+"""An agent that is served elsewhere, by `vlnbench serve` or by `vlnbench/serving/wire.py` in another environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from vlnbench.errors import LostBatchError, RunError, UsageError, require
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor, StandsFor
-from vlnbench.model_options import TOKEN, RemoteOptions
+from vlnbench.rollout.model_options import TOKEN, RemoteOptions
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -49,7 +49,7 @@ class RemoteAgent:
         if not (remote.remote_timeout > 0 and remote.reconnect >= 0):
             raise UsageError("--remote-timeout, --reconnect: expected more than 0 seconds, and 0 or more")
         self._options = remote
-        self._wire = require("vlnbench.wire", "remote")
+        self._wire = require("vlnbench.serving.wire", "remote")
         self._failures = (OSError, EOFError, ValueError, self._wire.WebSocketException)
         self._known: dict[int, tuple[str, int]] = {}
         self._alone: set[tuple[str, int]] = set()

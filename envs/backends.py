@@ -105,7 +105,7 @@ class HabitatSimBackend:
         settings = importlib.import_module("envs.embedded.navmesh.settings").NavMeshSettings(
             agent_height=body.agent_height_m, agent_radius=body.agent_radius_m
         )
-        read_navmesh = importlib.import_module("envs.embedded.navmesh.tile_file").read_navmesh
+        read_navmesh = importlib.import_module("envs.embedded.navmesh.tiles.tile_file").read_navmesh
         for path, members in check_scene_files(scenes_dir, episodes).items():
             check_container(path)
             navmesh = path.with_suffix(".navmesh")

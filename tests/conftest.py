@@ -27,8 +27,8 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data root with a small houses benchmark, made once for all workers: tests must not change it."""
-    from envs.houses.dataset import generate
-    from vlnbench.houses_config import HousesConfig
+    from envs.houses.files.dataset import generate
+    from vlnbench.data.houses_config import HousesConfig
 
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "houses"

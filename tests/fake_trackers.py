@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from vlnbench.trackers import TrackedRun, Values
+from vlnbench.util.trackers import TrackedRun, Values
 
 
 class Recording:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vlnbench.episodes import EpisodeSet
+from vlnbench.data.episodes import EpisodeSet
 from vlnbench.interfaces import (
     Action,
     Camera,

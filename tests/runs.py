@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import PlaneEnv, make_episode
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.episodes import load_split
-from vlnbench.evaluate import Plan, evaluate, make_plan
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import load_split
+from vlnbench.evaluation.evaluate import Plan, evaluate, make_plan
 from vlnbench.interfaces import Agent, Episode
 
 FILES = {

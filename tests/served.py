@@ -9,8 +9,8 @@ from typing import Any
 
 from agents.remote import RemoteAgent
 from vlnbench.interfaces import Agent
-from vlnbench.model_options import ModelOptions, RemoteOptions
-from vlnbench.serve import AgentServer, ServeRequest
+from vlnbench.rollout.model_options import ModelOptions, RemoteOptions
+from vlnbench.serving.serve import AgentServer, ServeRequest
 
 
 @contextmanager

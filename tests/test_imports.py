@@ -78,11 +78,11 @@ ONLY_IN = {
     "gym": ("envs",),
     "numba": ("envs",),
     "llvmlite": ("envs",),
-    "ray": ("vlnbench/ray_lanes.py",),
-    "msgpack": ("vlnbench/wire.py",),
-    "websockets": ("vlnbench/wire.py",),
-    "torch": ("agents", "vlnbench/training", "vlnbench/vram.py"),
-    "transformers": ("agents", "vlnbench/training", "vlnbench/vram.py"),
+    "ray": ("vlnbench/rollout/ray.py",),
+    "msgpack": ("vlnbench/serving/wire.py",),
+    "websockets": ("vlnbench/serving/wire.py",),
+    "torch": ("agents", "vlnbench/training", "vlnbench/util/measure.py"),
+    "transformers": ("agents", "vlnbench/training", "vlnbench/util/measure.py"),
 }
 
 

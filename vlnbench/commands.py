@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from vlnbench.benchmarks import BENCHMARKS, Benchmark, get_benchmark
-from vlnbench.engine import Simulators
-from vlnbench.episodes import EpisodeSet, load_split
+from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
+from vlnbench.data.episodes import EpisodeSet, load_split
+from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError, require
-from vlnbench.evaluate import (
+from vlnbench.evaluation.evaluate import (
     Execution,
     Plan,
     check_conventions,
@@ -26,18 +26,18 @@ from vlnbench.evaluate import (
     evaluate,
     make_plan,
 )
-from vlnbench.houses_config import HousesConfig
+from vlnbench.evaluation.records import Row, read_rows, read_trajectories
+from vlnbench.evaluation.stats import estimate_sums
+from vlnbench.evaluation.summary import METRICS, Metric, Summary, estimate_kind, format_summary, shown
 from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
-from vlnbench.lane_site import LocalSite
-from vlnbench.lanes import Lanes
-from vlnbench.loading import import_module, import_string, load_agent, recorded_name
-from vlnbench.model_options import ModelOptions
-from vlnbench.progress import Progress, say
-from vlnbench.records import Row, read_rows, read_trajectories
-from vlnbench.stats import estimate_sums
-from vlnbench.summary import METRICS, Metric, Summary, estimate_kind, format_summary, shown
-from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
-from vlnbench.watchdog import Watchdog
+from vlnbench.rollout.engine import Simulators
+from vlnbench.rollout.launcher import LocalSite
+from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.replicas import Lanes
+from vlnbench.util.loading import import_module, import_string, load_agent, recorded_name
+from vlnbench.util.progress import Progress, say
+from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
+from vlnbench.util.watchdog import Watchdog
 
 _ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
 
@@ -178,7 +178,7 @@ def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
 
 def generate_houses(data_root: Path, config: HousesConfig) -> str:
     """Generate the houses benchmarks below a data root, unless they are there; returns tables of what is there."""
-    houses = import_module("envs.houses.dataset")
+    houses = import_module("envs.houses.files.dataset")
     warm_up(renderer=False)
     with Progress("generating houses") as progress:
         manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
@@ -191,7 +191,7 @@ def generate_houses(data_root: Path, config: HousesConfig) -> str:
 def generate_envdrop(data_root: Path, config: HousesConfig, episodes: int | None) -> str:
     """Add the augmentation set to houses that are there; returns a table of it."""
     with Progress("generating envdrop") as progress:
-        manifest = import_string("envs.houses.augment:augment")(
+        manifest = import_string("envs.houses.files.augment:augment")(
             data_root, config, episodes, None, lambda stage, done, n: progress.update(done, n, stage)
         )
     untrue = f"{manifest.untrue} of {manifest.checked} texts that were checked have a clause that is untrue"
@@ -203,7 +203,7 @@ def generate_envdrop(data_root: Path, config: HousesConfig, episodes: int | None
 
 def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
     """Means per episode beside those of the real dataset."""
-    real = import_string("envs.houses.statistics:R2R_CE")
+    real = import_string("envs.houses.files.statistics:R2R_CE")
     columns = {**statistics, **{f"R2R-CE {split}": means for split, means in real.items()}}
     names = list(next(iter(columns.values())))
     rows = [[name, *(column[name] for column in columns.values())] for name in names]
@@ -213,7 +213,7 @@ def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
 def preview_house(data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
     """Draw a generated house into a PNG file; returns what was drawn."""
     warm_up(renderer=True)
-    drawn: str = import_string("envs.houses.preview:preview")(data_root, out, split, house, episodes)
+    drawn: str = import_string("envs.houses.preview.preview:preview")(data_root, out, split, house, episodes)
     return drawn
 
 
@@ -251,7 +251,7 @@ def _described(episode_set: EpisodeSet) -> str:
 def _start(request: EvalRequest) -> Simulators | Lanes:
     """Simulator processes, or lanes where agents are to have processes of their own."""
     if request.ray:
-        cluster = require("vlnbench.ray_lanes", "cluster")
+        cluster = require("vlnbench.rollout.ray", "cluster")
         gpu = request.model.device != "cpu"
         lanes: Lanes = cluster.open_lanes(request.ray, request.agents, request.envs, _ENV_LIBRARY, gpu)
         return lanes
@@ -362,7 +362,7 @@ class _Tally:
 
 
 def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Path) -> None:
-    write_video = import_string("vlnbench.video:write_video")
+    write_video = import_string("vlnbench.evaluation.video:write_video")
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
     sensors: frozenset[Sensor] = frozenset({"rgb"})

@@ -23,7 +23,7 @@ from agents.openai.answers import AS_SCHEMA, AS_TEXT, read_answer, schema
 from agents.openai.api import Api, ApiError
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor
-from vlnbench.model_options import ServedOptions
+from vlnbench.rollout.model_options import ServedOptions
 
 _FORWARD_M = 0.25
 _LAST_ACTIONS = 8

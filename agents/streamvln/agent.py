@@ -20,7 +20,7 @@ from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Sensor
-from vlnbench.model_options import ModelOptions
+from vlnbench.rollout.model_options import ModelOptions
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
 

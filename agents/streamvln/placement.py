@@ -9,7 +9,7 @@ import torch
 
 from agents.streamvln.config import DTYPES
 from vlnbench.errors import UsageError
-from vlnbench.model_options import ModelOptions
+from vlnbench.rollout.model_options import ModelOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.navmesh.greedy import best_primitive
-from envs.embedded.navmesh.motion import half_angle
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.surface import MAX_PATH
+from envs.embedded.navmesh.query.greedy import best_primitive
+from envs.embedded.navmesh.query.motion import half_angle
+from envs.embedded.navmesh.query.surface import MAX_PATH
 from vlnbench.interfaces import Action, Embodiment, Pose, Vec3
 
 _THRASHING = 16  # alternating turns in a row that count as being stuck

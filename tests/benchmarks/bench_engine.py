@@ -17,12 +17,12 @@ import numpy as np
 from agents.base import EpisodeAgent
 from agents.scripted import ShortestPathAgent
 from tests.fakes import PlaneEnv, make_episode
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.engine import Engine, Simulators
-from vlnbench.episodes import load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent, Camera, Embodiment, Env, Observation
-from vlnbench.rollout import Task, run_tasks
-from vlnbench.schedule import SceneQueue
+from vlnbench.rollout.engine import Engine, Simulators
+from vlnbench.rollout.episode import Task, run_tasks
+from vlnbench.rollout.schedule import SceneQueue
 
 STILL = "tests.benchmarks.bench_engine:StillEnv"
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.synthetic import write_envdrop
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.datasets import locate
-from vlnbench.episodes import read_episodes, read_ground_truth
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.datasets import locate
+from vlnbench.data.episodes import read_episodes, read_ground_truth
 
 EPISODES = 146304
 SECONDS = 20.0

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from envs.habitat_env import HabitatEnv
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.engine import Engine, Simulators
-from vlnbench.episodes import load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent
-from vlnbench.loading import load_agent
-from vlnbench.model_options import ModelOptions
-from vlnbench.rollout import Outcome, Task, run_tasks
-from vlnbench.schedule import SceneQueue
+from vlnbench.rollout.engine import Engine, Simulators
+from vlnbench.rollout.episode import Outcome, Task, run_tasks
+from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.util.loading import load_agent
 
 Walks = dict[str, tuple[Action, ...]]
 

@@ -23,7 +23,7 @@ from envs.embedded.navmesh import warm_up as warm_up_queries
 from envs.embedded.navmesh.build import build_polymesh, warm_up
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
-from envs.embedded.navmesh.tile_file import read_navmesh
+from envs.embedded.navmesh.tiles.tile_file import read_navmesh
 from envs.embedded.render import load_scene
 
 BODIES = ("r010_h150", "r018_h088", "r020_h150")

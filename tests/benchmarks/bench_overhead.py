@@ -19,15 +19,15 @@ from pathlib import Path
 
 from agents.base import EpisodeAgent
 from tests.fakes import PlaneEnv, make_episode, make_set
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.engine import Engine, Simulators
-from vlnbench.evaluate import evaluate, make_plan
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Episode, Observation, Pose
-from vlnbench.lane_site import Limits, LocalSite
-from vlnbench.lanes import Lanes
-from vlnbench.model_options import ModelOptions
-from vlnbench.rollout import Task, run_tasks
-from vlnbench.schedule import SceneQueue
+from vlnbench.rollout.engine import Engine, Simulators
+from vlnbench.rollout.episode import Task, run_tasks
+from vlnbench.rollout.launcher import Limits, LocalSite
+from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.replicas import Lanes
+from vlnbench.rollout.schedule import SceneQueue
 
 HERE = "tests.benchmarks.bench_overhead"
 STEPS = 500

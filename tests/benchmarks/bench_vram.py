@@ -18,12 +18,12 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 
-from vlnbench.training.memory_trace import DTYPES, TraceRequest, build, make_inputs, model_config
+from vlnbench.training.memory.plan import GB, GIB, Plan, PlanRequest, plan
+from vlnbench.training.memory.trace import DTYPES, TraceRequest, build, make_inputs, model_config
 from vlnbench.training.options import TrainOptions, step_options
 from vlnbench.training.parts import groups
-from vlnbench.training.plan import GB, GIB, Plan, PlanRequest, plan
 from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
-from vlnbench.vram import VramPeaks, start
+from vlnbench.util.measure import VramPeaks, start
 
 VISION_PROJECTOR = "mm_vision_tower,mm_mlp_adapter"
 SETTINGS = (

@@ -13,11 +13,11 @@ from agents.scripted import GroundTruthReplayAgent
 from envs.backends import SimulatorName
 from envs.habitat_env import HabitatEnv
 from envs.habitat_lab import has_habitat_sim
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.episodes import EpisodeSet
-from vlnbench.evaluate import evaluate, make_plan
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import EpisodeSet
+from vlnbench.evaluation.evaluate import evaluate, make_plan
+from vlnbench.evaluation.records import read_rows, read_trajectories
 from vlnbench.interfaces import Camera
-from vlnbench.records import read_rows, read_trajectories
 
 R2R = get_benchmark("r2r-ce")
 SMALL = replace(R2R.body, camera=Camera(width=96, height=72, hfov=79.0, height_m=1.25))

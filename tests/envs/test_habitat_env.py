@@ -15,11 +15,11 @@ from agents.scripted import ShortestPathAgent
 from envs.backends import SimulatorName
 from envs.habitat_env import HabitatEnv
 from tests.envs.simulators import R2R, SIMULATORS, SMALL, check_replay, subset
-from vlnbench.benchmarks import get_benchmark
 from vlnbench.conformance import EnvConformance
-from vlnbench.episodes import EpisodeSet, load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
-from vlnbench.evaluate import evaluate, make_plan
+from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Camera, Embodiment, Env, Episode, Observation, Sensor
 
 

@@ -16,7 +16,7 @@ import pytest
 from envs.backends import choose_backend
 from envs.habitat_env import HabitatEnv
 from tests.envs.simulators import R2R, SMALL, needs_habitat_sim, subset
-from vlnbench.episodes import EpisodeSet, load_split
+from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.interfaces import Action, Camera, Embodiment, Episode, Observation, Pose, Sensor
 
 pytestmark = needs_habitat_sim

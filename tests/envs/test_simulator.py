@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from envs.habitat_lab import import_habitat
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.episodes import EpisodeSet, load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import EpisodeSet, load_split
+from vlnbench.evaluation.metrics import score
 from vlnbench.interfaces import Action, Pose, Trajectory
-from vlnbench.metrics import score
 
 habitat = import_habitat()
 

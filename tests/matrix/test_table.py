@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.matrix.documents import make_document
 from vlnbench.cli import main
+from vlnbench.evaluation.stats import estimate
 from vlnbench.matrix.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.table import csv_cell, csv_text, markdown, markdown_cell
-from vlnbench.stats import estimate
 
 RESULTS = Path(__file__).parents[2] / "results"
 AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import make_episode
-from vlnbench.benchmarks import get_benchmark
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.evaluation.metrics import score
+from vlnbench.evaluation.recorded import RecordedRun
+from vlnbench.evaluation.records import Row
+from vlnbench.evaluation.summary import summarize
 from vlnbench.interfaces import Action, Episode, Pose, Trajectory
-from vlnbench.metrics import score
-from vlnbench.recorded import RecordedRun
-from vlnbench.records import Row
 from vlnbench.report.data import Entry, RunData
 from vlnbench.report.failures import ending
-from vlnbench.summary import summarize
 
 
 def walk(episode: Episode, actions: list[int], blocked: frozenset[int] = frozenset()) -> Trajectory:

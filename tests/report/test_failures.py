@@ -7,8 +7,8 @@ import pytest
 
 from tests.fakes import make_episode
 from tests.report.made import row_of, walk
+from vlnbench.evaluation.metrics import FAILURES
 from vlnbench.interfaces import Action
-from vlnbench.metrics import FAILURES
 from vlnbench.report.failures import Ending, ending, kinds
 
 F, L, S = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vlnbench.training.memory_trace import STREAMVLN_8B, TraceRequest
+from vlnbench.training.memory.trace import STREAMVLN_8B, TraceRequest
 
 SMALL: dict[str, Any] = {
     "hidden_size": 128,

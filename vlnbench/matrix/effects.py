@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlnbench.stats import Estimate, estimate_sums
+from vlnbench.evaluation.stats import Estimate, estimate_sums
 
 SEED = "seed"
 """The axis over which rows are averaged."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench import __version__
-from vlnbench.evaluate import git_revision
+from vlnbench.evaluation.evaluate import git_revision
 
 PACKAGES = ("torch", "deepspeed", "transformers", "numpy", "habitat-lab")
 

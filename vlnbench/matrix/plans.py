@@ -9,9 +9,9 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.training import data
-from vlnbench.training.memory_trace import model_config
+from vlnbench.training.memory.plan import GB, Plan, PlanRequest, plan
+from vlnbench.training.memory.trace import model_config
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.plan import GB, Plan, PlanRequest, plan
 
 UNJUDGED = "80GB"
 """GPU that plans are made for where none is there and none is named: its size changes the verdict only."""

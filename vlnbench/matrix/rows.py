@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from vlnbench.evaluation.records import MANIFEST, Row, read_jsonl, read_rows, write_json
+from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
 from vlnbench.matrix.work import (
@@ -22,8 +24,6 @@ from vlnbench.matrix.work import (
     stages,
     train_stage,
 )
-from vlnbench.records import MANIFEST, Row, read_jsonl, read_rows, write_json
-from vlnbench.summary import METRICS, Metric, values
 
 DOCUMENT = "matrix.json"
 FORMAT = 1

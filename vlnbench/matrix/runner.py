@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.records import locked, write_json
 from vlnbench.matrix import machine
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Execution, Matrix, Setting
@@ -27,9 +28,8 @@ from vlnbench.matrix.work import (
     read_json,
     train_stage,
 )
-from vlnbench.progress import say
-from vlnbench.records import locked, write_json
 from vlnbench.training.options import LAUNCHER_VARIABLES
+from vlnbench.util.progress import say
 
 Slot = tuple[str, ...]
 """Names of the GPUs that a setting has, none on the CPU."""

@@ -23,15 +23,15 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from vlnbench.benchmarks import get_benchmark
 from vlnbench.commands import EvalRequest
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError, unknown
-from vlnbench.houses_config import HousesConfig
-from vlnbench.loading import import_string
 from vlnbench.matrix.yaml_file import read_yaml
-from vlnbench.model_options import ModelOptions
-from vlnbench.training.collect import CollectRequest
+from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.training.collect.collect import CollectRequest
 from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
+from vlnbench.util.loading import import_string
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "houses", "collect", "run")
 EVALUATE = "evaluate."

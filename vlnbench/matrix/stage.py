@@ -19,8 +19,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from vlnbench.records import append_line, open_for_append, read_jsonl
-from vlnbench.vram import measure_command
+from vlnbench.evaluation.records import append_line, open_for_append, read_jsonl
+from vlnbench.util.measure import measure_command
 
 LOG, ATTEMPTS = "log.txt", "attempts.jsonl"
 TAIL_LINES, TAIL_BYTES = 50, 1 << 16

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.records import SUMMARY, write_json
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
-from vlnbench.records import SUMMARY, write_json
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
 FORMAT = 1

@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vlnbench.records import Row
+from vlnbench.evaluation.records import Row
+from vlnbench.evaluation.stats import Estimate
+from vlnbench.evaluation.summary import METRICS, aggregate
 from vlnbench.report.data import TURN_DEG, Entry
 from vlnbench.report.failures import Ending
-from vlnbench.stats import Estimate
-from vlnbench.summary import METRICS, aggregate
 
 SHOWN = ("SR", "SPL", "NE", "nDTW")
 

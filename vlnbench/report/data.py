@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_split
+from vlnbench.evaluation.records import Row
+from vlnbench.evaluation.summary import Summary, summarize
 from vlnbench.interfaces import Episode, Trajectory, Vec3
-from vlnbench.recorded import RecordedRun, load_run, remake_split
-from vlnbench.records import Row
 from vlnbench.report.failures import Ending, ending
-from vlnbench.summary import Summary, summarize
 
 TURN_DEG = 45.0
 _SHORT_M = 0.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vlnbench.metrics import STUCK_ACTIONS, STUCK_RADIUS_M, Failure
-from vlnbench.records import Row, Score
+from vlnbench.evaluation.metrics import STUCK_ACTIONS, STUCK_RADIUS_M, Failure
+from vlnbench.evaluation.records import Row, Score
 
 Ending = Literal[
     "success",

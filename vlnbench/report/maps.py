@@ -13,8 +13,8 @@ from PIL import Image
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode, Sensor, TopDownMap
-from vlnbench.loading import import_string
 from vlnbench.report.data import Entry
+from vlnbench.util.loading import import_string
 
 ENV = "envs.habitat_env:HabitatEnv"
 METERS_PER_PIXEL = 0.05

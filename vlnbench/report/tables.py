@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
+from vlnbench.evaluation.stats import Estimate
+from vlnbench.evaluation.summary import METRICS, Metric, Summary
 from vlnbench.report.breakdowns import Breakdown, Group
 from vlnbench.report.failures import Ending, Kind
-from vlnbench.stats import Estimate
-from vlnbench.summary import METRICS, Metric, Summary
 
 NONE = "\N{EN DASH}"
 """Where there is no value."""

@@ -18,8 +18,8 @@ from tabulate import tabulate
 from torch.utils.data import DataLoader
 
 from vlnbench.errors import UsageError
-from vlnbench.loading import import_string
 from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
+from vlnbench.util.loading import import_string
 
 Position = tuple[int, int]
 """(epoch, index of the window): what a sample's random draws depend on."""

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from vlnbench.errors import UsageError
-from vlnbench.loading import import_string
-from vlnbench.progress import say
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process, barrier
+from vlnbench.util.loading import import_string
+from vlnbench.util.progress import say
 
 COUNT, PART = "features.bytes", ".part"
 _BLOCK = 4096

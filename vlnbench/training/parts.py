@@ -9,8 +9,8 @@ import torch
 from tabulate import tabulate
 from torch import nn
 
-from vlnbench.loading import import_string
 from vlnbench.training.options import PARTS, TrainOptions
+from vlnbench.util.loading import import_string
 
 LORA = "lora"
 

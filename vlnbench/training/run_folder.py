@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.records import write_json
+from vlnbench.evaluation.records import write_json
 from vlnbench.training import data
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process

@@ -14,17 +14,13 @@ from typing import Any
 
 import torch
 
-from vlnbench import vram
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.loading import import_string
-from vlnbench.model_options import ModelOptions
-from vlnbench.progress import Progress, say
-from vlnbench.records import append_line, locked, open_for_append, write_json
-from vlnbench.trackers import TrackedRun, Trackers, numbers, parse_trackers
+from vlnbench.evaluation.records import append_line, locked, open_for_append, write_json
+from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases, taken
-from vlnbench.training.memory_trace import model_config
+from vlnbench.training.memory.trace import model_config
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
 from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_folder, run_manifest
@@ -36,6 +32,10 @@ from vlnbench.training.setup import (
     find_process,
     start_engine,
 )
+from vlnbench.util import measure as vram
+from vlnbench.util.loading import import_string
+from vlnbench.util.progress import Progress, say
+from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def train(options: TrainOptions) -> Trained:
 
 def _advice(options: TrainOptions, base: Path, process: Process, error: Exception) -> str:
     """What did not fit, how much memory was taken, and what the planner would change."""
-    from vlnbench.training.plan import PlanRequest, plan
-    from vlnbench.training.plan_report import format_plan
-    from vlnbench.training.plan_search import suggest
+    from vlnbench.training.memory.plan import PlanRequest, plan
+    from vlnbench.training.memory.report import format_plan
+    from vlnbench.training.memory.search import suggest
 
     total = torch.cuda.get_device_properties(process.device).total_memory
     setting = replace(options, checkpoint=str(base))

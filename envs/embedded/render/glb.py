@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from envs.embedded.render.gltf_document import Document, read_document
 from vlnbench.errors import UsageError
-
-from .gltf_document import Document, read_document
 
 MAX_COORDINATE_M = 1e6
 MAX_UV = 1e6

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import inline_kernel, kernel
-from .lanes import (
+from envs.embedded.jit import inline_kernel, kernel
+from envs.embedded.render.lanes import (
     LANES,
     bit_pattern,
     converted,
@@ -29,7 +29,7 @@ from .lanes import (
     store,
     where_greater,
 )
-from .scene import CHUNK, SceneArrays
+from envs.embedded.render.scene import CHUNK, SceneArrays
 
 TILE = 8
 """Rows of a tile of the coarse depth buffer; it is `LANES` columns wide."""

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.jit import kernel
+from envs.embedded.render.glb import GlbScene, Material, rotation_matrix
+from envs.embedded.render.lanes import LANES
+from envs.embedded.render.raster import TILE, Target, View, rasterize
+from envs.embedded.render.scene import Scene, prepare
+from envs.embedded.render.shade import shade
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera, Quaternion, Vec3
-
-from ..jit import kernel
-from .glb import GlbScene, Material, rotation_matrix
-from .lanes import LANES
-from .raster import TILE, Target, View, rasterize
-from .scene import Scene, prepare
-from .shade import shade
 
 NEAR_M, FAR_M = 0.01, 1000.0
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.render.cache import cached_arrays
+from envs.embedded.render.glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
+from envs.embedded.render.texture import WRAP_U, build_pool
 from vlnbench.errors import UsageError
-
-from .cache import cached_arrays
-from .glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
-from .texture import WRAP_U, build_pool
 
 CHUNK = 64
 _BLOCK = 65536

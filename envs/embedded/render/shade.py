@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import inline_kernel, inner_kernel, kernel
-from .glb import MIRROR, REPEAT
-from .lanes import (
+from envs.embedded.jit import inline_kernel, inner_kernel, kernel
+from envs.embedded.render.glb import MIRROR, REPEAT
+from envs.embedded.render.lanes import (
     LANES,
     Floats,
     Ints,
@@ -33,10 +33,10 @@ from .lanes import (
     truncated,
     where_equal,
 )
-from .raster import Target, Vertex, View, camera_vertex
-from .scene import SceneArrays
-from .simd import GROUP, filter_group, mix_group
-from .texture import (
+from envs.embedded.render.raster import Target, Vertex, View, camera_vertex
+from envs.embedded.render.scene import SceneArrays
+from envs.embedded.render.simd import GROUP, filter_group, mix_group
+from envs.embedded.render.texture import (
     FIRST_LEVEL,
     LAST_LEVEL,
     NEAREST_MAGNIFIED,

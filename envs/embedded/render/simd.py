@@ -10,7 +10,7 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from .lanes import address, instruction
+from envs.embedded.render.lanes import address, instruction
 
 GROUP = 4
 """Pixels worked on at once."""

@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.jit import kernel
+from envs.embedded.render.glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
 from vlnbench.errors import UsageError
-
-from ..jit import kernel
-from .glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
 
 FIRST_LEVEL, LAST_LEVEL, WRAP_U, WRAP_V, NEAREST_MAGNIFIED, NEAREST_MINIFIED, WHOLE_LEVELS = range(7)
 """Columns of the material table."""

@@ -19,14 +19,14 @@ from tests.agents.openai.stub import Stub, says, stub
 from tests.fakes import make_set
 from tests.faulty import PictureEnv
 from tests.served import connected, serving
-from vlnbench.benchmarks import get_benchmark
 from vlnbench.conformance import AgentConformance
+from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
-from vlnbench.evaluate import evaluate, make_plan
+from vlnbench.evaluation.evaluate import evaluate, make_plan
+from vlnbench.evaluation.records import read_rows
+from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.interfaces import Action, Conventions, Episode, Observation
-from vlnbench.model_options import ServedOptions
-from vlnbench.records import read_rows
-from vlnbench.summary import Summary, format_summary
+from vlnbench.rollout.model_options import ServedOptions
 
 RGB = np.full((48, 64, 3), 90, np.uint8)
 FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP

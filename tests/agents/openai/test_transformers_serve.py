@@ -17,11 +17,11 @@ import pytest
 from agents.openai.agent import OpenAIAgent
 from tests.fakes import make_set
 from tests.faulty import PictureEnv
-from vlnbench.benchmarks import get_benchmark
+from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
-from vlnbench.evaluate import evaluate, make_plan
-from vlnbench.model_options import ServedOptions
-from vlnbench.records import read_rows
+from vlnbench.evaluation.evaluate import evaluate, make_plan
+from vlnbench.evaluation.records import read_rows
+from vlnbench.rollout.model_options import ServedOptions
 
 pytestmark = [
     pytest.mark.slow,

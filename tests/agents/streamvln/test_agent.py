@@ -17,11 +17,11 @@ from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recorded, replay
-from vlnbench.benchmarks import get_benchmark
 from vlnbench.conformance import AgentConformance
+from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent
-from vlnbench.model_options import ModelOptions
+from vlnbench.rollout.model_options import ModelOptions
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from agents.streamvln import placement
 from agents.streamvln.placement import place
 from vlnbench.errors import UsageError
-from vlnbench.model_options import ModelOptions
+from vlnbench.rollout.model_options import ModelOptions
 
 Machine = Callable[..., None]
 

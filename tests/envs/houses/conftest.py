@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from envs.houses.dataset import HousesManifest, generate
-from vlnbench.houses_config import HousesConfig
+from envs.houses.files.dataset import HousesManifest, generate
+from vlnbench.data.houses_config import HousesConfig
 
 TINY = HousesConfig(
     seed=3,

@@ -11,10 +11,10 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
-from envs.houses.glb_writer import glb_bytes
-from envs.houses.house import House, make_house
-from envs.houses.model import house_primitives
-from vlnbench.houses_config import HousesConfig
+from envs.houses.model.model import house_primitives
+from envs.houses.plan.house import House, make_house
+from envs.houses.shapes.glb_writer import glb_bytes
+from vlnbench.data.houses_config import HousesConfig
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from envs.houses.checker import check_text
-from envs.houses.furnish import Item
-from envs.houses.house import House, make_house
-from envs.houses.language import Clause, voice
-from envs.houses.layout import Door, Plan, Rect
-from envs.houses.rooms import KINDS, RoomLook
-from envs.houses.verify import Verdict, verify
+from envs.houses.files.verify import Verdict, verify
+from envs.houses.language.checker import check_text
+from envs.houses.language.grammar import Clause, voice
+from envs.houses.plan.furnish import Item
+from envs.houses.plan.house import House, make_house
+from envs.houses.plan.layout import Door, Plan, Rect
+from envs.houses.plan.rooms import KINDS, RoomLook
 from tests.envs.houses.conftest import TINY, Generated
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.episodes import load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
 
 Walk = tuple[list[int], list[tuple[float, float, float]]]

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.dataset import MANIFEST, SPLITS, VERSION, generate, house_names, is_complete
-from envs.houses.statistics import R2R_CE, clause_count, real_turns
+from envs.embedded.navmesh.query.motion import advance
+from envs.houses.files.dataset import MANIFEST, SPLITS, VERSION, generate, house_names, is_complete
+from envs.houses.files.statistics import R2R_CE, clause_count, real_turns
 from tests.envs.houses.conftest import Generated, read_json
+from vlnbench.data.houses_config import RANGES, HousesConfig
 from vlnbench.errors import UsageError
-from vlnbench.houses_config import RANGES, HousesConfig
 
 
 def tree(root: Path) -> dict[str, bytes]:

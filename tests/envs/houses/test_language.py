@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.houses.furniture import FURNISHINGS
-from envs.houses.language import (
+from envs.houses.language.grammar import (
     MAX_TOKENS,
     R2R_VOICES,
     RXR_VOICES,
@@ -23,7 +22,8 @@ from envs.houses.language import (
     vocabulary,
     voice,
 )
-from envs.houses.rooms import KINDS
+from envs.houses.plan.catalog import FURNISHINGS
+from envs.houses.plan.rooms import KINDS
 
 SIDES = st.sampled_from(["left", "right"])
 ROOMS = st.sampled_from([*KINDS, *(f"{c} {k.name}" for k in KINDS.values() for c in k.wall_colors)])

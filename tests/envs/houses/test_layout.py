@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.houses.furniture import FURNISHINGS, LANDMARKS
-from envs.houses.house import House, make_house, openings, walls_of
-from envs.houses.layout import (
+from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
+from envs.houses.plan.house import House, make_house, openings, walls_of
+from envs.houses.plan.layout import (
     RAMP_LENGTH_M,
     RAMP_WIDTH_M,
     STOREY_M,
@@ -23,9 +23,9 @@ from envs.houses.layout import (
     around,
     cut_out,
 )
-from envs.houses.planner import make_plan
-from envs.houses.rooms import KINDS
-from vlnbench.houses_config import HousesConfig
+from envs.houses.plan.planner import make_plan
+from envs.houses.plan.rooms import KINDS
+from vlnbench.data.houses_config import HousesConfig
 
 configs = st.builds(
     HousesConfig,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from envs.houses.preview import preview
+from envs.houses.preview.preview import preview
 from tests.envs.houses.conftest import Generated
 from vlnbench.cli import main
 from vlnbench.errors import UsageError

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.houses.furniture import LANDMARKS
-from envs.houses.house import House, make_house
-from envs.houses.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, View, views
+from envs.houses.files.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, View, views
+from envs.houses.plan.catalog import LANDMARKS
+from envs.houses.plan.house import House, make_house
 from tests.envs.houses.scenes import Built, build
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.houses_config import HousesConfig
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.houses_config import HousesConfig
 from vlnbench.interfaces import Camera
 
 COUNT = 120

@@ -11,12 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.houses.house import House, make_house
-from envs.houses.instructions import Noise, brief, noisy
-from envs.houses.language import Clause
-from envs.houses.layout import Door
-from envs.houses.routes import STRAIGHT_DEG, Goal, Leg, Route, rooms_at, trace, turn_class, wrap_degrees, yaw_of
-from vlnbench.houses_config import HousesConfig
+from envs.houses.language.grammar import Clause
+from envs.houses.language.instructions import Noise, brief, noisy
+from envs.houses.plan.house import House, make_house
+from envs.houses.plan.layout import Door
+from envs.houses.routes.routes import (
+    STRAIGHT_DEG,
+    Goal,
+    Leg,
+    Route,
+    rooms_at,
+    trace,
+    turn_class,
+    wrap_degrees,
+    yaw_of,
+)
+from vlnbench.data.houses_config import HousesConfig
 
 angles = st.floats(-180.0, 180.0)
 

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.houses.augment import EnvDropManifest, augment
-from envs.houses.dataset import ENVDROP_MANIFEST, SPLITS
-from envs.houses.furniture import FURNISHINGS
-from envs.houses.instructions import Noise
-from envs.houses.language import tokenize
-from envs.houses.rooms import KINDS
-from envs.houses.telling import speak
-from envs.houses.textures import COLORS
+from envs.houses.files.augment import EnvDropManifest, augment
+from envs.houses.files.dataset import ENVDROP_MANIFEST, SPLITS
+from envs.houses.files.telling import speak
+from envs.houses.language.grammar import tokenize
+from envs.houses.language.instructions import Noise
+from envs.houses.plan.catalog import FURNISHINGS
+from envs.houses.plan.rooms import KINDS
+from envs.houses.shapes.textures import COLORS
 from tests.envs.houses.conftest import TINY, Generated, read_json
 from tests.envs.houses.test_dataset import keys, tree
 from tests.synthetic import rxr_entry
-from vlnbench.benchmarks import get_benchmark
-from vlnbench.episodes import load_split
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.episodes import load_split
+from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
-from vlnbench.houses_config import HousesConfig
 
 LANGUAGES = ("en-US", "en-IN", "hi-IN", "te-IN")
 EPISODES = 90
@@ -183,7 +183,7 @@ def test_too_large_an_augmentation_leaves_nothing(
 ) -> None:
     shutil.copytree(tiny.root, tmp_path, dirs_exist_ok=True)
     before = tree(tmp_path)
-    monkeypatch.setattr("envs.houses.augment.speak", lambda *options: islice(speak(*options), 3))
+    monkeypatch.setattr("envs.houses.files.augment.speak", lambda *options: islice(speak(*options), 3))
     with pytest.raises(UsageError, match="envdrop_episodes = 25: the houses only have 24"):
         augment(tmp_path, TINY, 25)
     assert tree(tmp_path) == before

@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from envs.embedded.navmesh.build import build_polymesh
-from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.embedded.navmesh.query.motion import advance
 from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
-from envs.houses import meshes
-from envs.houses.furniture import FURNISHINGS, LANDMARKS
-from envs.houses.glb_writer import glb_bytes
-from envs.houses.hangings import painting, window
-from envs.houses.house import make_house
-from envs.houses.layout import STOREY_M, Door
-from envs.houses.lighting import Light, shade
-from envs.houses.meshes import Part
-from envs.houses.model import house_primitives, parts_primitive
-from envs.houses.textures import COLORS
+from envs.houses.model.hangings import painting, window
+from envs.houses.model.lighting import Light, shade
+from envs.houses.model.model import house_primitives, parts_primitive
+from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
+from envs.houses.plan.house import make_house
+from envs.houses.plan.layout import STOREY_M, Door
+from envs.houses.shapes import meshes
+from envs.houses.shapes.glb_writer import glb_bytes
+from envs.houses.shapes.meshes import Part
+from envs.houses.shapes.textures import COLORS
 from tests.envs.houses.conftest import Generated
 from tests.envs.houses.scenes import Built, build
-from vlnbench.houses_config import HousesConfig
+from vlnbench.data.houses_config import HousesConfig
 from vlnbench.interfaces import Camera
 
 CAMERA = Camera(width=320, height=240, hfov=90.0, height_m=1.25)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.polymesh import DetailMesh, PolyMesh
 from envs.embedded.navmesh.settings import NavMeshSettings
-from envs.embedded.navmesh.tile import NavMeshTile, make_tile
-from envs.embedded.navmesh.tile_file import read_navmesh
+from envs.embedded.navmesh.tiles.polymesh import DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.tile import NavMeshTile, make_tile
+from envs.embedded.navmesh.tiles.tile_file import read_navmesh
 from envs.embedded.render.scene import load_scene
 
 BODIES = ("r010_h150", "r018_h088", "r020_h150")

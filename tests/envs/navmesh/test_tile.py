@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from envs.embedded.navmesh.islands import prepare
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.polymesh import NO_INDEX, WALKABLE_AREA, DetailMesh, PolyMesh
 from envs.embedded.navmesh.sample import square_room
 from envs.embedded.navmesh.settings import NavMeshSettings
-from envs.embedded.navmesh.tile import DISABLED, NavMeshTile, make_tile
-from envs.embedded.navmesh.tile_check import check_tile
-from envs.embedded.navmesh.tile_file import navmesh_bytes, read_navmesh, write_navmesh
+from envs.embedded.navmesh.tiles.islands import prepare
+from envs.embedded.navmesh.tiles.polymesh import NO_INDEX, WALKABLE_AREA, DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.tile import DISABLED, NavMeshTile, make_tile
+from envs.embedded.navmesh.tiles.tile_check import check_tile
+from envs.embedded.navmesh.tiles.tile_file import navmesh_bytes, read_navmesh, write_navmesh
 from vlnbench.errors import UsageError
 
 ROOM = make_tile(*square_room())

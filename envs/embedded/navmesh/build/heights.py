@@ -16,7 +16,7 @@ from envs.embedded.navmesh.build.filters import step_x, step_z
 from envs.embedded.navmesh.build.grid import Grid
 from envs.embedded.navmesh.build.kinds import Flag, Int, Real
 from envs.embedded.navmesh.build.polygons import Polygons
-from envs.embedded.navmesh.polymesh import NO_INDEX
+from envs.embedded.navmesh.tiles.polymesh import NO_INDEX
 
 UNSET = 0xFFFF
 """Height of a cell that no floor was found for."""

@@ -14,7 +14,7 @@ from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.contours import Contours
 from envs.embedded.navmesh.build.kinds import Flag, Int
 from envs.embedded.navmesh.build.planar import crosses, in_cone, in_cone_loose, touches
-from envs.embedded.navmesh.polymesh import NO_INDEX
+from envs.embedded.navmesh.tiles.polymesh import NO_INDEX
 
 MAX_VERTICES = 0xFFFD
 """Most contour vertices a mesh can have: indices are 16-bit."""

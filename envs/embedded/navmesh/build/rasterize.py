@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from envs.embedded.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.grid import MAX_SPAN_HEIGHT, Grid
 from envs.embedded.navmesh.build.kinds import Int, Real
-from envs.embedded.navmesh.polymesh import WALKABLE_AREA
+from envs.embedded.navmesh.tiles.polymesh import WALKABLE_AREA
 
 LOW, HIGH, AREA, NEXT = 0, 1, 2, 3
 """Columns of the span table: bottom and top in cell heights, area code, next span of the column (0 none)."""

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs import nine_episodes, write_dataset
+from vlnbench.cli import doctor, main
+from vlnbench.cli.doctor import Finding, Package, ProbeError, probe, run_checks
+from vlnbench.data.benchmarks import get_benchmark
+
+ROOT = Path(__file__).parents[2]
+NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
+
+
+@pytest.fixture
+def healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine of which only quick things are checked; returns an empty data root."""
+    monkeypatch.setattr(doctor, "PACKAGES", (NUMPY,))
+    monkeypatch.setattr(doctor, "check_cuda", lambda: iter(()))
+    monkeypatch.setattr(doctor, "FREE_FAIL_GIB", 0.0)
+    return tmp_path / "data"
+
+
+def lines(text: str) -> dict[str, tuple[str, str]]:
+    """Name -> (level, rest) of each line of the report."""
+    found = (line.split(maxsplit=1) for line in text.splitlines())
+    return {rest[:16].strip(): (level, rest[16:].strip()) for level, rest in found}
+
+
+def levels(findings) -> dict[str, str]:
+    return {finding.name: finding.level for finding in findings}
+
+
+def test_a_healthy_machine_exits_with_zero(healthy: Path, capsys) -> None:
+    assert main(["doctor", "--data-root", str(healthy)]) == 0
+    shown = lines(capsys.readouterr().out)
+    assert {level for level, _ in shown.values()} <= {"ok", "warn"}
+    for name in ("Python", "numpy", "package agents", "package envs", "simulator", "EGL", "cache", "disk (data)"):
+        assert name in shown
+    assert shown["data houses-r2r"][1].endswith("the first evaluation generates it")
+    assert shown["data r2r-ce"][0] == "warn"
+
+
+def doctor_beside(broken: dict[str, str], tmp_path: Path) -> dict[str, tuple[str, str]]:
+    """Report of a process before whose real packages lie broken ones; it must end with exit code 2."""
+    for name, code in broken.items():
+        (tmp_path / "path" / name).mkdir(parents=True)
+        (tmp_path / "path" / name / "__init__.py").write_text(code)
+    command = [sys.executable, "-c", "import sys; from vlnbench.cli import main; sys.exit(main())", "doctor"]
+    path = f"{tmp_path / 'path'}{os.pathsep}{ROOT}"
+    environment = {**os.environ, "PYTHONPATH": path, "VLNBENCH_CACHE": str(tmp_path / "cache")}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
+    assert "checks failed; see the lines that begin with FAIL" in result.stderr
+    return lines(result.stdout)
+
+
+def test_broken_packages_are_failures_with_advice(tmp_path: Path) -> None:
+    broken = {
+        "cv2": "raise ImportError('libGL.so.1: cannot open shared object file: No such file or directory')",
+        "torch": "import os; os.abort()",
+        "transformers": "raise RuntimeError('two\\nlines')",
+        "numba": "raise ImportError('numba needs another numpy')",
+        "agents": "",
+    }
+    shown = doctor_beside(broken, tmp_path)
+    expected = {
+        "opencv-python": "opencv-python-headless==4.11.0.86`, which needs no libGL",
+        "torch": "crashed with signal 6",
+        "transformers": "lines",
+        "numba": "numba needs another numpy",
+        "habitat-lab": "libGL.so.1",
+        "package agents": "is not vlnbench's",
+        "CUDA": "the check itself broke (ProbeError: crashed with signal 6)",
+        "cache": "the check itself broke (ImportError: numba needs another numpy)",
+    }
+    for name, part in expected.items():
+        assert shown[name][0] == "FAIL", (name, shown[name])
+        assert part in shown[name][1], (name, shown[name])
+    assert {shown[name][0] for name in ("Python", "numpy", "package envs", "data houses-r2r")} == {"ok"}
+    assert {"disk (data)", "data r2r-ce"} <= shown.keys()
+
+
+def test_even_a_broken_numpy_leaves_the_other_checks_alone(tmp_path: Path) -> None:
+    broken = {"numpy": "def broken(:"} | dict.fromkeys(("cv2", "torch", "transformers", "habitat", "numba"), "")
+    shown = doctor_beside(broken, tmp_path)
+    assert shown["numpy"][0] == shown["cache"][0] == shown["data"][0] == "FAIL"
+    assert "SyntaxError" in shown["numpy"][1]
+    assert {shown[name][0] for name in ("Python", "torch", "transformers", "simulator", "EGL")} == {"ok"}
+
+
+def test_a_check_that_raises_is_a_finding_and_the_others_go_on(healthy: Path, monkeypatch) -> None:
+    def broken() -> None:
+        raise KeyError("a\nb")
+
+    monkeypatch.setattr(doctor, "check_own_packages", broken)
+    findings = {finding.name: finding for finding in run_checks(healthy)}
+    assert findings["own packages"] == Finding(
+        "FAIL", "own packages", "the check itself broke (KeyError: 'a\\nb')"
+    )
+    assert "simulator" in findings
+
+
+def test_absent_packages_are_as_bad_as_their_use(monkeypatch) -> None:
+    for level, expected in (("FAIL", "FAIL"), ("warn", "warn"), ("ok", "ok")):
+        (finding,) = doctor.check_package(Package("no-such-thing", "import nothing", level, "dreams"))
+        assert finding.level == expected
+        assert "not installed; needed for dreams" in finding.detail
+
+
+def test_a_version_outside_of_the_asked_range_is_a_warning(monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.20.3")
+    (finding,) = doctor.check_package(NUMPY)
+    assert finding.level == "warn"
+    assert finding.detail.startswith("1.20.3 is outside of ")
+    assert "pip install 'numpy" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise ValueError('no')", "ValueError: no"),
+        ("import os; os.abort()", "crashed with signal 6"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("import time; time.sleep(60)", "no answer within 1 s"),
+    ],
+)
+def test_probes_survive_what_they_run(code: str, reason: str) -> None:
+    assert probe("print('chatter'); print(41 + 1)") == "42"
+    with pytest.raises(ProbeError, match=reason):
+        probe(code, timeout_s=1.0 if "sleep" in code else 60.0)
+
+
+def test_gpus_are_named_with_their_memory(tmp_path: Path, monkeypatch) -> None:
+    fake = """
+from types import SimpleNamespace as S
+class cuda:
+    is_available = lambda: {available}
+    device_count = lambda: 2
+    get_device_name = lambda i: "Card " + str(i)
+    get_device_properties = lambda i: S(total_memory=80 * 2**30)
+version = S(cuda="12.8")
+"""
+    (tmp_path / "torch.py").write_text(fake.format(available=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "_version", lambda name: "2.9")
+    assert list(map(str, doctor.check_cuda())) == [
+        f"ok    CUDA device {i}     Card {i}, 80.0 GiB (torch built for CUDA 12.8)" for i in range(2)
+    ]
+    (tmp_path / "torch.py").write_text(fake.format(available=False))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert levels(doctor.check_cuda()) == {"CUDA": "warn"}
+    (tmp_path / "nvidia-smi").touch(mode=0o755)
+    (finding,) = doctor.check_cuda()
+    assert "sees no device though there is one" in finding.detail
+
+
+def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VLNBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    (finding,) = doctor.check_cache()
+    assert (finding.level, finding.advice) == ("FAIL", "set VLNBENCH_CACHE")
+
+
+@pytest.mark.parametrize(("free", "level"), [(0.5, "FAIL"), (5.0, "warn"), (500.0, "ok")])
+def test_little_space_is_reported(tmp_path: Path, monkeypatch, free: float, level: str) -> None:
+    from types import SimpleNamespace
+
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 2**30))
+    assert set(levels(doctor.check_disk(tmp_path / "not" / "there")).values()) == {level}
+
+
+def test_data_are_counted_and_missing_scenes_named(tmp_path: Path) -> None:
+    houses = get_benchmark("houses-r2r")
+    write_dataset(tmp_path)
+    (finding,) = doctor.check_benchmark(houses, tmp_path)
+    assert (finding.level, finding.detail) == ("warn", "val_unseen 9 episodes with 0 of 3 scenes")
+    assert finding.advice.startswith("to use it, add the scenes of val_unseen in")
+    for episode in nine_episodes():
+        path = tmp_path / "scene_datasets" / episode.scene_id
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (finding,) = doctor.check_benchmark(houses, tmp_path)
+    assert (finding.level, finding.detail) == ("ok", "val_unseen 9 episodes with 3 of 3 scenes")
+
+
+def test_a_broken_episode_file_is_a_failure(healthy: Path) -> None:
+    path = healthy / "datasets" / "houses_r2r" / "val_seen" / "val_seen.json.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not gzip")
+    finding = next(finding for finding in run_checks(healthy) if finding.name == "data houses-r2r")
+    assert finding.level == "FAIL"
+    assert str(path) in finding.detail
+
+
+def test_the_real_data_are_found(shared: Path) -> None:
+    (finding,) = doctor.check_benchmark(get_benchmark("r2r-ce"), shared / "data")
+    assert finding.detail.startswith(
+        "train, val_seen 778 episodes with 53 of 53 scenes, val_unseen 1839 episodes with 0 of 11 scenes, test"
+    )

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.scripted import GroundTruthReplayAgent, RandomAgent
+from tests.evaluation.test_evaluate import plan
+from tests.fakes import PlaneEnv
+from vlnbench.cli import main
+from vlnbench.cli.results import Leaderboard
+from vlnbench.data.benchmarks import BENCHMARKS
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.evaluate import evaluate
+from vlnbench.evaluation.records import MANIFEST, ROWS
+from vlnbench.leaderboard.board import OURS, load, make_tables, outdated, render
+from vlnbench.leaderboard.committed import committed_runs
+from vlnbench.leaderboard.compare import compare
+from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A results folder with the committed literature and no runs."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    shutil.copy(RESULTS / "published.json", folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def as_benchmark(folder: Path, **identity: Any) -> None:
+    """Rewrite what a run says it was."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["identity"] |= identity
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_the_committed_files_are_those_of_the_committed_data() -> None:
+    literature, runs = load(RESULTS)
+    files = render(make_tables(literature, runs)) | render_ledger(make_ledger(literature, runs))
+    assert outdated(files, RESULTS) == []
+
+
+def test_csv_and_json_hold_every_published_value() -> None:
+    literature, _ = load(RESULTS)
+    files = render(make_tables(literature, []))
+    lines = list(csv.DictReader(io.StringIO(files["leaderboard.csv"])))
+    tables = json.loads(files["leaderboard.json"])
+    assert len(lines) == len(literature.rows) == sum(len(table["rows"]) for table in tables)
+    for row in literature.rows:
+        wanted = {label: str(value) for label, value in row.metrics.model_dump(exclude_none=True).items()}
+        key = (row.dataset, row.split, row.method)
+        same = [line for line in lines if (line["dataset"], line["split"], line["method"].lstrip("'")) == key]
+        assert any(all(line[label] == value for label, value in wanted.items()) for line in same), row.id
+
+
+def test_unlike_protocols_are_separate_tables(results: Path, run: Path) -> None:
+    literature, runs = load(results, [run])
+    tables = {(table.dataset, table.split, table.protocol): table for table in make_tables(literature, runs)}
+    assert [row.method for row in tables["houses-r2r", "val_unseen", "houses-r2r"].rows] == ["random"]
+    for table in tables.values():
+        names = {row.method for row in table.rows}
+        assert not {"JanusVLN", "ETPNav"} <= names
+        assert not {"JanusVLN", "random"} <= names
+    assert "JanusVLN" in {row.method for row in tables["R2R-CE", "val_unseen", "r2r-ce"].rows}
+
+
+def test_a_run_joins_the_table_of_its_protocol_unless_its_fingerprint_is_another(results: Path, run: Path) -> None:
+    as_benchmark(run, benchmark="r2r-ce", fingerprint=BENCHMARKS["r2r-ce"].fingerprint, dataset_version="v1-3")
+    table = next(t for t in make_tables(*load(results, [run])) if t.protocol == "r2r-ce" and t.dataset == "R2R-CE")
+    ours = next(row for row in table.rows if row.evidence == OURS)
+    assert (ours.dataset_version, ours.simulator, ours.episodes, ours.partial) == (
+        "v1-3",
+        "plane-1",
+        "9 of 9",
+        False,
+    )
+    assert ours.metrics["SR"].n == 9
+    as_benchmark(run, fingerprint="an older one")
+    tables = make_tables(*load(results, [run]))
+    assert [row.method for t in tables if t.protocol == "r2r-ce an older one" for row in t.rows] == ["random"]
+
+
+def test_a_partial_run_is_labelled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:
+    evaluate(plan("gt", count=3), GroundTruthReplayAgent(), PlaneEnv(), tmp_path / "part")
+    tables = make_tables(*load(results, [tmp_path / "part", run]))
+    table = next(t for t in tables if t.protocol == "houses-r2r")
+    assert [(row.method, row.partial) for row in table.rows] == [("random", False), ("gt", True)]
+    assert "| gt | this repository | privileged |" in render([table])["leaderboard.md"]
+    assert "| 3 of 9 (PARTIAL) |" in render([table])["leaderboard.md"]
+
+
+def test_a_run_is_committed_and_computed_from_its_rows(results: Path, run: Path) -> None:
+    odd = "=odd | `name`\n<b>"
+    assert main(["leaderboard", str(run), "--results", str(results), "--add", "--name", odd]) == 0
+    [(recorded, entry)] = committed_runs(results)
+    assert entry.name == odd
+    assert {path.name for path in recorded.folder.iterdir()} == {MANIFEST, f"{ROWS}.gz", "entry.json"}
+    assert compare(run, recorded.folder).differences == compare(run, run).differences
+    text = (results / "leaderboard.md").read_text()
+    assert "| =odd \\| &#96;name&#96; &lt;b&gt; | this repository |" in text
+    assert "'=odd | `name` <b>" in (results / "leaderboard.csv").read_text()
+    assert main(["leaderboard", "--results", str(results), "--check"]) == 0
+    assert main(["leaderboard", str(run), "--results", str(results), "--check"]) == 0, "the same run counts once"
+    (results / "leaderboard.csv").write_text("")
+    assert main(["leaderboard", "--results", str(results), "--check"]) == 1
+
+
+def test_mistakes_write_nothing(results: Path, run: Path) -> None:
+    def refused(message: str, *folders: Path, **options: Any) -> None:
+        with pytest.raises(UsageError, match=message):
+            Leaderboard(list(folders), **{"results": results, **options}).run()
+
+    refused("published.json: cannot be read", results=run)
+    refused("--add: expected one run folder", add=True)
+    refused("together with --add", name="x")
+    refused("unknown published row 'x'", run, add=True, reproduces="x")
+    refused("not a run folder", results)
+    refused("cannot be written", out=run / MANIFEST)
+    (results / "runs").touch()
+    refused("runs/houses-r2r-val-unseen-random: cannot be written", run, add=True)
+    (results / "runs").unlink()
+    assert [path.name for path in results.iterdir()] == ["published.json"]
+    Leaderboard([run], results=results, add=True).run()
+    refused("exists already", run, add=True)
+    [(recorded, _)] = committed_runs(results)
+    (recorded.folder / f"{ROWS}.gz").write_bytes(gzip.compress(b"{}\n")[:-9])
+    refused("broken gzip file")
+    shutil.copy(run / ROWS, recorded.folder / ROWS)
+    (recorded.folder / "entry.json").write_text('{"name": 1}')
+    refused("entry.json: field 'name'")
+
+
+def ledger(results: Path, run: Path, reproduces: str | None) -> list[tuple[str | None, str, str | None]]:
+    (run / "entry.json").write_text(json.dumps({"name": "ours", "reproduces": reproduces}))
+    return [(finding.metric, finding.verdict, finding.reason) for finding in make_ledger(*load(results, [run]))]
+
+
+def test_the_ledger_compares_what_is_claimed_and_alike(results: Path, run: Path) -> None:
+    assert ledger(results, run, None) == [(None, "not comparable", "the run claims to reproduce no published row")]
+    found = ledger(results, run, "streamvln-v1-3-r2r-val-unseen")
+    assert {verdict for _, verdict, _ in found} == {"not comparable"}
+    assert "protocol houses-r2r" in str(found[0][2])
+    assert "data version unknown, published on v1-3" in str(found[0][2])
+    as_benchmark(run, benchmark="r2r-ce", fingerprint=BENCHMARKS["r2r-ce"].fingerprint, dataset_version="v1-3")
+    verdicts = {metric: verdict for metric, verdict, _ in ledger(results, run, "streamvln-v1-3-r2r-val-unseen")}
+    assert set(verdicts) == {"SR", "SPL", "OS", "NE"}
+    own = load(results, [run])[1][0].metrics
+    published = {"SR": 56.4, "SPL": 50.2, "OS": 63.6, "NE": 4.90}
+    for label, value in published.items():
+        low, high = own[label].low, own[label].high
+        assert low is not None
+        assert high is not None
+        expected = "within interval" if low <= value <= high else "below" if high < value else "above"
+        assert verdicts[label] == expected
+    assert "not comparable" not in verdicts.values()
+    as_benchmark(run, episodes="9 of 1839")
+    assert "not whole" in str(ledger(results, run, "streamvln-v1-3-r2r-val-unseen")[0][2])
+
+
+@pytest.mark.parametrize(
+    ("published_id", "reason"),
+    [
+        ("bevbert-r2r-val-unseen", "protocol of the published row is unknown"),
+        ("streamvln-prune-all-r2r-val-unseen", "data version of the published row is unknown"),
+        ("cma-r2r-val-seen", "split val_unseen, published on val_seen"),
+    ],
+)
+def test_what_is_unknown_is_not_compared(results: Path, run: Path, published_id: str, reason: str) -> None:
+    assert all(
+        verdict == "not comparable" and reason in str(why)
+        for _, verdict, why in ledger(results, run, published_id)
+    )

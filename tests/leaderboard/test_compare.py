@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agents.scripted import GroundTruthReplayAgent, RandomAgent, StopAgent
+from tests.evaluation.test_evaluate import plan
+from tests.fakes import PlaneEnv
+from vlnbench.cli import main
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.evaluate import evaluate
+from vlnbench.evaluation.records import MANIFEST, ROWS, read_rows
+from vlnbench.evaluation.stats import bootstrap, estimate
+from vlnbench.leaderboard.compare import compare, format_comparison
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> dict[str, Path]:
+    agents = {"random": RandomAgent(), "gt-replay": GroundTruthReplayAgent(), "stop": StopAgent()}
+    for name, agent in agents.items():
+        evaluate(plan(name), agent, PlaneEnv(), tmp_path / name)
+    return {name: tmp_path / name for name in agents}
+
+
+def rewrite(folder: Path, successes: list[float]) -> None:
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+    for row, success in zip(rows, successes, strict=True):
+        row["scores"]["success"] = success
+    (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_differences_are_paired_by_episode(runs: dict[str, Path]) -> None:
+    rewrite(runs["random"], [1, 0, 0, 1, 1, 0, 0, 0, 0])
+    rewrite(runs["stop"], [1, 1, 1, 0, 1, 1, 0, 1, 0])
+    result = compare(runs["random"], runs["stop"])
+    rows = read_rows(runs["random"])
+    assert result.wins == [rows[i].episode_id for i in (1, 2, 5, 7)]
+    assert result.losses == [rows[3].episode_id]
+    assert (result.both, result.neither) == (2, 2)
+    assert result.p_value == pytest.approx(2 * 6 / 32)
+    scenes, differences = [row.scene_id for row in rows], [0.0, 1.0, 1.0, -1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    found = result.differences["SR"]
+    assert found is not None
+    assert found.by_scene == estimate(differences, scenes)
+    assert found.bootstrap == bootstrap(differences, scenes)
+    assert found.by_trajectory == estimate(differences, [(r.scene_id, r.trajectory_id) for r in rows])
+    assert (found.a.mean, found.b.mean) == (3 / 9, 6 / 9)
+
+
+def test_the_order_of_the_runs_is_the_sign(runs: dict[str, Path]) -> None:
+    there, back = compare(runs["stop"], runs["gt-replay"]), compare(runs["gt-replay"], runs["stop"])
+    assert (there.wins, there.losses) == (back.losses, back.wins)
+    assert there.p_value == back.p_value
+    for label, value in there.differences.items():
+        other = back.differences[label]
+        assert value is not None
+        assert other is not None
+        assert value.by_scene.mean == pytest.approx(-other.by_scene.mean)
+
+
+def test_a_run_does_not_differ_from_itself(runs: dict[str, Path]) -> None:
+    result = compare(runs["random"], runs["random"])
+    assert (result.identity, result.wins, result.losses, result.p_value) == ({}, [], [], 1.0)
+    assert "they differ in nothing" in format_comparison(result)
+
+
+def test_an_episode_counts_where_both_runs_have_the_metric(runs: dict[str, Path]) -> None:
+    rows = [json.loads(line) for line in (runs["stop"] / ROWS).read_text().splitlines()]
+    rows[0] |= {"status": "error", "reason": "broken", "scores": {}}
+    (runs["stop"] / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = compare(runs["random"], runs["stop"])
+    success, distance = result.differences["SR"], result.differences["NE"]
+    assert success is not None
+    assert distance is not None
+    assert (success.by_scene.n, distance.by_scene.n) == (9, 8)
+
+
+def test_the_command_prints_everything(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["compare", str(runs["stop"]), str(runs["gt-replay"])]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    for part in ("paired by episode", "95 % (bootstrap)", "McNemar's exact p = 0.0039", "only B succeeds (9): "):
+        assert part in text
+    assert "they differ in agent\n" in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["differences"]["SR"]["by_scene"]["n"] == 9
+    assert len(found["success"]["wins"]) == 9
+
+
+@pytest.mark.parametrize("field", ["fingerprint", "split", "dataset_version", "simulator", "episodes_sha256"])
+def test_unlike_runs_are_refused_with_the_differing_field(runs: dict[str, Path], field: str) -> None:
+    path = runs["stop"] / MANIFEST
+    manifest = json.loads(path.read_text())
+    manifest["identity"][field] = "another"
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=rf"cannot share a table: {field} '.*' / 'another'$"):
+        compare(runs["random"], runs["stop"])
+
+
+def test_an_unfinished_run_is_refused(runs: dict[str, Path]) -> None:
+    rows = (runs["stop"] / ROWS).read_bytes().splitlines(keepends=True)
+    (runs["stop"] / ROWS).write_bytes(b"".join(rows[:4]))
+    with pytest.raises(UsageError, match="4 of 9 planned episodes are done"):
+        compare(runs["random"], runs["stop"])
+
+
+def test_repeats_are_pairs_of_their_own(tmp_path: Path) -> None:
+    for name, agent in (("stop", StopAgent()), ("gt", GroundTruthReplayAgent())):
+        evaluate(plan(name, repeats=2), agent, PlaneEnv(), tmp_path / name)
+    wins = compare(tmp_path / "stop", tmp_path / "gt").wins
+    assert len(wins) == 18
+    assert wins[0].endswith(("#0", "#1"))

@@ -1,0 +1,281 @@
+"""The protocol of served agents: what arrives, what is refused, and that the file works alone in an old Python."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import random
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+from agents.scripted import RandomAgent
+from tests.fakes import PlaneEnv, make_set
+from tests.served import connected, serving
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.evaluate import evaluate, make_plan
+from vlnbench.evaluation.records import read_rows
+from vlnbench.interfaces import Conventions
+from vlnbench.serving import wire
+
+WIRE = Path(wire.__file__)
+
+
+def send(address: str, *messages: bytes | str) -> list[Any]:
+    """The answers to raw messages, until the server ends the connection."""
+    with connect(address.replace("remote", "ws"), compression=None) as connection:
+        replies = []
+        try:
+            for message in messages:
+                connection.send(message)
+                replies.append(msgpack.unpackb(connection.recv(timeout=10)))
+        except WebSocketException:
+            pass
+        return replies
+
+
+def hello(**changed: Any) -> bytes:
+    return bytes(msgpack.packb({"type": "hello", "protocol": wire.PROTOCOL, "token": "", **changed}))
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+    ),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.sampled_from(["uint8", "float32"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_messages_arrive_as_they_were(value: Any, shape: list[int], dtype: str) -> None:
+    array = np.arange(np.prod(shape, dtype=int)).astype(dtype).reshape(shape)
+    sent = msgpack.packb({"value": value, "array": array}, default=wire.encode)
+    found = msgpack.unpackb(sent, object_hook=wire.decode)
+    assert found["value"] == value
+    assert found["array"].dtype == array.dtype
+    assert found["array"].flags.writeable
+    np.testing.assert_array_equal(found["array"], array)
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), np.array([None]), {1, 2}, object()])
+def test_only_frames_and_plain_values_are_sent(value: object) -> None:
+    with pytest.raises(TypeError, match="send text, numbers, and arrays of uint8 or float32"):
+        msgpack.packb(value, default=wire.encode)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        {"dtype": "|O", "shape": [1], "data": b"12345678"},
+        {"dtype": "|u1", "shape": [-1], "data": b"123"},
+        {"dtype": "|u1", "shape": [2**62, 2**62], "data": b"123"},
+        {"dtype": "<f4", "shape": [1], "data": b"123"},
+        {"dtype": "|u1", "shape": [True], "data": b"1"},
+        {"dtype": "|u1", "shape": [1.0], "data": b"1"},
+    ],
+)
+def test_arrays_that_are_none_are_refused(array: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"array|buffer"):
+        msgpack.unpackb(msgpack.packb(array), object_hook=wire.decode)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xc1",
+        "text",
+        msgpack.packb(7),
+        msgpack.packb({"type": "dance"}),
+        msgpack.packb({"type": "act"}),
+        msgpack.packb({"type": "act", "observations": []}),
+        msgpack.packb({"type": "act", "observations": [{"slot": 3, "step": 0, "instruction": "Go."}]}),
+        msgpack.packb({"type": "act", "observations": 5}),
+        msgpack.packb({"type": "reset", "slot": [1], "episode": {}, "seed": 1}),
+        msgpack.packb({"type": "reset", "slot": 0, "episode": {}, "seed": 1}),
+        msgpack.packb({"type": "reset", "slot": 0, "episode": {"episode_id": "1", "instruction": "Go."}}),
+        b"\x91" * 5000,
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_malformed_requests_end_their_connection_only(message: bytes | str) -> None:
+    with serving(RandomAgent()) as address:
+        welcome, refusal = send(address, hello(), message)
+        assert welcome["name"] == "random"
+        assert refusal["error"].startswith("request refused: ")
+        assert send(address, message)[0]["error"].startswith("request refused: ")
+        connected(address).close()
+
+
+def test_noise_does_not_end_the_server() -> None:
+    noise = random.Random(0)
+    with serving(RandomAgent()) as address:
+        for _ in range(20):
+            replies = send(address, hello(), *(noise.randbytes(noise.randint(0, 40)) for _ in range(3)))
+            assert replies[0]["name"] == "random"
+            assert all("error" in reply for reply in replies[1:])
+
+
+def test_wrong_tokens_and_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(RandomAgent(), token="sesame") as address:
+        monkeypatch.setenv("VLNBENCH_TOKEN", "sesame")
+        connected(address).close()
+        for wrong in ("", "Sesame", "sésame"):
+            monkeypatch.setenv("VLNBENCH_TOKEN", wrong)
+            with pytest.raises(
+                UsageError, match=r"the token is missing or wrong; set it .* VLNBENCH_TOKEN"
+            ) as caught:
+                connected(address)
+            assert "sesame" not in str(caught.value)
+        monkeypatch.setenv("VLNBENCH_TOKEN", "sesame")
+        (refusal,) = send(address, hello(protocol=2, token="sesame"))
+        assert refusal == {"error": "this end speaks version 1 of the protocol, the other 2", "usage": True}
+
+
+def test_browsers_are_refused() -> None:
+    with serving(RandomAgent()) as address, pytest.raises(WebSocketException, match="403"):
+        connect(address.replace("remote", "ws"), origin="http://example.org").__enter__()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("remote://127.0.0.1", "expected remote://HOST:PORT"),
+        ("remote://127.0.0.1:http", "expected remote://HOST:PORT"),
+        ("remote://127.0.0.1:99999", "expected remote://HOST:PORT"),
+        ("remote://:8900", "expected remote://HOST:PORT"),
+        ("remote://127.0.0.1:8900/path", "expected remote://HOST:PORT"),
+        ("remote", "expected remote://HOST:PORT"),
+        ("remote://127.0.0.1:1", r"no agent is served there \(.*refused\); start one with `vlnbench serve`"),
+        ("remote://no-such-host.invalid:80", "no agent is served there"),
+    ],
+)
+def test_addresses_without_an_agent_are_user_mistakes(address: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        connected(address)
+
+
+def test_the_file_is_short_and_old_fashioned() -> None:
+    source = WIRE.read_text()
+    tree = ast.parse(source, feature_version=(3, 8))
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    imported |= {str(node.module).partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported - set(sys.stdlib_module_names) == {"msgpack", "numpy", "websockets"}
+    layout = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    code = {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in layout and not (token.type == tokenize.STRING and token.string.startswith('"""'))
+    }
+    assert len(code) < 100
+
+
+ELSEWHERE = """
+import sys
+import vlnbench_wire
+import random
+
+
+class Old:
+    sensors = {"rgb", "depth"}
+    identity = {"temperature": "0.5"}
+    expects = {"turn_deg": 15.0}
+
+    def __init__(self):
+        self.running = {}
+
+    def reset(self, slot, episode, seed):
+        assert episode.instruction
+        self.running[slot] = random.Random(seed)
+
+    def act(self, observations):
+        draw = ((0, 1, 2, 3), (0.02, 0.68, 0.15, 0.15))
+        return {slot: self.running[slot].choices(*draw)[0] for slot in observations}
+
+
+if sys.argv[1] == "serve":
+    vlnbench_wire.serve(Old(), port=0, token="sesame")
+else:
+    import numpy
+
+    agent = vlnbench_wire.Client("127.0.0.1", int(sys.argv[1]))
+    assert agent.about["name"] == "random", agent.about
+    actions = []
+    agent.reset(5, {"episode_id": "7", "instruction": "Go."}, 1)
+    for step in range(10):
+        rgb = numpy.zeros((48, 64, 3), numpy.uint8)
+        actions.append(agent.act({5: {"instruction": "Go.", "step": step, "rgb": rgb}})[5])
+    agent.close()
+    print(sys.version_info[:2], actions)
+"""
+
+
+def python_with(folder: Path) -> str:
+    """The Python of the variable VLNBENCH_OLD_PYTHON, else this one; the folder gets the copied file."""
+    (folder / "vlnbench_wire.py").write_text(WIRE.read_text())
+    (folder / "elsewhere.py").write_text(ELSEWHERE)
+    return os.environ.get("VLNBENCH_OLD_PYTHON", sys.executable)
+
+
+def test_an_agent_elsewhere_needs_the_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [python_with(tmp_path), "elsewhere.py", "serve"]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        monkeypatch.setenv("VLNBENCH_TOKEN", "sesame")
+        agent = connected(address)
+        assert (agent.stands_for.name, agent.sensors) == ("Old", {"rgb", "depth"})
+        assert agent.expects == Conventions(turn_deg=15.0)
+        planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 4), "Old", count=None, seed=0, repeats=1)
+        evaluate(planned, agent, PlaneEnv(), tmp_path / "remote")
+        evaluate(planned, RandomAgent(), PlaneEnv(), tmp_path / "local")
+        scores = [[row.scores for row in read_rows(tmp_path / place)] for place in ("remote", "local")]
+        assert scores[0] == scores[1]
+        monkeypatch.setenv("VLNBENCH_TOKEN", "")
+        with pytest.raises(UsageError, match="the token is missing or wrong"):
+            connected(address)
+        agent.close()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_an_environment_elsewhere_needs_the_file_only(tmp_path: Path) -> None:
+    with serving(RandomAgent()) as address:
+        command = [python_with(tmp_path), "elsewhere.py", address.rpartition(":")[2]]
+        environment = {**os.environ, "PYTHONPATH": ""}
+        result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    here = RandomAgent()
+    here.reset(0, make_set("set", 1).episodes[0], 1)
+    expected = [
+        int(here._running[0]._random.choices(RandomAgent._ACTIONS, RandomAgent._WEIGHTS)[0]) for _ in range(10)
+    ]  # type: ignore[attr-defined]
+    assert str(expected) in result.stdout

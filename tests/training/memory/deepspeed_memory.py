@@ -1,0 +1,95 @@
+"""Two optimiser steps of a small StreamVLN under DeepSpeed on the CPU, with every live byte counted.
+
+Arguments: model folder, settings (a JSON list), elements of a reduce bucket, file for the peaks. The launcher's
+variables say how many processes take part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+os.environ["DS_ACCELERATOR"] = "cpu"
+
+from tests.training.geometry import small_request
+from vlnbench.training.memory.trace import build, make_inputs, model_config
+from vlnbench.training.memory.tracker import LiveMemory
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.parts import groups
+from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
+
+
+def main() -> None:
+    model, runs, bucket, out = sys.argv[1:]
+    torch.set_num_threads(1)
+    found = [run(Path(model), int(bucket), **setting) for setting in json.loads(runs)]
+    Path(out).write_text(json.dumps(found))
+
+
+def run(
+    model: Path,
+    bucket: int,
+    stage: int,
+    accumulation: int,
+    parts: list[str],
+    optimizer: str,
+    offload_optimizer: bool,
+) -> dict[str, int]:
+    """Peaks by moment of one setting."""
+    process = find_process()
+    options = TrainOptions(
+        checkpoint=model,
+        out=model,
+        tunable_parts=",".join(parts),
+        zero=stage,
+        accumulation=accumulation,
+        optimizer=optimizer,  # type: ignore[arg-type]
+        offload_optimizer=offload_optimizer,
+    )
+    request = small_request(model, tuple(parts))
+    config = model_config(str(model))
+    settings = deepspeed_config(options, torch.bfloat16)
+    settings["zero_optimization"]["reduce_bucket_size"] = bucket
+    with LiveMemory(shapes=False) as memory:
+        import deepspeed
+        from deepspeed.ops import __compatible_ops__
+
+        __compatible_ops__["deepspeed_shm_comm"] = False
+        network, _ = build(config, request, "cpu")
+        inner = make_optimizer(options, groups(network, options), process.device)
+        deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+        engine, *_ = deepspeed.initialize(model=network, optimizer=inner, config=settings)
+        before = memory.live
+        inputs = make_inputs(config, request, "cpu")
+        peaks = train(engine, inputs, memory, accumulation, memory.live - before)
+    engine.destroy()
+    return peaks
+
+
+def train(engine, inputs, memory: LiveMemory, accumulation: int, inputs_bytes: int) -> dict[str, int]:
+    """Two optimiser steps; the highest live bytes in each phase without the inputs."""
+    peaks = dict.fromkeys(("forward", "backward", "optimizer step"), 0)
+
+    def took(phase: str) -> None:
+        peaks[phase] = max(peaks[phase], memory.peak - inputs_bytes)
+        memory.restart_peak()
+
+    for _ in range(2 * accumulation):
+        memory.restart_peak()
+        loss = engine(**inputs, want_logits=False).loss
+        took("forward")
+        engine.backward(loss)
+        del loss
+        took("backward")
+        engine.step()
+        took("optimizer step")
+    return peaks
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The plan of a setting: verdict, suggestions, bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.geometry import write_small
+from vlnbench.cli import main
+from vlnbench.errors import UsageError
+from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, PlanRequest, parse_gpus, plan
+from vlnbench.training.memory.report import format_plan, levers_table
+from vlnbench.training.memory.search import apply, changes, smallest_bytes, suggest
+from vlnbench.training.options import PARTS, TrainOptions
+
+SMALL = {"frames": 16, "history": 4, "text_tokens": 120}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> PlanRequest:
+    return PlanRequest(model=str(write_small(tmp_path_factory.mktemp("model"))), **SMALL)
+
+
+@pytest.mark.slow
+def test_all_parts_on_one_96_gb_card() -> None:
+    """The setting that users report as out of memory, and what would fit."""
+    planned = plan(PlanRequest(gpus="1x96GB"))
+    assert sum(planned.parts.values()) == 8_030_345_248
+    assert planned.tokens == 450 + 16 * 196
+    assert planned.fits == "no"
+    least = planned.usage.static + 2 * planned.trainable
+    assert round(least / 1e9, 1) == 128.5
+    assert least > planned.gpus.usable
+    assert planned.low > 1.5 * planned.gpus.usable
+    found = suggest(planned)
+    text = format_plan(planned, found)
+    assert "does not fit" in text
+    assert "weights 16.1, gradients 16.1, optimizer states 96.4 GB alone are 128.5 GB" in text
+    assert found[0].text == "--offload-optimizer"
+    assert any("--lora-rank" in each.text for each in found)
+    for each in found:
+        assert each.plan == plan(apply(planned.request, each.changes))
+        assert each.plan.high <= each.plan.gpus.usable
+    assert [each.cost for each in found] == sorted(each.cost for each in found)
+
+
+@pytest.mark.slow
+def test_published_sizes_have_the_published_number_of_parameters() -> None:
+    from vlnbench.training.memory.trace import TraceRequest, build, model_config
+
+    request = TraceRequest("streamvln-8b", ",".join(PARTS), 0, 1, 32, 8, 4, 450, None, True, "bf16", "sdpa")
+    network, trained = build(model_config(request.model), request, "meta")
+    assert sum(parameter.numel() for parameter in network.parameters()) == 8_030_345_248
+    unused_norm = 2 * 1152  # of the vision tower: nothing reads it, so it is not trained
+    assert sum(group.size for group in trained) == 8_030_345_248 - unused_norm
+
+
+def test_presets_have_sizes_to_plan_with() -> None:
+    from vlnbench.training.memory.trace import model_config
+
+    assert model_config("streamvln-tiny").vision.image_size == 96
+    with pytest.raises(UsageError, match="did you mean 'streamvln-tiny'"):
+        model_config("streamvln-tny")
+
+
+@given(st.integers(1, 9999), st.integers(1, 9999), st.sampled_from(["GB", "GiB"]))
+def test_gpus_are_read(count: int, size: int, unit: str) -> None:
+    found = parse_gpus(f"{count}x{size}{unit}")
+    share = SOLD_AS_USABLE if unit == "GB" else 1
+    assert (found.count, found.label) == (count, f"{size}{unit}")
+    assert found.usable == int(size * GIB * share)
+
+
+@given(st.text(max_size=12))
+def test_other_text_is_no_gpus(text: str) -> None:
+    with pytest.raises(UsageError, match="expected COUNTxSIZE"):
+        parse_gpus(f"8x80{text}MB")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "8x", "x80GB", "0x80GB", "8x0GB", "8x80", "8x80gb", "8 x 80GB", "-1x80GB"]
+)
+def test_malformed_gpus(text: str) -> None:
+    with pytest.raises(UsageError, match="expected COUNTxSIZE"):
+        parse_gpus(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"tunable_parts": "mm_vision_towr"},
+            "unknown tunable part 'mm_vision_towr': did you mean 'mm_vision_tower'",
+        ),
+        ({"tunable_parts": ""}, "nothing would be trained"),
+        ({"batch": 0}, "--batch 0: expected at least 1"),
+        ({"accumulation": 0}, "--accumulation 0: expected at least 1"),
+        ({"zero": 4}, "--zero 4: expected a stage from 0 to 3"),
+        ({"zero": 0, "offload_optimizer": True}, "--offload-optimizer: needs --zero 1, 2 or 3"),
+        ({"optimizer": "adamw8bit", "offload_optimizer": True}, "8-bit states work on the GPU only"),
+        ({"optimizer": "adafactor"}, "--optimizer adafactor --zero 2"),
+        ({"optimizer": "sgd"}, "--optimizer sgd: expected adamw"),
+        ({"dtype": "fp16"}, "--dtype fp16: expected bf16, fp32"),
+        ({"gpus": "96GB"}, "--gpus 96GB: expected COUNTxSIZE"),
+        ({"text_tokens": 20}, "--text-tokens 20: 4 turns need at least 56"),
+        ({"image_size": 3}, "--image-size 3: expected at least a patch"),
+        ({"model": "nowhere"}, "unknown model 'nowhere'"),
+    ],
+)
+def test_settings_that_cannot_be(small: PlanRequest, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(replace(small, **fields))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_request_of_training_options(tmp_path: Path) -> None:
+    options = TrainOptions(checkpoint=tmp_path, out=tmp_path, zero=3, batch=5, dtype="float32", attn="eager")
+    request = PlanRequest.of(options, "4x24GiB")
+    assert (request.model, request.gpus, request.zero, request.batch) == (str(tmp_path), "4x24GiB", 3, 5)
+    assert (request.dtype, request.attn) == ("fp32", "eager")
+    assert PlanRequest.of(TrainOptions(checkpoint=tmp_path, out=tmp_path), "1x1GB").dtype == "bf16"
+
+
+def test_plan_adds_up_and_is_json(small: PlanRequest) -> None:
+    planned = plan(replace(small, gpus="2x24GB"))
+    assert planned.low < planned.peak < planned.high
+    assert planned.peak == planned.usage.total + planned.context + planned.fragmentation
+    assert planned.usage.total == max(planned.peaks.values())
+    document = json.loads(json.dumps(planned.to_json()))
+    assert document["peak"] == planned.peak
+    assert document["fits"] == planned.fits == "yes"
+    assert document["request"]["gpus"] == "2x24GB"
+
+
+def planned_total(request: PlanRequest, **fields: Any) -> int:
+    return plan(replace(request, **fields)).usage.total
+
+
+def test_less_is_needed_with_less(small: PlanRequest) -> None:
+    on_eight = replace(small, gpus="8x24GB")
+    without = replace(on_eight, gradient_checkpointing=False)
+    assert planned_total(on_eight) < planned_total(without)
+    assert planned_total(without, batch=1) < planned_total(without)
+    assert planned_total(without, history=2) < planned_total(without)
+    assert planned_total(without, tunable_parts="mm_mlp_adapter") < planned_total(without)
+    assert planned_total(small, optimizer="adamw8bit") < planned_total(small)
+    assert planned_total(small, zero=0, optimizer="adafactor") < planned_total(small, zero=0)
+    states = [plan(replace(small, gpus=f"{count}x24GB")).usage.states for count in (1, 2, 4)]
+    assert states[0] == 2 * states[1] == 4 * states[2]
+
+
+def fitting_into(request: PlanRequest, usable: int) -> Plan:
+    return replace(plan(request), gpus=replace(parse_gpus(request.gpus), usable=usable))
+
+
+def test_verdicts(small: PlanRequest) -> None:
+    planned = plan(small)
+    assert fitting_into(small, planned.high).fits == "yes"
+    assert fitting_into(small, planned.high - 1).fits == "tight"
+    assert fitting_into(small, planned.peak - 1).fits == "no"
+
+
+def test_nothing_that_is_left_out_could_fit(small: PlanRequest) -> None:
+    """The quick test before a candidate is planned never says more than the plan."""
+    parts = plan(small).parts
+    for change in changes(replace(small, gpus="2x24GB", gradient_checkpointing=False)):
+        changed = apply(small, (change,))
+        assert smallest_bytes(changed, parts) <= 1.02 * plan(changed).usage.total + 3 * 8 * 10**6
+
+
+def test_command_prints_json(small: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", small.model, "--frames", "16", "--history", "4", "--text-tokens", "120"]
+    assert main(["plan", *arguments, "--gpus", "1x24GB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fits"] == "yes"
+
+
+def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--zero", "4"]) == 2
+    assert capsys.readouterr().err == "vlnbench: error: --zero 4: expected a stage from 0 to 3\n"
+
+
+@pytest.mark.slow
+def test_the_readme_shows_the_planned_levers() -> None:
+    lines = levers_table().splitlines()
+    assert "| base" in lines[2]
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    for line in lines[2:]:
+        cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert f"| {' | '.join(cells)} |\n" in readme
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_plans_hold_on_a_gpu() -> None:
+    """Full-size network, random weights: PyTorch's peak within 5 %, the process's within the plan's margin."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    pytest.importorskip("deepspeed")
+    from tests.benchmarks.bench_vram import fitting, measure
+
+    plans = fitting(host_gb=64)
+    assert plans, "no setting fits this GPU"
+    for planned in plans:
+        measured = measure(planned.request)
+        assert measured.allocated == pytest.approx(planned.usage.total, rel=0.05), planned.request
+        assert measured.reserved is not None
+        assert measured.reserved <= planned.high - planned.context, planned.request
+        assert measured.ooms == 0
+        if measured.device is not None:
+            assert planned.low <= measured.device <= planned.high, planned.request

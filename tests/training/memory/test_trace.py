@@ -1,0 +1,90 @@
+"""What is counted in shapes only is what a run on the CPU allocates."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.geometry import small_request, write_small
+from vlnbench.errors import UsageError
+from vlnbench.training.memory.trace import Segment, TraceRequest, build, make_inputs, model_config, run_pass, trace
+from vlnbench.training.memory.tracker import BLOCK, LiveMemory
+from vlnbench.training.options import PARTS
+
+COMBINATIONS = [parts for count in (1, 2, 3) for parts in combinations(PARTS, count)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small(tmp_path_factory.mktemp("model"))
+
+
+def segments(request: TraceRequest, device: str) -> list[Segment]:
+    config = model_config(request.model)
+    network, _ = build(config, request, device)
+    return run_pass(network, make_inputs(config, request, device), config.vocab_size)
+
+
+@pytest.mark.parametrize("checkpointing", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", COMBINATIONS, ids="+".join)
+def test_shapes_take_what_a_real_run_takes(folder: Path, parts: tuple[str, ...], checkpointing: bool) -> None:
+    request = small_request(folder, parts, gradient_checkpointing=checkpointing)
+    real, shapes = segments(request, "cpu"), segments(request, "meta")
+    assert [each.gradient for each in shapes] == [each.gradient for each in real]
+    assert shapes[0].peak == pytest.approx(real[0].peak, rel=0.001)
+    assert max(each.peak for each in shapes) == pytest.approx(max(each.peak for each in real), rel=0.001)
+
+
+def test_shapes_take_what_a_real_run_takes_without_fused_attention(folder: Path) -> None:
+    request = small_request(folder, PARTS, attn="eager", gradient_checkpointing=False)
+    real, shapes = segments(request, "cpu"), segments(request, "meta")
+    assert max(each.peak for each in shapes) == pytest.approx(max(each.peak for each in real), rel=0.001)
+
+
+def test_adapters_are_counted(folder: Path) -> None:
+    request = small_request(folder, ("mm_mlp_adapter",), lora_rank=8)
+    found = trace(request)
+    hidden, inner, kv = 128, 320, 64
+    per_block = 8 * (2 * (hidden + hidden) + 2 * (hidden + kv) + 3 * (hidden + inner))
+    assert found.parts["lora"] == 3 * per_block
+    assert found.trainable == found.parts["lora"] + found.parts["mm_mlp_adapter"]
+
+
+def test_counts_of_a_sample(folder: Path) -> None:
+    found = trace(small_request(folder, PARTS))
+    assert found.tokens == 120 + 8 * 4  # 56 / 14 = 4 patches a side, pooled to 2
+    assert found.supervised == 4 + 13 * 4
+    assert sum(each.gradient for each in found.segments) == found.trainable
+
+
+def test_activations_shrink_with_checkpointing_and_grow_with_the_batch(folder: Path) -> None:
+    def peak(**changes: object) -> int:
+        return max(each.peak for each in trace(small_request(folder, PARTS, **changes)).segments)
+
+    assert peak() < 0.5 * peak(gradient_checkpointing=False)
+    assert peak(gradient_checkpointing=False, batch=4) > 1.8 * peak(gradient_checkpointing=False)
+
+
+def test_models_that_do_not_exist() -> None:
+    with pytest.raises(UsageError, match="unknown model 'streamvln-7b': did you mean 'streamvln-8b'"):
+        model_config("streamvln-7b")
+
+
+def test_live_memory_counts_storages_once_and_until_they_go() -> None:
+    before = torch.ones(1000)
+    with LiveMemory(width=10) as memory:
+        view = before[:10]
+        made = torch.zeros(100, 10)
+        same = made.view(-1)
+        assert memory.live == memory.wide_live == 8 * BLOCK  # 4000 bytes
+        del made
+        assert memory.live == 8 * BLOCK
+        del same
+        assert memory.live == memory.wide_live == 0
+        assert memory.peak == memory.wide_at_peak == 8 * BLOCK
+        memory.restart_peak()
+        assert memory.peak == 0
+    assert view.shape == (10,)

@@ -1,0 +1,90 @@
+"""Options of the commands on results: compare two runs, make the leaderboard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from vlnbench.errors import RunError, UsageError
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare two finished runs episode by episode: differences with intervals, McNemar's test, wins and losses.
+
+    Agent, checkpoint and seed may differ; protocol, split, data, episodes, simulator and repeats may not.
+    """
+
+    run_a: Positional[Path]
+    """Run folder."""
+    run_b: Positional[Path]
+    """Run folder; differences are this one minus the other."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> None:
+        from json import dumps
+
+        from vlnbench.leaderboard.compare import compare, format_comparison
+
+        comparison = compare(self.run_a, self.run_b)
+        print(dumps(comparison.to_json(), indent=2) if self.json else format_comparison(comparison))
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Make leaderboard and reproduction ledger (JSON, CSV, Markdown) from published results and runs.
+
+    Runs are those below <results>/runs and the given ones.
+    """
+
+    run_folders: Positional[Annotated[list[Path], arg(name="runs")]]
+    """Run folders."""
+    results: Path = Path("results")
+    """Folder with published.json and runs/."""
+    out: Path | None = None
+    """Folder to write; default the one with published.json."""
+    check: bool = False
+    """Write nothing; exit with code 1 if a file is not what would be written."""
+    add: bool = False
+    """Copy the run folder to <results>/runs first (manifest and compressed rows), to be committed."""
+    name: str | None = None
+    """With --add: what tables call the run; default its agent."""
+    sensors: str | None = None
+    """With --add: class of the agent's sensors, e.g. RGB."""
+    reproduces: str | None = None
+    """With --add: id of the published row that the run is to reproduce."""
+
+    def run(self) -> None:
+        from vlnbench.evaluation.recorded import load_run
+        from vlnbench.leaderboard.board import load, make_tables, outdated, render, summary_line, write
+        from vlnbench.leaderboard.committed import Entry, add_run
+        from vlnbench.leaderboard.published import read_published
+        from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
+
+        folders = self.run_folders
+        if self.add:
+            if len(folders) != 1 or self.check:
+                raise UsageError("--add: expected one run folder, without --check")
+            if self.reproduces is not None:
+                read_published(self.results / "published.json").find(self.reproduces)
+            name = self.name or str(load_run(folders[0]).identity["agent"])
+            entry = Entry(name=name, sensors=self.sensors, reproduces=self.reproduces)
+            print(f"added: {add_run(folders[0], self.results, entry)}")
+            folders = []
+        elif self.name or self.sensors or self.reproduces:
+            raise UsageError("--name, --sensors, --reproduces: expected together with --add")
+        literature, runs = load(self.results, folders)
+        tables = make_tables(literature, runs)
+        files = render(tables) | render_ledger(make_ledger(literature, runs))
+        out = self.out or self.results
+        stale = outdated(files, out)
+        if self.check:
+            if stale:
+                raise RunError(f"{out}: not up to date: {', '.join(stale)}; run `vlnbench leaderboard`")
+        else:
+            write(files, out)
+        print(f"{summary_line(tables)}; in {out} written: {', '.join(stale) or 'nothing, all is up to date'}")

@@ -1,0 +1,316 @@
+"""A run: every planned episode once, recorded as it finishes, resumable at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vlnbench import __version__
+from vlnbench.data.benchmarks import Benchmark
+from vlnbench.data.episodes import EpisodeSet
+from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.metrics import METRICS_VERSION, score
+from vlnbench.evaluation.records import FORMAT, Row, RowKey, RunFolder, read_rows
+from vlnbench.evaluation.summary import Summary, summarize
+from vlnbench.interfaces import Agent, Env, Episode, StandsFor
+from vlnbench.rollout.engine import Engine, Simulators
+from vlnbench.rollout.episode import Outcome, Task, failure, run_tasks
+from vlnbench.rollout.launcher import Limits
+from vlnbench.rollout.replicas import Lanes
+from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.rollout.times import Times
+from vlnbench.util.loading import code_digest
+
+IDENTITY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run consists of. Everything here can change a result and is part of the run's identity."""
+
+    benchmark: Benchmark
+    split: str
+    dataset_sha256: str
+    split_size: int
+    episodes: tuple[Episode, ...]
+    agent_name: str
+    seed: int = 0
+    repeats: int = 1
+    dataset_version: str = "unknown"
+    partial: bool = False
+
+    def units(self) -> Iterator[tuple[RowKey, Episode, int]]:
+        """(row key, episode, repeat), grouped by scene so that scenes are loaded once."""
+        for episode in sorted(self.episodes, key=lambda episode: episode.scene_id):
+            for repeat in range(self.repeats):
+                yield (self.benchmark.name, self.split, episode.episode_id, repeat), episode, repeat
+
+    @property
+    def episodes_sha256(self) -> str:
+        """Hash of the ids of the planned episodes, in their order."""
+        ids = json.dumps([episode.episode_id for episode in self.episodes])
+        return hashlib.sha256(ids.encode()).hexdigest()
+
+    def task(self, episode: Episode, repeat: int) -> Task:
+        """One of the units, to be run."""
+        seed = episode_seed(self.seed, episode.episode_id, repeat)
+        return Task(episode, repeat, seed, self.benchmark.max_steps)
+
+    def identity(self, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
+        """Everything that decides the rows of this run; execution settings and paths stay out."""
+        return {
+            "identity_version": IDENTITY_VERSION,
+            "benchmark": self.benchmark.name,
+            "fingerprint": self.benchmark.fingerprint,
+            "split": self.split,
+            "dataset_sha256": self.dataset_sha256,
+            "dataset_version": self.dataset_version,
+            "partial": self.partial,
+            "episodes": f"{len(self.episodes)} of {self.split_size}",
+            "episodes_sha256": self.episodes_sha256,
+            "agent": self.agent_name,
+            "agent_code": code_digest(agent),
+            **{f"agent_{key}": value for key, value in agent.identity.items()},
+            "simulator": env.simulator,
+            "seed": self.seed,
+            "repeats": self.repeats,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a run is carried out. Nothing here changes a row, but for which errors are run again.
+
+    max_batch: episodes that the agent acts on at once, at most. episode_timeout_s: how long a simulator may take
+    for one answer. max_errors: the run stops when more episodes than this have failed; below 1, a part of the
+    planned ones. retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts.
+    beat: called while the run goes on. times: what is added up meanwhile.
+    """
+
+    max_batch: int = 1
+    episode_timeout_s: float = 300.0
+    max_errors: float = math.inf
+    retry_errors: bool = False
+    beat: Callable[[], None] = lambda: None
+    times: Times = field(default_factory=Times)
+
+    def check_errors(self, failed: Sequence[Row], planned: int) -> None:
+        """Raise RunError if more than the allowed number of episodes has failed."""
+        allowed = self.max_errors if self.max_errors >= 1 else math.ceil(self.max_errors * planned)
+        if len(failed) > allowed:
+            raise RunError(
+                f"{len(failed)} episodes failed, and --max-errors allows {allowed:g} of {planned}; the last one, "
+                f"episode {failed[-1].episode_id}: {failed[-1].reason}. To go on, run the same command with "
+                "--retry-errors, or with a larger --max-errors"
+            )
+
+
+def make_plan(
+    benchmark: Benchmark, episode_set: EpisodeSet, agent_name: str, *, count: int | None, seed: int, repeats: int
+) -> Plan:
+    """Plan a run over a split, or over `count` episodes of it.
+
+    The subset is the same for every agent and seed, and a smaller one is contained in a larger one: episodes are
+    drawn in the order of a hash of their ids. Raises UsageError on impossible numbers.
+    """
+    size = len(episode_set.episodes)
+    if count is not None and not 1 <= count <= size:
+        raise UsageError(f"--episodes {count}: {benchmark.name} {episode_set.split} has 1 to {size} episodes")
+    if repeats < 1:
+        raise UsageError(f"--repeats {repeats}: expected at least 1")
+    drawn = sorted(episode_set.episodes, key=lambda episode: _digest("subset", episode.episode_id))[:count]
+    chosen = {episode.episode_id for episode in drawn}
+    episodes = tuple(episode for episode in episode_set.episodes if episode.episode_id in chosen)
+    return Plan(
+        benchmark,
+        episode_set.split,
+        episode_set.sha256,
+        size,
+        episodes,
+        agent_name,
+        seed,
+        repeats,
+        dataset_version=episode_set.version,
+        partial=episode_set.partial,
+    )
+
+
+def check_conventions(agent: Agent, plan: Plan) -> None:
+    """Refuse an agent whose training conventions the benchmark does not meet."""
+    conflicts = agent.expects.conflicts(plan.benchmark.body)
+    if conflicts:
+        listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
+        raise UsageError(
+            f"agent {plan.agent_name!r} does not fit benchmark {plan.benchmark.name!r}: needs {listed}"
+        )
+
+
+def default_folder(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> Path:
+    """`runs/<benchmark>/<split>/<agent>-<identity>`: the same command finds its own folder again."""
+    text = json.dumps(plan.identity(agent, env), sort_keys=True)
+    name = plan.agent_name.replace("/", "_").replace(":", ".")
+    return Path("runs", plan.benchmark.name, plan.split, f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+
+
+def evaluate(
+    plan: Plan,
+    agent: Agent,
+    env: Env | Simulators | Lanes,
+    folder: Path,
+    on_row: Callable[[Row, int, int], None] | None = None,
+    execution: Execution | None = None,
+) -> Summary:
+    """Run every planned episode that `folder` does not hold yet and write the summary.
+
+    env: simulator processes, lanes (`agent` is what their `load` returned), or one environment in this process.
+    `on_row` is called after each episode with (row, episodes done, episodes planned). An exception or a crash
+    inside an episode becomes an error row, which is kept when the run is resumed. A UsageError ends the run, and
+    the folder is removed if no episode finished. Raises RunError if the run cannot go on; what is recorded stays.
+    """
+    execution = execution or Execution()
+    check_conventions(agent, plan)
+    env.check(plan.episodes)
+    units = list(plan.units())
+    with RunFolder(folder, _manifest(plan, agent, env)) as run:
+        recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
+        done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
+        tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
+        try:
+            if tasks:
+                execution.check_errors(failed, len(units))
+                run.begin_attempt()
+            with closing(_record(plan, agent, env, tasks, run, execution)) as rows:
+                for row in rows:
+                    done.add(row.key)
+                    if on_row is not None:
+                        on_row(row, len(done), len(units))
+                    if row.failed:
+                        failed.append(row)
+                        execution.check_errors(failed, len(units))
+        except UsageError:
+            run.discard_if_empty()
+            raise
+        summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(agent, env))
+        run.write_summary(asdict(summary))
+    return summary
+
+
+def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
+    """Seed of one episode: independent of order, workers and of which other episodes run."""
+    return int(_digest("seed", seed, episode_id, repeat)[:8], 16)
+
+
+def _record(
+    plan: Plan,
+    agent: Agent,
+    env: Env | Simulators | Lanes,
+    tasks: list[Task],
+    run: RunFolder,
+    execution: Execution,
+) -> Generator[Row, None, None]:
+    """Run tasks, write their rows and add up where the time went."""
+    times, start = execution.times, time.perf_counter()
+    with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
+        for outcome in outcomes:
+            began = time.perf_counter()
+            row, detail = _row(plan, outcome)
+            run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
+            yield row
+            now = time.perf_counter()
+            times.episodes, times.total = times.episodes + 1, now - start
+            times.records += now - began
+            times.simulators += row.seconds.get("env", 0.0)
+            times.agents += row.seconds.get("agent", 0.0)
+            times.waiting = getattr(env, "waited_s", 0.0)
+
+
+def _outcomes(
+    agent: Agent, env: Env | Simulators | Lanes, tasks: list[Task], execution: Execution
+) -> Generator[Outcome, None, None]:
+    limits = Limits(execution.max_batch, execution.episode_timeout_s)
+    if isinstance(env, Lanes):
+        return env.run(tasks, limits, execution.beat)
+    if isinstance(env, Simulators):
+        return Engine(env, agent, limits.max_batch, limits.timeout_s, execution.beat).run(SceneQueue(tasks))
+    return run_tasks(env, agent, tasks)
+
+
+def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
+    """The row of an outcome, and the stack of what went wrong."""
+    task = outcome.task
+    result: dict[str, Any] = {"status": outcome.status, "reason": outcome.reason}
+    if outcome.rollout is not None:
+        seconds = {"env": outcome.rollout.env_seconds, "agent": outcome.rollout.agent_seconds}
+        result = {"status": "unscored", "seconds": {part: round(value, 4) for part, value in seconds.items()}}
+        result["report"] = dict(outcome.rollout.report)
+        if task.episode.goals:
+            try:
+                scores = score(outcome.rollout.trajectory, task.episode, plan.benchmark.success_distance_m)
+            except Exception as error:  # an environment whose distances do not fit its poses
+                return _row(plan, failure(task, error))
+            result |= {"status": "ok", "scores": asdict(scores)}
+    row = Row(
+        benchmark=plan.benchmark.name,
+        fingerprint=plan.benchmark.fingerprint,
+        split=plan.split,
+        episode_id=task.episode.episode_id,
+        repeat=task.repeat,
+        scene_id=task.episode.scene_id,
+        trajectory_id=task.episode.trajectory_id,
+        seed=task.seed,
+        **result,
+    )
+    return row, outcome.detail
+
+
+def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
+    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    return {
+        "format": FORMAT,
+        "metrics_version": METRICS_VERSION,
+        "identity": plan.identity(agent, env),
+        "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
+        **({"agent_place": dict(stands_for.place)} if stands_for and stands_for.place else {}),
+        "protocol": asdict(plan.benchmark),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "vlnbench": __version__,
+        "git": git_revision(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
+    }
+
+
+def git_revision() -> str | None:
+    """Commit of the vlnbench checkout, `+dirty` if it has changes; None when installed without one."""
+    here = Path(__file__).parent
+    try:
+        commands = (["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+        head, status = (
+            subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for command in commands
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+dirty" if status else "")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,303 @@
+"""Published results and runs, in one table per protocol, as JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.recorded import RecordedRun
+from vlnbench.evaluation.records import write_bytes
+from vlnbench.evaluation.stats import Estimate
+from vlnbench.evaluation.summary import METRICS, Summary, summarize
+from vlnbench.leaderboard.committed import Entry, read_runs
+from vlnbench.leaderboard.published import Literature, Published, Source, read_published
+from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
+
+PUBLISHED = "published.json"
+COLUMNS = {
+    "SR": "SR (%)",
+    "SPL": "SPL (%)",
+    "OS": "OS (%)",
+    "NE": "NE (m)",
+    "nDTW": "nDTW (%)",
+    "SDTW": "SDTW (%)",
+    "TL": "TL (m)",
+}
+"""Metrics shown, with their units; TL is the path length."""
+
+OURS = "this repository"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A metric in percent or metres; se, low, high (95 %, clustered by scene) and n where they are known."""
+
+    mean: float
+    se: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table; None is unknown. episodes: "N of M" planned; partial: whether any of M are missing."""
+
+    method: str
+    evidence: str | None
+    sensors: str | None
+    extra: str | None
+    dataset_version: str | None
+    languages: str | None
+    simulator: str | None
+    episodes: str | None
+    partial: bool | None
+    metrics: dict[str, Value]
+    source: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one dataset, split and protocol, best SR first, partial ones last."""
+
+    dataset: str
+    split: str
+    protocol: str
+    description: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRun:
+    """A run of ours, aggregated."""
+
+    run: RecordedRun
+    entry: Entry
+    summary: Summary
+
+    @property
+    def partial(self) -> bool:
+        """Whether it covers less than the published split."""
+        run = self.run
+        unfinished = self.summary.n_done < run.n_planned * run.repeats
+        return unfinished or run.n_planned < run.n_split or bool(run.identity.get("partial"))
+
+    @property
+    def metrics(self) -> dict[str, Value]:
+        found = ((_LABELS.get(m.label, m.label), m, self.summary.metrics[m.label]) for m in METRICS)
+        return {
+            label: _value(value, 100.0 if m.kind in ("rate", "fraction") else 1.0)
+            for label, m, value in found
+            if value is not None and label in COLUMNS
+        }
+
+
+_LABELS = {"path length": "TL"}
+
+
+def load(results: Path, folders: Sequence[Path] = ()) -> tuple[Literature, list[OwnRun]]:
+    """What a leaderboard is made of. Raises UsageError on a broken file."""
+    literature = read_published(results / PUBLISHED)
+    runs = []
+    for run, entry in read_runs(results, folders):
+        if entry.reproduces is not None:
+            literature.find(entry.reproduces)
+        runs.append(OwnRun(run, entry, summarize(run.rows.values(), list(run.rows), run.identity)))
+    return literature, runs
+
+
+def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
+    """Every published row and every run, by dataset, split and protocol. Unlike protocols never share a table."""
+    tables: dict[tuple[str, str, str], list[Row]] = {}
+    descriptions: dict[str, str] = {
+        "unknown": "How these were evaluated is not known; they may differ from each other."
+    }
+    for row in literature.rows:
+        benchmark = literature.benchmark(row)
+        name = benchmark or row.protocol or "unknown"
+        if row.protocol is not None:
+            descriptions[name] = literature.protocols[row.protocol].description
+        tables.setdefault((row.dataset, row.split, name), []).append(_published_row(row))
+    datasets: dict[str, str] = {
+        name: data for p in literature.protocols.values() for data, name in p.benchmarks.items()
+    }
+    for own in runs:
+        ours = own.run.benchmark
+        fingerprint = own.run.identity.get("fingerprint")
+        name = ours.name if fingerprint == ours.fingerprint else f"{ours.name} {fingerprint}"
+        descriptions.setdefault(name, ours.summary)
+        tables.setdefault((datasets.get(ours.name, ours.name), own.run.split, name), []).append(_own_row(own))
+    return [
+        Table(*key, descriptions[key[2]], tuple(sorted(tables[key], key=_order)))
+        for key in sorted(
+            tables, key=lambda key: (key[0], key[1] != "val_unseen", key[1], key[2] == "unknown", key)
+        )
+    ]
+
+
+def render(tables: Sequence[Table]) -> dict[str, str]:
+    """The files of a leaderboard: name -> text."""
+    return {
+        "leaderboard.json": _json(tables),
+        "leaderboard.csv": _csv(tables),
+        "leaderboard.md": _markdown(tables),
+    }
+
+
+def write(files: dict[str, str], folder: Path) -> None:
+    """Replace the files that changed. Raises UsageError if the folder cannot be written."""
+    try:
+        for name in outdated(files, folder):
+            write_bytes(folder / name, files[name].encode())
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror}); choose another --out") from error
+
+
+def outdated(files: dict[str, str], folder: Path) -> list[str]:
+    """Names of the files on disk that are not what would be written."""
+    return [name for name, text in files.items() if not _same(folder / name, text)]
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()
+
+
+def cite(source: Source) -> str:
+    """A source in one line."""
+    address = f"arXiv {source.arxiv}" if source.arxiv else None
+    return "; ".join(part for part in (source.work, address, source.url) if part)
+
+
+def _published_row(row: Published) -> Row:
+    values = {label: getattr(row.metrics, label) for label in COLUMNS}
+    return Row(
+        method=row.method,
+        evidence=row.evidence,
+        sensors=row.sensors,
+        extra=", ".join(row.extra) or None,
+        dataset_version=row.dataset_version,
+        languages=row.languages,
+        simulator=None,
+        episodes=None if row.n is None else str(row.n),
+        partial=None,
+        metrics={label: Value(value, n=row.n) for label, value in values.items() if value is not None},
+        source=cite(row.source),
+        note=row.note,
+    )
+
+
+def _own_row(own: OwnRun) -> Row:
+    run, manifest = own.run, own.run.manifest
+    repeats = f", {run.repeats} times each" if run.repeats > 1 else ""
+    note = f"n_errors {own.summary.n_errors}, n_unreachable {own.summary.n_unreachable}"
+    return Row(
+        method=own.entry.name,
+        evidence=OURS,
+        sensors=own.entry.sensors,
+        extra="privileged" if manifest.get("agent_privileged") else None,
+        dataset_version=run.identity.get("dataset_version"),
+        languages=", ".join(run.benchmark.languages) or None,
+        simulator=run.identity.get("simulator"),
+        episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}",
+        partial=own.partial,
+        metrics=own.metrics,
+        source=f"vlnbench {manifest.get('vlnbench')}, commit {str(manifest.get('git'))[:12]}, {run.folder.name}",
+        note=note,
+    )
+
+
+def _value(value: Estimate, scale: float) -> Value:
+    numbers = (value.mean, value.se, value.low, value.high)
+    mean, se, low, high = (None if x is None else round(x * scale, 4) + 0.0 for x in numbers)
+    assert mean is not None
+    return Value(mean, se, low, high, value.n)
+
+
+def _order(row: Row) -> tuple[bool, float, float, str]:
+    sr, spl = (row.metrics[label].mean if label in row.metrics else -1.0 for label in ("SR", "SPL"))
+    return bool(row.partial), -sr, -spl, row.method
+
+
+def _json(tables: Sequence[Table]) -> str:
+    """A list of tables; every row is a line."""
+    parts = []
+    for table in tables:
+        facts = {name: value for name, value in asdict(table).items() if name != "rows"}
+        head = json.dumps(facts, ensure_ascii=False)[:-1]
+        rows = ",\n".join("  " + json.dumps(asdict(row), ensure_ascii=False) for row in table.rows)
+        parts.append(f'{head}, "rows": [\n{rows}\n]}}')
+    return "[\n" + ",\n".join(parts) + "\n]\n"
+
+
+def _csv(tables: Iterable[Table]) -> str:
+    facts = ("method", "evidence", "sensors", "extra", "dataset_version", "languages", "simulator", "episodes")
+    parts = ("mean", "se", "low", "high", "n")
+    headers = ["dataset", "split", "protocol", *facts, "partial"]
+    headers += [f"{label}{'' if part == 'mean' else f'_{part}'}" for label in COLUMNS for part in parts]
+    lines: list[list[Cell]] = []
+    for table in tables:
+        for row in table.rows:
+            line: list[Cell] = [
+                table.dataset,
+                table.split,
+                table.protocol,
+                *(getattr(row, fact) for fact in facts),
+            ]
+            line.append(row.partial)
+            for label in COLUMNS:
+                line += [getattr(row.metrics[label], part) if label in row.metrics else None for part in parts]
+            lines.append([*line, row.source, row.note])
+    return csv_text([*headers, "source", "note"], lines)
+
+
+_PREFACE = """# Leaderboard
+
+Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. One table per dataset, split and
+protocol. An empty cell is unknown or not published. Rows of this repository show mean ± SE [95 % interval],
+clustered by scene; published values come without n, SE and interval unless these are given. `evidence` says who
+reports a row.
+"""
+
+
+def _markdown(tables: Iterable[Table]) -> str:
+    return _PREFACE + "".join(map(_markdown_section, tables))
+
+
+def _markdown_section(table: Table) -> str:
+    columns: dict[str, list[Cell]] = {
+        "method": [row.method for row in table.rows],
+        "evidence": [row.evidence for row in table.rows],
+        "sensors": [row.sensors for row in table.rows],
+        "extra": [row.extra for row in table.rows],
+        "data": [row.dataset_version for row in table.rows],
+        "languages": [row.languages for row in table.rows],
+        "simulator": [row.simulator for row in table.rows],
+        "episodes": [f"{row.episodes} (PARTIAL)" if row.partial else row.episodes for row in table.rows],
+    }
+    for label, header in COLUMNS.items():
+        columns[header] = [_shown(row.metrics.get(label)) for row in table.rows]
+    columns["source"] = [row.source for row in table.rows]
+    columns["note"] = [row.note for row in table.rows]
+    shown = {header: cells for header, cells in columns.items() if any(cell is not None for cell in cells)}
+    title = markdown_cell(f"{table.dataset} {table.split}, protocol {table.protocol}")
+    rows = zip(*shown.values(), strict=True)
+    return f"\n## {title}\n\n{markdown_cell(table.description)}\n\n{markdown_table(list(shown), rows)}"
+
+
+def _shown(value: Value | None) -> str | None:
+    if value is None:
+        return None
+    if value.se is None:
+        return f"{value.mean:g}" + (f" (n {value.n})" if value.n else "")
+    return f"{value.mean:.2f} ± {value.se:.2f} [{value.low:.2f}, {value.high:.2f}] (n {value.n})"
+
+
+def summary_line(tables: Sequence[Table]) -> str:
+    """What a leaderboard holds."""
+    rows = [row for table in tables for row in table.rows]
+    ours = sum(row.evidence == OURS for row in rows)
+    return f"{len(tables)} tables, {len(rows) - ours} published rows, {ours} runs"

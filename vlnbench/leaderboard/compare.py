@@ -1,0 +1,180 @@
+"""Two runs, episode by episode: differences with intervals, McNemar's test, wins and losses."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.evaluation.recorded import RecordedRun, load_run
+from vlnbench.evaluation.records import Row, RowKey
+from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
+from vlnbench.evaluation.summary import METRICS, Metric, estimate_kind, shown, shown_label, values
+from vlnbench.leaderboard.ranking import SHARED, check_comparable, check_complete
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Metric of run B minus that of run A, over the episodes for which both have it.
+
+    a, b: means over those episodes. by_scene, by_trajectory: mean difference, with what it is clustered by.
+    bootstrap: 95 % percentile interval over scenes drawn with replacement, None for one scene.
+    """
+
+    a: Estimate
+    b: Estimate
+    by_scene: Estimate
+    by_trajectory: Estimate
+    bootstrap: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two runs differ in, as identity and as results.
+
+    identity: field -> (run A, run B) where they differ. wins: episodes (with their repeat) in which B succeeds and
+    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses.
+    """
+
+    a: RecordedRun
+    b: RecordedRun
+    identity: dict[str, tuple[Any, Any]]
+    differences: dict[str, Difference | None]
+    wins: list[str]
+    losses: list[str]
+    both: int
+    neither: int
+    p_value: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "runs": [str(self.a.folder), str(self.b.folder)],
+            "shared": {name: self.a.identity.get(name) for name in SHARED},
+            "identity": self.identity,
+            "differences": {label: value and asdict(value) for label, value in self.differences.items()},
+            "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
+            "mcnemar_p": self.p_value,
+        }
+
+
+def compare(folder_a: Path, folder_b: Path) -> Comparison:
+    """Compare two finished runs of the same episodes.
+
+    Agent, checkpoint, seed and what else is of the agent may differ. Raises UsageError naming the fields of
+    `ranking.SHARED` that do: protocol, split, data, choice of episodes, simulator, repeats.
+    """
+    a, b = load_run(folder_a), load_run(folder_b)
+    check_comparable([a, b])
+    for run in (a, b):
+        check_complete(run)
+    keys = list(a.rows)
+    success = next(metric for metric in METRICS if metric.field == "success")
+    succeeded_a, succeeded_b = ({key for key, v in _by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
+    wins = [_name(a, key) for key in keys if key in succeeded_b - succeeded_a]
+    losses = [_name(a, key) for key in keys if key in succeeded_a - succeeded_b]
+    both = len(succeeded_a & succeeded_b)
+    fields = [name for name in {**a.identity, **b.identity} if a.identity.get(name) != b.identity.get(name)]
+    return Comparison(
+        a=a,
+        b=b,
+        identity={name: (a.identity.get(name), b.identity.get(name)) for name in fields},
+        differences={metric.label: _difference(metric, a, b) for metric in METRICS},
+        wins=wins,
+        losses=losses,
+        both=both,
+        neither=len(keys) - both - len(wins) - len(losses),
+        p_value=mcnemar(len(wins), len(losses)),
+    )
+
+
+def format_comparison(comparison: Comparison) -> str:
+    """Table of differences, what the runs differ in, and the episodes that one of them alone solves."""
+    a, b, shared = comparison.a, comparison.b, comparison.a.identity
+    head = f"{shared['benchmark']} {shared['split']}, episodes {shared['episodes']}, {shared['simulator']}"
+    lines = [f"{head}; paired by episode"]
+    lines += [f"{name}: {run.identity['agent']}, {run.folder}" for name, run in (("A", a), ("B", b))]
+    lines += [f"they differ in {', '.join(comparison.identity) or 'nothing'}", ""]
+    found = [(metric, comparison.differences[metric.label]) for metric in METRICS]
+    present = [(metric, value) for metric, value in found if value is not None]
+    sides = [
+        [shown_label(metric), _cell(value.a, metric), _cell(value.b, metric), value.a.n]
+        for metric, value in present
+    ]
+    lines += [_table(["mean ± SE [95 %]", "A", "B", "n"], sides), ""]
+    headers = ["B - A", "mean", "SE", "95 % (t)", "95 % (bootstrap)", "95 % (t, trajectories)", "n"]
+    lines.append(_table(headers, [_difference_row(metric, value) for metric, value in present]))
+    clusters = max((value.by_scene.clusters for _, value in present), default=0)
+    wins, losses = len(comparison.wins), len(comparison.losses)
+    lines += [
+        "",
+        f"SE and intervals clustered by scene ({clusters}) but for the last column",
+        f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
+        f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
+        *_listed("only B succeeds", comparison.wins),
+        *_listed("only A succeeds", comparison.losses),
+    ]
+    return "\n".join(lines)
+
+
+def _table(headers: list[str], rows: list[list[Any]]) -> str:
+    alignment = ("left", *["right"] * (len(headers) - 1)) if rows else None
+    return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=alignment))
+
+
+def _cell(value: Estimate, metric: Metric) -> str:
+    mean, se, interval, _ = shown(value, metric)
+    return f"{mean} ± {se} {interval}"
+
+
+def _difference_row(metric: Metric, value: Difference) -> list[Any]:
+    mean, se, interval, n = shown(value.by_scene, metric)
+    low, high = value.bootstrap or (None, None)
+    drawn = replace(value.by_scene, low=low, high=high)
+    sign = "+" if value.by_scene.mean > 0 else ""
+    by_trajectory = shown(value.by_trajectory, metric)[2]
+    return [shown_label(metric), sign + mean, se, interval, shown(drawn, metric)[2], by_trajectory, n]
+
+
+def _difference(metric: Metric, a: RecordedRun, b: RecordedRun) -> Difference | None:
+    of_a, of_b = _by_key(metric, a), _by_key(metric, b)
+    keys = [key for key in of_a if key in of_b]
+    if not keys:
+        return None
+    rows = [of_a[key][0] for key in keys]
+    scenes = [row.scene_id for row in rows]
+    trajectories = [(row.scene_id, row.trajectory_id) for row in rows]
+    values_a, values_b = ([side[key][1] for key in keys] for side in (of_a, of_b))
+    differences = [after - before for before, after in zip(values_a, values_b, strict=True)]
+    return Difference(
+        a=_estimate(values_a, scenes, estimate_kind(metric)),
+        b=_estimate(values_b, scenes, estimate_kind(metric)),
+        by_scene=_estimate(differences, scenes),
+        by_trajectory=_estimate(differences, trajectories),
+        bootstrap=bootstrap(differences, scenes),
+    )
+
+
+def _estimate(numbers: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate:
+    value = estimate(numbers, clusters, kind)
+    assert value is not None  # there is at least one number
+    return value
+
+
+def _by_key(metric: Metric, run: RecordedRun) -> dict[RowKey, tuple[Row, float]]:
+    scored = [] if any(row.status == "unscored" for row in run.rows.values()) else list(run.rows.values())
+    return {row.key: (row, value) for row, value in values(metric, scored)}
+
+
+def _name(run: RecordedRun, key: RowKey) -> str:
+    return key[2] if run.repeats == 1 else f"{key[2]}#{key[3]}"
+
+
+def _listed(title: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    text = f"{title} ({len(names)}): {', '.join(names)}"
+    return textwrap.wrap(text, 113, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,162 @@
+"""Where lanes live: what is said between a lane and its parent, and lanes on this machine.
+
+Lanes on a Ray cluster: `vlnbench.rollout.ray`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from vlnbench.interfaces import Conventions, Sensor
+from vlnbench.rollout.episode import Outcome
+from vlnbench.util.child import Child
+from vlnbench.util.watchdog import EXIT_CODE
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What the parent has to know of an agent that lives in a lane. host: the machine it is on."""
+
+    name: str
+    code: str | None
+    place: Mapping[str, str]
+    sensors: frozenset[Sensor]
+    privileged: bool
+    expects: Conventions
+    identity: Mapping[str, str]
+    description: str
+    version: str
+    host: str
+
+    def differences(self, other: AgentFacts) -> list[str]:
+        """What would make results of the two another run."""
+        ours, theirs = ({**asdict(each), **each.identity} for each in (self, other))
+        own = ("place", "description", "host", "identity")
+        return [
+            f"{key} {ours.get(key)!r} and {theirs.get(key)!r}"
+            for key in sorted({*ours, *theirs})
+            if key not in own and ours.get(key) != theirs.get(key)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSetup:
+    """How a lane makes its environments: import string and arguments. needs: paths that must be there."""
+
+    factory: str
+    arguments: tuple[Any, ...]
+    sensors: frozenset[Sensor]
+    needs: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """See `engine.Engine`."""
+
+    max_batch: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One outcome, and how many seconds the agent has waited for simulators since the last one."""
+
+    outcome: Outcome
+    waited_s: float
+
+
+class LaneLostError(Exception):
+    """A lane has ended. guilty: what it was running may have done that; otherwise its machine was lost."""
+
+    def __init__(self, reason: str, status: Literal["error", "timeout"] = "error", guilty: bool = True) -> None:
+        super().__init__(reason, status, guilty)
+        self.reason, self.status, self.guilty = reason, status, guilty
+
+
+class Remote(Protocol):
+    """The parent's end of one lane. placed: it has a process; otherwise it waits for a machine with room."""
+
+    @property
+    def placed(self) -> bool: ...
+
+    def call(self, method: str, *arguments: Any) -> None:
+        """Call a method of `lane_main.Lane`; one at a time."""
+        ...
+
+    def result(self) -> Any:
+        """What the call returned. Raises what it raised, and LaneLostError if the lane is no more."""
+        ...
+
+    def close(self) -> None:
+        """End it at once. Safe to call twice."""
+        ...
+
+
+class Site(Protocol):
+    """Where lanes live."""
+
+    def open(self, index: int) -> Remote:
+        """Start the process of a lane."""
+        ...
+
+    def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
+        """Those whose calls have ended; waits for the first."""
+        ...
+
+    def close(self) -> None:
+        """Leave it; lanes have been closed."""
+        ...
+
+
+class LocalRemote:
+    """A lane on this machine."""
+
+    placed = True
+
+    def __init__(self, envs: int, preload: str, folder: str, environment: Mapping[str, str]) -> None:
+        self._child = Child(
+            "agent", "vlnbench.rollout.replica_main", (envs, preload, folder), environment=environment
+        )
+
+    def fileno(self) -> int:
+        return self._child.fileno()
+
+    def call(self, method: str, *arguments: Any) -> None:
+        self._child.send((method, arguments))
+
+    def result(self) -> Any:
+        try:
+            answer = self._child.receive()
+        except EOFError:
+            status: Literal["error", "timeout"] = "timeout" if self._child.exit_code() == EXIT_CODE else "error"
+            raise LaneLostError(self._child.cause_of_death(), status) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class LocalSite:
+    """Lanes on this machine. gpus: names for CUDA_VISIBLE_DEVICES, for the lanes in turn; none: as they are."""
+
+    def __init__(self, envs: int, preload: str = "", gpus: Sequence[str] = ()) -> None:
+        self._envs, self._preload, self._gpus = envs, preload, gpus
+
+    def open(self, index: int) -> LocalRemote:
+        environment = {GPU_VARIABLE: self._gpus[index % len(self._gpus)]} if self._gpus else {}
+        return LocalRemote(self._envs, self._preload, os.getcwd(), environment)
+
+    def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
+        return wait(remotes, limit_s)  # type: ignore[arg-type, return-value]
+
+    def close(self) -> None:
+        """Nothing to leave."""

@@ -1,0 +1,122 @@
+"""A simulator process: makes an environment and runs the episodes it is sent, asking the main process to act.
+
+Started by `vlnbench.rollout.workers`. Imports little: what is heavy comes with the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Mapping
+
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Sensor
+from vlnbench.rollout.channel import Check, Checked, Failed, Finished, Frames, Ready, Setup
+from vlnbench.rollout.episode import SLOT, Task, describe, run_episode
+from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
+from vlnbench.util.loading import import_string
+
+
+def main(descriptor: int, memory: int, preload: str) -> None:
+    """Serve the main process at the other end of a pipe until it closes it.
+
+    preload: import string of something to call before the first message, or nothing.
+    """
+    live_and_die_with_parent()
+    line = Line(descriptor)
+    with contextlib.suppress(HungUp):
+        try:
+            if preload:
+                import_string(preload)()
+        except Exception as error:
+            line.receive()
+            line.send(_failed(error))
+            return
+        _Simulator(line, memory).serve()
+
+
+class _Simulator:
+    """The environment of this process and what is done with it."""
+
+    def __init__(self, line: Line, memory: int) -> None:
+        self._line, self._memory = line, memory
+        self._setup: Setup
+        self._env: Env | None = None
+        self._agent: _RemoteAgent
+
+    def serve(self) -> None:
+        while True:
+            message: Setup | Check | Task = self._line.receive()
+            try:
+                self._line.send(self._answer(message))
+            except _GivenUp:
+                pass
+            except UsageError as error:
+                self._line.send(_failed(error))
+            except Exception as error:
+                report = _failed(error)
+                if isinstance(message, Task):  # the next episode must not feel what broke this one
+                    self._make_env()
+                self._line.send(report)
+
+    def _answer(self, message: Setup | Check | Task) -> Ready | Checked | Finished:
+        if isinstance(message, Setup):
+            self._setup = message
+            env = self._make_env()
+            frames = Frames(self._memory, env.embodiment, message.sensors)
+            self._agent = _RemoteAgent(self._line, frames, message.sensors)
+            return Ready(env.simulator, env.embodiment)
+        assert self._env is not None
+        if isinstance(message, Check):
+            self._env.check(message.episodes)
+            return Checked()
+        options = {"seed": message.seed, "max_steps": message.max_steps}
+        return Finished(run_episode(self._env, self._agent, message.episode, **options))
+
+    def _make_env(self) -> Env:
+        """Another environment in place of the present one."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+        env: Env = import_string(self._setup.factory)(*self._setup.arguments)
+        self._env = env
+        return env
+
+
+class _GivenUp(BaseException):
+    """The main process wants no more of this episode."""
+
+
+class _RemoteAgent:
+    """The agent as `run_episode` sees it from here: every question goes to the main process.
+
+    What the real agent may not see is taken out there; frames it did not ask for are not sent in the first place.
+    """
+
+    privileged = True
+    expects = Conventions()
+    identity: Mapping[str, str] = {}
+
+    def __init__(self, line: Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
+        self.sensors = sensors
+        self._line = line
+        self._frames = frames
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """The main process, which chose the episode, resets the agent when the first observation arrives."""
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        self._line.send(self._frames.put(observations[SLOT]))
+        action: Action | None = self._line.receive()
+        if action is None:
+            raise _GivenUp
+        return {SLOT: action}
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def _failed(error: Exception) -> Failed:
+    if isinstance(error, UsageError):
+        return Failed(str(error), "", usage=True)
+    return Failed(describe(error), "".join(traceback.format_exception(error)), usage=False)

@@ -1,0 +1,325 @@
+"""Serves an agent to evaluations in other processes, environments or machines (`--agent remote://host:port`).
+
+The agent acts in the thread that calls `AgentServer.run`, on the episodes of whatever clients are ready; each
+connection has a thread that only passes on. The protocol is in `vlnbench.serving.wire`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+from types import ModuleType, TracebackType
+from typing import Any
+
+from vlnbench import __version__
+from vlnbench.errors import UsageError, require
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
+from vlnbench.rollout.engine import LINGER, POLL_S
+from vlnbench.rollout.episode import describe, reported
+from vlnbench.rollout.model_options import TOKEN, ModelOptions
+from vlnbench.util.loading import code_digest, load_agent, recorded_name
+from vlnbench.util.progress import say
+from vlnbench.util.watchdog import Watchdog
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Reply = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """What to serve and where; see the fields of the same names in `vlnbench.cli.serve.Serve`."""
+
+    agent: str
+    host: str = "127.0.0.1"
+    port: int = 8900
+    max_slots: int = 64
+    max_message_mb: int = 64
+    answer_timeout: float = 300.0
+    model: ModelOptions = field(default_factory=ModelOptions)
+
+    def check(self) -> None:
+        """Raise UsageError for numbers that make no sense and for an open door."""
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"--port {self.port}: expected 0 (any free one) to 65535")
+        for name, value in (
+            ("max-slots", self.max_slots),
+            ("max-message-mb", self.max_message_mb),
+            ("max-batch", self.model.max_batch),
+        ):
+            if value < 1:
+                raise UsageError(f"--{name} {value}: expected 1 or more")
+        if not self.answer_timeout > 0:
+            raise UsageError(f"--answer-timeout {self.answer_timeout:g}: expected more than 0 seconds")
+        if self.host not in _LOOPBACK and not os.environ.get(TOKEN):
+            raise UsageError(f"--host {self.host}: others can reach it; set a token in the environment as {TOKEN}")
+
+
+def run_serve(request: ServeRequest) -> None:
+    """Serve an agent until Ctrl-C. Raises UsageError if that cannot be done as asked."""
+    request.check()
+    require("vlnbench.serving.wire", "remote")
+    agent = load_agent(request.agent, request.model)
+    try:
+        with AgentServer(agent, request, os.environ.get(TOKEN, "")) as server:
+            for line in getattr(agent, "description", "").splitlines():
+                say(line)
+            say(f"serving {request.agent} at {server.address}; Ctrl-C ends it")
+            with Watchdog(request.answer_timeout, lambda: None) as watchdog:
+                server.run(watchdog.beat)
+    except KeyboardInterrupt:
+        say(getattr(agent, "remarks", "") or "the server has ended")
+    finally:
+        agent.close()
+
+
+@dataclass(eq=False)
+class _Turn:
+    """Observations of one request, by slot, and where its answer goes. alone: not in a batch with others'."""
+
+    observations: dict[int, Observation]
+    alone: bool
+    reply: Future[Reply] = field(default_factory=Future)
+
+
+@dataclass(eq=False)
+class _Beginning:
+    """An episode to begin in a slot, and where the answer goes."""
+
+    slot: int
+    episode: Episode
+    seed: int
+    reply: Future[Reply] = field(default_factory=Future)
+
+
+class AgentServer:
+    """A served agent. Use as a context manager: connections are taken from its beginning to its end.
+
+    Raises UsageError for an agent that cannot be served and for an address that cannot be used.
+    """
+
+    def __init__(self, agent: Agent, request: ServeRequest, token: str = "") -> None:
+        if agent.privileged:
+            raise UsageError(
+                f"agent {request.agent!r} is shown goals and paths, and those stay in the evaluation: run it there"
+            )
+        self._agent, self._request, self._token = agent, request, token
+        self._wire: ModuleType = require("vlnbench.serving.wire", "remote")
+        self._asked: queue.SimpleQueue[_Turn | _Beginning | None] = queue.SimpleQueue()
+        self._waiting: list[_Turn] = []
+        self._owed: set[Future[Reply]] = set()
+        self._free = list(range(request.max_slots))
+        self._clients = 0
+        self._thought_s = 0.0
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> AgentServer:
+        handler = functools.partial(
+            self._answer, about=self._about(), token=self._token, free=self._free, perform=self._perform
+        )
+        place = f"--host {self._request.host} --port {self._request.port}"
+        try:
+            self._server = self._wire.server.serve(
+                handler,
+                self._request.host,
+                self._request.port,
+                compression=None,
+                max_size=self._request.max_message_mb * 2**20,
+                origins=[None],  # no browser
+            )
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"{place}: cannot listen there ({error})") from error
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        self._server.shutdown()
+
+    @property
+    def address(self) -> str:
+        """What `--agent` calls it."""
+        host, port = self._server.socket.getsockname()[:2]
+        return f"remote://[{host}]:{port}" if ":" in host else f"remote://{host}:{port}"
+
+    def run(self, beat: Callable[[], None] = lambda: None) -> None:
+        """Act until `stop`. beat: called now and then; if it is not, the agent hangs."""
+        try:
+            while batch := self._next_batch(beat):
+                beat()
+                self._act(batch)
+        finally:
+            self._end()
+
+    def stop(self) -> None:
+        """Make `run` return when the agent has acted; may be called in another thread."""
+        self._asked.put(None)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for reply in self._owed:
+                if not reply.done():
+                    reply.set_result(_ENDED)
+
+    def _answer(self, connection: Any, **settings: Any) -> None:
+        with self._lock:
+            self._clients += 1
+        try:
+            self._wire.answer(connection, **settings)
+        finally:
+            with self._lock:
+                self._clients -= 1
+
+    def _about(self) -> Reply:
+        place = {"vlnbench": __version__, "python": platform.python_version(), "machine": platform.machine()}
+        return {
+            "name": recorded_name(self._agent, self._request.agent),
+            "code": code_digest(self._agent),
+            "sensors": sorted(self._agent.sensors),
+            "expects": asdict(self._agent.expects),
+            "identity": dict(self._agent.identity),
+            "description": getattr(self._agent, "description", ""),
+            "max_batch": self._request.model.max_batch,
+            "max_bytes": self._request.max_message_mb * 2**20,
+            "place": place,
+        }
+
+    def _perform(self, request: Mapping[str, Any]) -> Reply:
+        """Have a request answered, in the thread of its connection. Raises for one that is malformed."""
+        asked: _Turn | _Beginning
+        if request["type"] == "reset":
+            asked = _Beginning(request["slot"], _episode(request["episode"]), int(request["seed"]))
+        elif request["type"] == "act":
+            seen = {entry["slot"]: _observation(entry) for entry in request["observations"]}
+            if not 1 <= len(seen) <= self._request.model.max_batch:
+                raise ValueError(f"{len(seen)} episodes at once; 1 to {self._request.model.max_batch} are allowed")
+            asked = _Turn(seen, bool(request.get("alone")))
+        else:
+            raise ValueError(f"unknown type {request['type']!r}")
+        with self._lock:
+            if self._ended:
+                return _ENDED
+            self._owed.add(asked.reply)
+            self._asked.put(asked)
+        reply = asked.reply.result()
+        with self._lock:
+            self._owed.discard(asked.reply)
+        return reply
+
+    def _next_batch(self, beat: Callable[[], None]) -> list[_Turn]:
+        """Turns to act on together, the longest waiting first; none at the end.
+
+        Episodes begin meanwhile. Waits a little for clients that are about to ask.
+        """
+        until = time.monotonic() + LINGER * self._thought_s
+        while True:
+            batch = self._fitting()
+            left = until - time.monotonic()
+            if batch and (left <= 0 or self._is_full(batch)):
+                self._waiting = [turn for turn in self._waiting if turn not in batch]
+                return batch
+            try:
+                asked = self._asked.get(timeout=left if batch else POLL_S)
+            except queue.Empty:
+                beat()
+                continue
+            if asked is None:
+                return []
+            if isinstance(asked, _Turn):
+                until = until if batch else time.monotonic() + LINGER * self._thought_s
+                self._waiting.append(asked)
+            else:
+                beat()
+                asked.reply.set_result(self._begin(asked))
+
+    def _fitting(self) -> list[_Turn]:
+        if self._waiting and self._waiting[0].alone:
+            return self._waiting[:1]
+        batch: list[_Turn] = []
+        for turn in self._waiting:
+            size = sum(len(each.observations) for each in (*batch, turn))
+            if not turn.alone and size <= self._request.model.max_batch:
+                batch.append(turn)
+        return batch
+
+    def _is_full(self, batch: list[_Turn]) -> bool:
+        size = sum(len(turn.observations) for turn in batch)
+        return batch[0].alone or size == self._request.model.max_batch or len(self._waiting) >= self._clients
+
+    def _begin(self, asked: _Beginning) -> Reply:
+        try:
+            self._agent.reset(asked.slot, asked.episode, asked.seed)
+        except Exception as error:
+            return _failed(error)
+        return {}
+
+    def _act(self, batch: list[_Turn]) -> None:
+        start = time.monotonic()
+        try:
+            observations = {slot: each for turn in batch for slot, each in turn.observations.items()}
+            actions = self._agent.act(observations)
+            missing = sorted(observations.keys() - actions.keys())
+            if missing:
+                raise ValueError(f"the agent gave no action for slots {missing}")
+            taken = {slot: int(Action(actions[slot])) for slot in observations}
+            reports = {slot: reported(self._agent, slot) for slot in observations}
+        except Exception as error:
+            for turn in batch:
+                turn.reply.set_result({**_failed(error), "shared": len(batch) > 1})
+        else:
+            for turn in batch:
+                slots = list(turn.observations)
+                answer = {"actions": [taken[slot] for slot in slots]}
+                turn.reply.set_result({**answer, "reports": [reports[slot] for slot in slots]})
+        self._thought_s = time.monotonic() - start
+
+
+_ENDED = {"error": "the server has ended", "ended": True}
+
+
+def _failed(error: Exception) -> Reply:
+    if isinstance(error, UsageError):
+        return {"error": str(error), "usage": True}
+    traceback.print_exception(error, file=sys.stderr)
+    return {"error": describe(error)}
+
+
+def _episode(sent: Mapping[str, Any]) -> Episode:
+    """What a client tells of an episode; a client without a dataset may know no more than an instruction."""
+    return Episode(
+        episode_id=str(sent["episode_id"]),
+        trajectory_id=str(sent.get("trajectory_id", "")),
+        scene_id=str(sent.get("scene_id", "")),
+        start_position=tuple(sent.get("start_position", (0.0, 0.0, 0.0))),
+        start_rotation=tuple(sent.get("start_rotation", (0.0, 0.0, 0.0, 1.0))),
+        instruction=str(sent["instruction"]),
+        instruction_tokens=tuple(sent.get("instruction_tokens", ())),
+        language=str(sent.get("language", "en")),
+        goal_radius=float(sent.get("goal_radius", 3.0)),
+        instruction_id=sent.get("instruction_id"),
+    )
+
+
+def _observation(sent: Mapping[str, Any]) -> Observation:
+    pose, action = sent.get("pose"), sent.get("oracle_action")
+    return Observation(
+        instruction=str(sent["instruction"]),
+        step=int(sent["step"]),
+        rgb=sent.get("rgb"),
+        depth=sent.get("depth"),
+        pose=None if pose is None else Pose(tuple(pose[0]), tuple(pose[1])),
+        oracle_action=None if action is None else Action(action),
+    )

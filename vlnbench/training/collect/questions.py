@@ -1,0 +1,197 @@
+"""Make a set of questions about views of the generated train houses, resumable.
+
+The folder is a set in LLaVA's layout (`conversations.json`, `images/<house>/NNNN.jpg`), one record per view with
+all its questions. Beside these lie `questions.json` (what is being made) and `questions.jsonl` (a line per
+finished house): running the same command again goes on where it ended. `conversations.json` is written last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from vlnbench.commands import ensure_data, warm_up
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.records import append_line, locked, open_for_append, read_jsonl, write_bytes
+from vlnbench.interfaces import Embodiment, Env, Episode
+from vlnbench.training.collect.collect import open_folder, processes, resized
+from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
+from vlnbench.util.loading import import_string
+from vlnbench.util.progress import Progress, say
+
+FORMAT = 1
+CONVERSATIONS, MANIFEST, JOURNAL = "conversations.json", "questions.json", "questions.jsonl"
+_SIMULATOR = "embedded"
+"""The one that shows the same bytes everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionsRequest:
+    """What to make and where to; see the options of `vlnbench data questions`."""
+
+    out: Path
+    data_root: Path
+    views: int
+    frame_width: int | None
+    seed: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a folder holds."""
+
+    houses: int
+    views: int
+    questions: int
+    bytes: int
+
+
+def make_questions(request: QuestionsRequest) -> Made:
+    """Look around in every train house and write what is seen with questions and answers.
+
+    Raises UsageError, with nothing written, for bad options, broken data and a folder that holds something else.
+    """
+    for name, least in (("views", 1), ("workers", 1), ("seed", 0)):
+        if getattr(request, name) < least:
+            raise UsageError(f"--{name} {getattr(request, name)}: expected at least {least}")
+    benchmark = get_benchmark("houses-r2r")
+    body = resized(benchmark.body, request.frame_width)
+    ensure_data(benchmark, request.data_root)
+    counts = _counts(import_string("envs.houses.files.questions:train_houses")(request.data_root), request.views)
+    warm_up(renderer=True)
+    with ExitStack() as stack:
+        open_folder(request.out, _manifest(request, body), MANIFEST, "set")
+        stack.enter_context(locked(request.out))
+        records = _look_around(request, body, counts)
+        content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
+        made = _verify(request.out, counts, records)
+        write_bytes(request.out / CONVERSATIONS, (content + "\n").encode())
+    return made
+
+
+def format_made(made: Made, out: Path) -> str:
+    """Table of what was made."""
+    rows: list[list[object]] = [
+        ["houses", made.houses],
+        ["views", made.views],
+        ["questions", made.questions],
+        ["MB", round(made.bytes / 1e6, 1)],
+    ]
+    return f"{tabulate(rows)}\nconversations: {out / CONVERSATIONS}"
+
+
+def _counts(houses: list[str], views: int) -> dict[str, int]:
+    """How many views each house shows."""
+    each, more = divmod(views, len(houses))
+    counts = {house: each + (i < more) for i, house in enumerate(houses)}
+    return {house: count for house, count in counts.items() if count}
+
+
+def _manifest(request: QuestionsRequest, body: Embodiment) -> dict[str, Any]:
+    digest = import_string("envs.houses.files.dataset:fingerprint")
+    houses = request.data_root / import_string("envs.houses.files.dataset:MANIFEST")
+    return {
+        "format": FORMAT,
+        "houses_sha256": digest(houses)["sha256"],
+        "views": request.views,
+        "seed": request.seed,
+        "simulator": _SIMULATOR,
+        "frame": [body.camera.width, body.camera.height],
+        "jpeg_quality": JPEG_QUALITY,
+    }
+
+
+def _look_around(
+    request: QuestionsRequest, body: Embodiment, counts: Mapping[str, int]
+) -> dict[str, list[dict[str, Any]]]:
+    """Records of every house; houses that the journal does not hold are looked at."""
+    path = request.out / JOURNAL
+    done = {entry["house"]: entry["records"] for _, entry in read_jsonl(path)}
+    todo = [house for house in counts if house not in done]
+    say(f"{len(counts)} houses, {len(counts) - len(todo)} of them seen before; folder {request.out}")
+    views = sum(counts[house] for house in done)
+    with (
+        processes(request.workers, _start_process, request, body) as executor,
+        open_for_append(path) as journal,
+        Progress("looking at views") as progress,
+    ):
+        waiting = [executor.submit(_look_in_process, house, counts[house]) for house in todo]
+        for future in as_completed(waiting):
+            house, records = future.result()
+            append_line(journal, {"house": house, "records": records})
+            done[house] = records
+            views += len(records)
+            progress.update(views, request.views)
+    return done
+
+
+def _verify(out: Path, counts: Mapping[str, int], records: Mapping[str, list[dict[str, Any]]]) -> Made:
+    """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
+    questions = size = 0
+    for house, count in counts.items():
+        files = [out / record["image"] for record in records[house]]
+        found = [file.stat().st_size for file in files if file.is_file()]
+        if len(found) != count:
+            raise UsageError(
+                f"{out / 'images' / house}: {len(found)} images, expected {count}; delete {out / JOURNAL} and "
+                "make the set again"
+            )
+        questions += sum(len(record["conversations"]) // 2 for record in records[house])
+        size += sum(found)
+    return Made(len(counts), sum(counts.values()), questions, size)
+
+
+_setting: tuple[QuestionsRequest, Embodiment] | None = None
+"""What a process looks at houses for, and with which body."""
+
+
+def _start_process(request: QuestionsRequest, body: Embodiment) -> None:
+    global _setting
+    end_with_parent()
+    _setting = request, body
+
+
+@cache
+def _environment() -> Env:
+    """One environment for all houses of a process."""
+    assert _setting is not None
+    request, body = _setting
+    scenes = request.data_root / import_string("envs.houses.files.dataset:SCENES_DIR")
+    env: Env = import_string("envs.habitat_env:HabitatEnv")(body, scenes, frozenset({"rgb"}), _SIMULATOR)
+    return env
+
+
+def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]:
+    """Write the images of a house; returns its name and its records."""
+    assert _setting is not None
+    request, _ = _setting
+    scene, views = import_string("envs.houses.files.questions:house_views")(
+        request.data_root, house, request.seed, count
+    )
+    (request.out / "images" / house).mkdir(parents=True, exist_ok=True)
+    records = []
+    for number, view in enumerate(views):
+        observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
+        assert observation.rgb is not None
+        image = f"images/{house}/{number:04d}.jpg"
+        (request.out / image).write_bytes(jpeg(observation.rgb))
+        records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(view.pairs)})
+    return house, records
+
+
+def _turns(pairs: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+    turns: list[dict[str, str]] = []
+    for question, answer in pairs:
+        tag = "" if turns else "<image>\n"
+        turns += [{"from": "human", "value": tag + question}, {"from": "gpt", "value": answer}]
+    return turns

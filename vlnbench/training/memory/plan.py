@@ -1,0 +1,206 @@
+"""Does a GPU suffice? Memory of a training step, planned without a GPU and without the weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vlnbench.errors import UsageError
+from vlnbench.training.memory.trace import DTYPES, Trace, TraceRequest, trace
+from vlnbench.training.memory.zero import MASTER_BYTES, MOMENT_BYTES, Sharding, Usage, state_size, usages
+from vlnbench.training.options import PlanOptions, TrainOptions, step_options
+
+Verdict = Literal["yes", "tight", "no"]
+
+GB, GIB = 10**9, 2**30
+SOLD_AS_USABLE = 0.985
+"""Of a card sold as N GB a program sees about this share of N GiB (24 GB: 23.6 GiB, 80 GB: 79.2 GiB)."""
+
+CONTEXT_BYTES = 700_000_000
+"""CUDA context and loaded kernels of one process, which no allocator of PyTorch counts."""
+NCCL_BYTES = 1_000_000_000
+"""Buffers of NCCL, where there is more than one GPU."""
+FRAGMENTATION = 0.08
+"""What the caching allocator reserves beyond what is in use, as a share of what comes and goes within a step."""
+MARGIN = 0.15
+"""Uncertainty, as a share of everything but weights and optimiser states, which are exact."""
+
+PROCESS_BYTES = 4 * GB
+"""Host memory of one training process with its libraries, before any weight is read."""
+GPUS_PER_NODE = 8
+
+_GPUS = re.compile(r"(?P<count>[1-9]\d{0,4})x(?P<size>\d{1,4}(?:\.\d{1,3})?)(?P<unit>GB|GiB)")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs of one kind. `usable`: bytes that a program can allocate on one of them."""
+
+    count: int
+    label: str
+    usable: int
+
+
+class PlanRequest(PlanOptions):
+    """One training setting. GB of `gpus` means GiB less what the driver keeps (`SOLD_AS_USABLE`)."""
+
+    @classmethod
+    def of(cls, options: TrainOptions, gpus: str) -> PlanRequest:
+        """The setting that the trainer would run on CUDA."""
+        return cls(
+            **step_options(options),
+            attn="eager" if options.attn == "eager" else "sdpa",
+            dtype="fp32" if options.dtype == "float32" else "bf16",
+            model=str(options.checkpoint),
+            gpus=gpus,
+        )
+
+    @property
+    def sharding(self) -> Sharding:
+        """How this spreads over the GPUs."""
+        return Sharding(
+            stage=self.zero,
+            ranks=parse_gpus(self.gpus).count,
+            accumulation=self.accumulation,
+            optimizer=self.optimizer,
+            offload_optimizer=self.offload_optimizer,
+            offload_parameters=self.offload_parameters,
+            weight_bytes=DTYPES[self.dtype].itemsize,
+        )
+
+    def check(self) -> None:
+        """Raise UsageError for the first field that cannot be."""
+        gpus = parse_gpus(self.gpus)
+        TrainOptions(checkpoint="", out=Path(), **step_options(self)).check(gpus.count)
+        for name, known in (
+            ("dtype", tuple(DTYPES)),
+            ("attn", ("sdpa", "flash_attention_2", "eager")),
+            ("optimizer", tuple(MOMENT_BYTES)),
+        ):
+            if getattr(self, name) not in known:
+                raise UsageError(f"--{name} {getattr(self, name)}: expected {', '.join(known)}")
+        if self.optimizer == "adamw8bit" and self.offload_optimizer:
+            raise UsageError("--optimizer adamw8bit --offload-optimizer: 8-bit states work on the GPU only")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a setting needs. Bytes throughout; `usage` is one GPU's at its peak, as PyTorch would count it.
+
+    `peak` adds what PyTorch does not count (`context`) and what its allocator wastes (`fragmentation`); `low` and
+    `high` are its margin. `peaks`: the highest total of each moment of a step. `host`: memory of one process and,
+    `host_node`, of all processes of a node with up to eight GPUs. `fits`: yes if `high` fits, tight if only `peak`
+    does. `parts`: elements of the network's parts, trained or not.
+    """
+
+    request: PlanRequest
+    gpus: Gpus
+    parts: Mapping[str, int]
+    trainable: int
+    tokens: int
+    supervised: int
+    usage: Usage
+    peaks: Mapping[str, int]
+    context: int
+    fragmentation: int
+    host: int
+    host_node: int
+    full_logits: int
+
+    @property
+    def peak(self) -> int:
+        return self.usage.total + self.context + self.fragmentation
+
+    @property
+    def margin(self) -> int:
+        return round(MARGIN * (self.peak - self.usage.static))
+
+    @property
+    def low(self) -> int:
+        return self.peak - self.margin
+
+    @property
+    def high(self) -> int:
+        return self.peak + self.margin
+
+    @property
+    def fits(self) -> Verdict:
+        if self.high <= self.gpus.usable:
+            return "yes"
+        return "tight" if self.peak <= self.gpus.usable else "no"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, with the derived values, for a JSON file."""
+        derived = {name: getattr(self, name) for name in ("peak", "low", "high", "fits")}
+        return asdict(self) | derived
+
+
+def parse_gpus(text: str) -> Gpus:
+    """GPUs from text such as 8x80GB or 1x23.6GiB. Raises UsageError for anything else."""
+    found = _GPUS.fullmatch(text)
+    if found is None or float(found["size"]) == 0:
+        raise UsageError(f"--gpus {text}: expected COUNTxSIZE with GB or GiB, such as 1x96GB or 8x80GB")
+    share = SOLD_AS_USABLE if found["unit"] == "GB" else 1.0
+    return Gpus(int(found["count"]), found["size"] + found["unit"], int(float(found["size"]) * GIB * share))
+
+
+def plan(request: PlanRequest) -> Plan:
+    """Plan one setting; takes seconds, and no time where only the sharding differs from a setting planned before.
+
+    Raises UsageError for settings that cannot be.
+    """
+    request.check()
+    gpus = parse_gpus(request.gpus)
+    traced = trace(TraceRequest(**{name: getattr(request, name) for name in TraceRequest.__slots__}))
+    sharding = request.sharding
+    found = list(usages(traced, sharding))
+    peaks: dict[str, int] = {}
+    for usage in found:
+        peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
+    usage = max(found, key=lambda each: each.total)
+    host = host_bytes(traced, sharding)
+    positions = request.batch * traced.tokens
+    return Plan(
+        request=request,
+        gpus=gpus,
+        parts=traced.parts,
+        trainable=traced.trainable,
+        tokens=traced.tokens,
+        supervised=traced.supervised,
+        usage=usage,
+        peaks=peaks,
+        context=CONTEXT_BYTES + (NCCL_BYTES if gpus.count > 1 else 0),
+        fragmentation=round(FRAGMENTATION * usage.changing),
+        host=host,
+        host_node=host * min(gpus.count, GPUS_PER_NODE),
+        full_logits=full_logits_bytes(positions, traced.vocab_size, sharding.weight_bytes),
+    )
+
+
+def host_bytes(traced: Trace, sharding: Sharding) -> int:
+    """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
+
+    Offloaded optimiser states come with a float32 gradient and a copy of the weights in their own type and, with
+    accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
+    """
+    size, ranks = sharding.weight_bytes, sharding.ranks
+    offloaded = 0.0
+    if sharding.offload_optimizer:
+        summed = size if sharding.accumulation > 1 and sharding.stage < 3 else 0
+        offloaded += (
+            state_size(traced.trainable, sharding) + traced.trainable * (MASTER_BYTES + size + summed) / ranks
+        )
+    if sharding.offload_parameters:
+        offloaded += traced.parameters * size / ranks
+    return PROCESS_BYTES + round(max(traced.parameters * size, offloaded))
+
+
+def full_logits_bytes(positions: int, vocabulary: int, size: int) -> int:
+    """Logits of all positions as the original code takes their loss, at its worst.
+
+    Logits, their float32 copy, its shifted copy, the logarithms of the probabilities and their gradient.
+    """
+    return positions * vocabulary * (size + 4 * 4)

@@ -1,0 +1,174 @@
+"""Which changes would make a setting fit, cheapest first: searched by planning every candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from vlnbench.errors import UsageError
+from vlnbench.training.memory.plan import Plan, PlanRequest, parse_gpus, plan
+from vlnbench.training.memory.trace import Trace
+from vlnbench.training.memory.zero import usages
+
+MAX_CHANGES = 3
+MAX_PLANS = 12
+EVEN = 1_000_000
+NODE = (2, 4, 8)
+"""GPUs that are tried, where more of the same are an answer."""
+
+
+Fields = tuple[tuple[str, object], ...]
+"""Fields of a request with their new values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to do otherwise, of each kind at most one.
+
+    `cost` orders changes: up to 10 it is speed or hardware, above that other results, too.
+    """
+
+    kind: str
+    text: str
+    cost: int
+    fields: Fields
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Changes that together make a setting fit, and what it then needs."""
+
+    changes: tuple[Change, ...]
+    plan: Plan
+
+    @property
+    def cost(self) -> int:
+        return sum(change.cost for change in self.changes)
+
+    @property
+    def text(self) -> str:
+        return ", ".join(change.text for change in self.changes)
+
+    @property
+    def price(self) -> str:
+        return "; ".join(change.price for change in self.changes)
+
+
+def suggest(wanted: Plan, count: int = 6) -> list[Suggestion]:
+    """The cheapest sets of at most three changes after which the setting fits; none has all kinds of another.
+
+    What cannot fit for its optimiser step alone is not planned, nor are more than `MAX_PLANS` sets.
+    """
+    request = wanted.request
+    sets = [
+        chosen
+        for size in range(1, MAX_CHANGES + 1)
+        for chosen in combinations(list(changes(request)), size)
+        if len({change.kind for change in chosen}) == size
+    ]
+    found: list[Suggestion] = []
+    left = MAX_PLANS
+    for chosen in sorted(sets, key=lambda each: sum(change.cost for change in each)):
+        if len(found) == count or not left:
+            break
+        kinds = {change.kind for change in chosen}
+        changed = apply(request, chosen)
+        if any({change.kind for change in done.changes} <= kinds for done in found) or not _possible(changed):
+            continue
+        if smallest_bytes(changed, wanted.parts) > parse_gpus(changed.gpus).usable:
+            continue
+        left -= 1
+        candidate = plan(changed)
+        if candidate.fits == "yes":
+            found.append(Suggestion(chosen, candidate))
+    return found
+
+
+def smallest_bytes(request: PlanRequest, parts: Mapping[str, int]) -> int:
+    """The optimiser step's bytes per GPU as if adapters were nothing and parameters lay in even tensors.
+
+    `parts` are the elements of the network's parts.
+    """
+    trained = sum(parts[part] for part in request.tunable_parts.split(","))
+    tensors = (EVEN,) * max(1, trained // EVEN)
+    step = Trace(parts, (tensors,), EVEN, tokens=0, supervised=0, vocab_size=0, segments=())
+    return max(usage.total for usage in usages(step, request.sharding))
+
+
+def apply(request: PlanRequest, chosen: tuple[Change, ...]) -> PlanRequest:
+    """The request with changes made."""
+    new: dict[str, Any] = {name: value for change in chosen for name, value in change.fields}
+    return replace(request, **new)
+
+
+def _possible(request: PlanRequest) -> bool:
+    """Whether the changes go together."""
+    try:
+        request.check()
+    except UsageError:
+        return False
+    return True
+
+
+def changes(request: PlanRequest) -> Iterator[Change]:
+    """Everything that could be done otherwise to need less."""
+    fields: Fields
+    count = int(request.gpus.partition("x")[0])
+    size = request.gpus.partition("x")[2]
+    if not request.gradient_checkpointing:
+        on = (("gradient_checkpointing", True),)
+        yield Change("checkpointing", "--gradient-checkpointing", 3, on, "a quarter to a third slower")
+    if request.batch > 1:
+        fields = (
+            ("batch", 1),
+            ("accumulation", request.accumulation * request.batch),
+        )
+        text = f"--batch 1 --accumulation {request.accumulation * request.batch}"
+        yield Change("batch", text, 1, fields, "same result, a little slower")
+    if count > 1:
+        costs = {1: 0, 2: 0, 3: 4}
+        for stage in range(request.zero + 1, 4):
+            price = "more communication" if stage == 3 else "none"
+            yield Change("zero", f"--zero {stage}", costs[stage], (("zero", stage),), price)
+    if not request.offload_optimizer:
+        fields = (("offload_optimizer", True), ("zero", max(request.zero, 2)))
+        text = "--offload-optimizer" + (" --zero 2" if request.zero < 2 else "")
+        yield Change("offload", text, 7, fields, "optimizer step on the CPU: slow, and host memory")
+        both = (*fields[:1], ("offload_parameters", True), ("zero", 3))
+        text = "--offload-optimizer --offload-parameters --zero 3"
+        yield Change("offload", text, 9, both, "weights cross the bus in every pass: very slow")
+    for more in NODE:
+        if more > count:
+            fields = (("gpus", f"{more}x{size}"), ("accumulation", max(1, request.accumulation * count // more)))
+            yield Change("gpus", f"{more} GPUs", 5 + more // 2, fields, "hardware; accumulation falls accordingly")
+    yield from _changes_of_result(request)
+
+
+def _changes_of_result(request: PlanRequest) -> Iterator[Change]:
+    """Changes after which another model is trained."""
+    fields: Fields
+    parts = request.tunable_parts.split(",")
+    if request.optimizer == "adamw" and not request.offload_optimizer:
+        fields = (("optimizer", "adamw8bit"),)
+        yield Change("optimizer", "--optimizer adamw8bit", 11, fields, "moments in 8 bits: slightly other updates")
+    if request.history > 4:
+        fields = (("history", request.history // 2),)
+        yield Change(
+            "history", f"--history {request.history // 2}", 14, fields, "less memory of the way: lower SR"
+        )
+    if request.frames > 16:
+        fields = (("frames", request.frames // 2),)
+        yield Change("frames", f"--frames {request.frames // 2}", 14, fields, "shorter windows: lower SR")
+    if "mm_vision_tower" in parts and len(parts) > 1:
+        rest = ",".join(part for part in parts if part != "mm_vision_tower")
+        yield Change("vision", f"--tunable-parts {rest}", 12, (("tunable_parts", rest),), "vision tower frozen")
+    if "mm_language_model" in parts and len(parts) > 1 and not request.lora_rank:
+        rest = ",".join(part for part in parts if part != "mm_language_model")
+        fields = (("tunable_parts", rest), ("lora_rank", 64))
+        text = f"--tunable-parts {rest} --lora-rank 64"
+        yield Change("language", text, 15, fields, "language model learns through adapters only")
+        text = f"--tunable-parts {rest}"
+        yield Change("language", text, 20, fields[:1], "language model frozen")

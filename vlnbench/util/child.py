@@ -1,0 +1,183 @@
+"""Child processes at the other end of a pipe: start, talk, end, and find out what one died of.
+
+`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from vlnbench.util.watchdog import HANGS
+
+_START = (
+    "import importlib, json, sys; module, fd, arguments, *sys.path = sys.argv[1:]; "
+    "importlib.import_module(module).main(int(fd), *json.loads(arguments))"
+)
+
+_LAST_LINES, _LAST_BYTES = 6, 16384
+
+_GRACE_S = 0.25
+"""Time for a hanging process to say where it is, and before a SIGKILL is believed to have been meant for the
+child alone: whoever ends a whole job kills its processes one by one."""
+
+_END_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A process that runs `module.main(descriptor of a pipe, *arguments)`.
+
+    It may die at any moment: `send` ignores that, `receive` raises EOFError. what: what to call it in messages;
+    descriptors: files that it inherits beside the pipe; environment: variables set beside this process's own.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        module: str,
+        arguments: Sequence[object],
+        descriptors: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.closed = False
+        self._what = what
+        self._connection, theirs = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
+        with theirs:
+            # Not multiprocessing's spawn, which imports the main module again and adds a helper process.
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, module, str(theirs.fileno()), json.dumps(arguments), *sys.path],
+                pass_fds=(theirs.fileno(), *descriptors),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env={**os.environ, **(environment or {})},
+            )
+
+    def fileno(self) -> int:
+        """What to wait for: readable when there is a message, or the process has died."""
+        return self._connection.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, message: object) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(message)
+
+    def poll(self, limit_s: float) -> bool:
+        """Wait for a message, or for the end of the process; whether there is one."""
+        return self._connection.poll(limit_s)
+
+    def receive(self) -> Any:
+        """The next message. Raises EOFError if the process has died."""
+        try:
+            return self._connection.recv()
+        except ConnectionResetError as error:
+            raise EOFError from error
+
+    def exit_code(self) -> int:
+        """Call when the connection has ended. Negative: the signal that killed it."""
+        try:
+            return self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # it has closed the connection and lives on
+            self._process.kill()
+            return self._process.wait()
+
+    def cause_of_death(self) -> str:
+        """Exit code or signal, and what it last said. Call when the connection has ended."""
+        code = self.exit_code()
+        ending = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            time.sleep(_GRACE_S)
+            ending += " (out of memory, or from outside)"
+        return "; ".join([f"the {self._what} process ended: {ending}", *_last_words(self._written(0))])
+
+    def stack(self) -> str:
+        """Where a hanging process is, innermost call first; empty if it cannot tell."""
+        before = os.fstat(self._log.fileno()).st_size
+        self._process.send_signal(signal.SIGUSR1)
+        time.sleep(_GRACE_S)
+        return "; ".join(self._written(before)[1 : _LAST_LINES + 1])
+
+    def close(self) -> None:
+        """End the process at once: it holds nothing to lose, and its own ending may hang."""
+        if self.closed:
+            return
+        self.closed = True
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
+        self._log.close()
+
+    def _written(self, start: int) -> list[str]:
+        """Lines of stdout and stderr from a byte on."""
+        size = os.fstat(self._log.fileno()).st_size
+        text = os.pread(self._log.fileno(), _LAST_BYTES, max(start, size - _LAST_BYTES))
+        lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
+        return [line for line in lines if line]
+
+
+def _last_words(lines: list[str]) -> list[str]:
+    """The last lines; of a crash or of the watchdog, the first one and the innermost calls, which come first."""
+    crashes = [i for i, line in enumerate(lines) if line.startswith(("Fatal Python error", HANGS))]
+    if not crashes:
+        return lines[-_LAST_LINES:]
+    crash = crashes[-1]
+    of_crash, of_main = "Current thread", "Thread 0x"  # the thread that watches is current; the main one is last
+    hangs = lines[crash].startswith(HANGS)
+    stacks = [i for i in range(crash, len(lines)) if lines[i].startswith(of_main if hangs else of_crash)] or [
+        crash
+    ]
+    stack = stacks[-1] if hangs else stacks[0]
+    return [lines[crash], *lines[stack + 1 : stack + _LAST_LINES]]
+
+
+class HungUp(BaseException):
+    """The parent is gone."""
+
+
+class Line:
+    """The pipe to the parent. Raises HungUp if it is closed there."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._connection: Connection[Any, Any] = Connection(descriptor)
+
+    def send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise HungUp from error
+
+    def receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            raise HungUp from error
+
+
+def live_and_die_with_parent() -> None:
+    """Signals to stop are for the parent, which ends this process; if the parent is killed, so is this one.
+
+    A crash, or SIGUSR1 from the parent that found this one hanging, leaves Python stacks on stderr.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    if sys.platform == "linux":  # elsewhere the closed pipe ends it, once it listens
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

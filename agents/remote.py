@@ -1,4 +1,4 @@
-"""An agent that is served elsewhere, by `vlnbench serve` or by `vlnbench/serving/wire.py` in another environment."""
+"""An agent that is served elsewhere, by `vlnbench serve` or by `vlnbench/serving/wire.py` elsewhere."""
 
 from __future__ import annotations
 

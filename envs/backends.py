@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from envs.habitat_lab import has_habitat_sim, import_habitat
+from envs.scene_checks import check_positions, check_scene_files
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Embodiment, Episode, Pose, Vec3
 
@@ -21,8 +21,6 @@ SimulatorName = Literal["auto", "embedded", "habitat-sim"]
 ORACLE_GOAL_RADIUS_M = 0.5
 """The oracle stops this close to a goal; VLN-CE's follower made the ground truth with the same radius."""
 
-MAX_START_OFFSET_M = 1.0
-"""A start position farther than this from the navmesh is refused (recorded ones lie within centimetres)."""
 
 _QUIET = {"MAGNUM_LOG": "quiet", "HABITAT_SIM_LOG": "quiet", "GLOG_minloglevel": "2"}
 """habitat-sim reports every scene at length; errors are left. Whoever sets these variables is obeyed."""
@@ -102,7 +100,7 @@ class HabitatSimBackend:
         one when the scene is loaded, which a check before the run does not wait for.
         """
         check_container = importlib.import_module("envs.embedded.assets").check_container
-        settings = importlib.import_module("envs.embedded.navmesh.settings").NavMeshSettings(
+        settings = importlib.import_module("envs.embedded.navmesh.tiles.settings").NavMeshSettings(
             agent_height=body.agent_height_m, agent_radius=body.agent_radius_m
         )
         read_navmesh = importlib.import_module("envs.embedded.navmesh.tiles.tile_file").read_navmesh
@@ -141,40 +139,3 @@ def cuda_is_visible(devices: Path = Path("/dev")) -> bool:
     if visible is not None and visible.strip() in ("", "-1"):
         return False
     return any(re.fullmatch(r"nvidia\d+", path.name) for path in devices.glob("nvidia*"))
-
-
-def check_scene_files(scenes_dir: Path, episodes: Sequence[Episode]) -> dict[Path, list[Episode]]:
-    """Episodes by scene file. Raises UsageError naming the first file that is missing and who needs it."""
-    by_scene: dict[Path, list[Episode]] = {}
-    for episode in episodes:
-        by_scene.setdefault(scenes_dir / episode.scene_id, []).append(episode)
-    for path, members in by_scene.items():
-        if not path.is_file():
-            raise UsageError(
-                f"{path}: scene file is missing (field 'scene_id' of episode {members[0].episode_id}); "
-                "check --data-root and its scene_datasets folder"
-            )
-    return by_scene
-
-
-def check_positions(
-    scene: Path, episodes: Sequence[Episode], snap: Callable[[NDArray[np.float32]], ArrayLike]
-) -> None:
-    """Raise UsageError for the first start position or goal off the navmesh of its scene.
-
-    A goal needs only to be within reach of the navmesh: whether a path leads there is a matter of the metrics.
-    snap: the nearest point on the navmesh to a point (3,), NaN where none is within reach; metres, world frame.
-    """
-    for episode in episodes:
-        start = np.array(episode.start_position, dtype=np.float32)
-        offset = np.asarray(snap(start), dtype=np.float32) - start
-        if not float(np.hypot(offset[0], offset[2])) <= MAX_START_OFFSET_M:  # NaN: nothing within reach
-            raise UsageError(
-                f"episode {episode.episode_id}: field 'start_position' {episode.start_position} is off "
-                f"the navigable area of {scene}"
-            )
-        for goal in episode.goals:
-            if not np.isfinite(np.asarray(snap(np.array(goal, dtype=np.float32)), dtype=np.float32)).all():
-                raise UsageError(
-                    f"episode {episode.episode_id}: field 'goals' {goal} is off the navigable area of {scene}"
-                )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,67 +12,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = {
-    "interfaces": 1,
-    "houses_config": 1,
-    "errors": 1,
-    "model_options": 1,
-    "wire": 1,
-    "benchmarks": 3,
-    "json_stream": 3,
-    "datasets": 3,
-    "episodes": 3,
-    "data_check": 3,
-    "rollout": 3,
-    "channel": 3,
-    "child": 3,
-    "worker_main": 3,
-    "workers": 3,
-    "schedule": 3,
-    "lane_site": 3,
-    "lane_main": 3,
-    "lanes": 3,
-    "ray_lanes": 3,
-    "times": 3,
-    "status": 4,
-    "cli_status": 5,
-    "engine": 3,
-    "watchdog": 3,
-    "evaluate": 3,
-    "metrics": 3,
-    "rescore": 3,
-    "ranking": 3,
-    "recorded": 3,
-    "export": 3,
-    "doctor": 3,
-    "records": 3,
-    "stats": 3,
-    "tables": 3,
-    "published": 3,
-    "compare": 4,
-    "committed": 4,
-    "leaderboard": 4,
-    "reproduction": 4,
-    "cli_results": 5,
-    "summary": 3,
-    "conformance": 3,
-    "video": 3,
-    "progress": 3,
-    "trackers": 3,
-    "loading": 3,
-    "commands": 4,
-    "vram": 4,
-    "training": 4,
-    "report": 4,
-    "matrix": 4,
-    "serve": 4,
-    "cli": 5,
-    "cli_data": 5,
-    "cli_matrix": 5,
-    "cli_report": 5,
-    "cli_serve": 5,
-    "__main__": 5,
+    name: floor
+    for floor, names in enumerate(
+        (
+            ("errors", "interfaces"),
+            ("util",),
+            ("data",),
+            ("envs", "rollout"),
+            ("evaluation", "serving"),
+            ("leaderboard", "report", "training"),
+            ("agents", "conformance", "matrix"),
+            ("cli",),
+        )
+    )
+    for name in names
 }
-"""Floor of every module of vlnbench; imports run downwards only. agents/ and envs/ are floor 2."""
+"""Floor of every room: imports run downwards, or stay in their room. `agents` and `envs` are rooms, too."""
 
 ONLY_IN = {
     "habitat": ("envs",),
@@ -100,34 +57,60 @@ def imports(path: Path) -> list[str]:
     return found
 
 
-def floor(path: Path) -> int:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    if parts[0] in ("agents", "envs"):
-        return 2
-    return 0 if parts[1] == "__init__" else FLOORS[parts[1]]
+def strings(path: Path) -> list[str]:
+    """Own modules that the code names in import strings."""
+    texts = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    found = (
+        re.fullmatch(r"((?:vlnbench|agents|envs)(?:\.\w+)+)(?::\w+)?", text)
+        for text in texts
+        if isinstance(text, str)
+    )
+    return [match[1] for match in found if match]
+
+
+def room(name: str) -> str:
+    """The room of a module: its first folder, below vlnbench the next one."""
+    top, _, rest = name.partition(".")
+    return rest.partition(".")[0] if top == "vlnbench" else top
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_downwards(path: Path) -> None:
-    own = floor(path)
-    top = path.relative_to(ROOT).parts[0]
+    own = room(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    where = path.relative_to(ROOT).as_posix()
     for name in imports(path):
-        package, _, rest = name.partition(".")
-        if package == "vlnbench" and rest.partition(".")[0] in FLOORS:
-            target = FLOORS[rest.partition(".")[0]]
-            assert target <= own, f"{path}: floor {own} imports {name} of floor {target}"
-            assert own != 2 or target == 1, f"{path}: agents and envs may use floor 1 only, not {name}"
-        if package in ("agents", "envs"):
-            assert top == package, f"{path}: {name} must be reached by import string"
+        package, target = name.partition(".")[0], room(name)
+        if package in ("vlnbench", "agents", "envs") and target in FLOORS and target != own and own in FLOORS:
+            assert FLOORS[target] < FLOORS[own], f"{path}: {own} imports {name}"
+            assert package == "vlnbench", f"{path}: {name} must be reached by import string"
         allowed = ONLY_IN.get(package)
-        where = path.relative_to(ROOT).as_posix()
         assert allowed is None or where.startswith(allowed), f"{path}: imports {name}"
 
 
-def test_every_module_has_a_floor() -> None:
-    found = [*(ROOT / "vlnbench").glob("*.py"), *(ROOT / "vlnbench").glob("*/__init__.py")]
-    modules = {path.parent.name if path.name == "__init__.py" else path.stem for path in found} - {"vlnbench"}
-    assert modules == set(FLOORS)
+def test_every_room_has_a_floor_and_a_sentence() -> None:
+    rooms = {path.stem if path.is_file() else path.name for path in (ROOT / "vlnbench").glob("[!_]*")}
+    assert rooms | {"agents", "envs"} == set(FLOORS)
+    for package in (path.parent for path in sources() if path.name == "__init__.py"):
+        assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), (
+            f"{package}: what may live here?"
+        )
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports inside functions, for types only and by name count as well."""
+    named = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sources()
+    }
+
+    def target(name: str) -> str:
+        while name and name not in named:
+            name = name.rpartition(".")[0]
+        return name
+
+    graph = {module: {target(name) for name in [*imports(path), *strings(path)]} for module, path in named.items()}
+    graph = {module: found - {module, "", "vlnbench"} for module, found in graph.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_help_and_import_load_nothing_heavy() -> None:

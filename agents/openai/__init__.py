@@ -1,0 +1,1 @@
+"""Any vision-language model behind an OpenAI-compatible server."""

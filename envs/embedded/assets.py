@@ -8,12 +8,12 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
-from envs.embedded.cache import cache_dir
-from envs.embedded.jit import kernel_cache
+from envs.embedded.kernels.cache import cache_dir
+from envs.embedded.kernels.jit import kernel_cache
 from envs.embedded.navmesh import build
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import Scene, load_scene
 from vlnbench.errors import UsageError

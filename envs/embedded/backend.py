@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.backends import check_positions, check_scene_files
 from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.simulator import SIMULATOR_TYPE, VERSION  # importing it registers it with habitat-lab
+from envs.scene_checks import check_positions, check_scene_files
 from vlnbench.interfaces import Embodiment, Episode
 
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.navmesh.greedy import best_primitive
+from envs.embedded.navmesh.motion import half_angle
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.greedy import best_primitive
-from envs.embedded.navmesh.query.motion import half_angle
 from envs.embedded.navmesh.query.surface import MAX_PATH
 from vlnbench.interfaces import Action, Embodiment, Pose, Vec3
 

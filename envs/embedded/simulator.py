@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.assets import SceneAssets
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.habitat_lab import import_habitat
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Quaternion, Vec3

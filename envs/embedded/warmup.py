@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import cast
 
-from envs.embedded.jit import kernel_cache
+from envs.embedded.kernels.jit import kernel_cache
 
 _NAVMESH = ("envs.embedded.navmesh", "envs.embedded.navmesh.build")
 _RENDER = "envs.embedded.render"

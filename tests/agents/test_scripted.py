@@ -11,7 +11,7 @@ from tests.fakes import make_episode
 from vlnbench.conformance import AgentConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
-from vlnbench.util.loading import load_agent
+from vlnbench.rollout.agents import load_agent
 
 
 class TestStop(AgentConformance):

@@ -21,11 +21,11 @@ from envs.habitat_env import HabitatEnv
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent
+from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task, run_tasks
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
-from vlnbench.util.loading import load_agent
 
 Walks = dict[str, tuple[Action, ...]]
 

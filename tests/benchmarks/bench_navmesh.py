@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh import warm_up
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
 
 BODY = "r010_h150"
 RUNS = 5

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from envs.embedded.navmesh import warm_up as warm_up_queries
 from envs.embedded.navmesh.build import build_polymesh, warm_up
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile_file import read_navmesh
 from envs.embedded.render import load_scene
 

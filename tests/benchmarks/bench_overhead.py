@@ -24,7 +24,8 @@ from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Episode, Observation, Pose
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Task, run_tasks
-from vlnbench.rollout.launcher import Limits, LocalSite
+from vlnbench.rollout.launcher import LocalSite
+from vlnbench.rollout.messages import Limits
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.replicas import Lanes
 from vlnbench.rollout.schedule import SceneQueue

@@ -15,7 +15,7 @@ from vlnbench.data.datasets import expected_count, find_scenes_dir, locate, r2r_
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import make_plan
-from vlnbench.util.loading import load_agent
+from vlnbench.rollout.agents import load_agent
 
 V1_2 = ("R2R_VLNCE_v1-2_preprocessed", "R2R_VLNCE_v1-2", "R2R_VLNCE_v1-2_preprocessed_BERTidx")
 R2R = replace(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from envs.embedded.assets import SceneAssets, check_container
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from vlnbench.errors import UsageError
 
 

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from envs.embedded.follower import GreedyFollower, _headings
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
 from envs.embedded.navmesh.sample import square_room
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.interfaces import Action, Embodiment, Pose, Vec3

@@ -16,7 +16,7 @@ from agents.scripted import GroundTruthReplayAgent, RandomAgent, StopAgent
 from tests.fakes import PlaneEnv, make_set
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.evaluate import Plan, episode_seed, evaluate, make_plan
+from vlnbench.evaluation.evaluate import Plan, evaluate, make_plan
 from vlnbench.evaluation.records import (
     ATTEMPTS,
     MANIFEST,
@@ -30,7 +30,8 @@ from vlnbench.evaluation.records import (
 )
 from vlnbench.evaluation.summary import format_summary
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
-from vlnbench.util.loading import load_agent
+from vlnbench.rollout.agents import load_agent
+from vlnbench.rollout.episode import episode_seed
 
 BENCHMARK = get_benchmark("houses-r2r")
 

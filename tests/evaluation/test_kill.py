@@ -21,11 +21,10 @@ import pytest
 from agents.scripted import RandomAgent
 from tests.fakes import PlaneEnv, make_episode, make_set
 from tests.runs import write_dataset
-from vlnbench import commands, records
-from vlnbench import evaluate as evaluate_module
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation import evaluate as evaluate_module
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import (
     ATTEMPTS,
@@ -38,6 +37,8 @@ from vlnbench.evaluation.records import (
     read_rows,
     read_trajectories,
 )
+from vlnbench.evaluation.tally import Tally
+from vlnbench.util import files
 
 pytestmark = pytest.mark.slow  # runs in processes of their own
 
@@ -45,10 +46,10 @@ ROOT = Path(__file__).parents[2]
 
 VLNBENCH = """
 import signal, sys
-from vlnbench import commands
 from vlnbench.cli import main
+from vlnbench.evaluation import session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
-commands._ENV, commands._ENV_LIBRARY = "tests.faulty:plane", ""
+session._ENV, session._ENV_LIBRARY = "tests.faulty:plane", ""
 raise SystemExit(main(sys.argv[1:]))
 """
 """The command line, with a free plane in place of a simulator."""
@@ -328,9 +329,9 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
 
 def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("vlnbench.commands.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("vlnbench.evaluation.tally.time.monotonic", lambda: now[0])
     kept = [row("ok", 1.0, "a"), row("error", scene="b")]
-    tally = commands._Tally(kept)
+    tally = Tally(kept)
     now[0] += 36.0
     tally.add(row("ok", 0.0, "b"))
     scores = ["SR 33.3 % (SE 47.1, [0.1, 99.7], n 3)", "SPL 33.3 % (SE 47.1, [0.1, 99.7], n 3)"]
@@ -338,7 +339,7 @@ def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.M
     tally.add(row("timeout", scene="a"))
     assert tally.note(9).startswith("SR 25.0 % (SE ")
     assert tally.note(9).endswith(", n 4), 2 errors, 200 episodes/h, ETA 0:02:42")
-    secret = commands._Tally([])
+    secret = Tally([])
     now[0] += 1.0
     secret.add(row("unscored"))
     assert secret.note(0).startswith("no scores, 0 errors, ")
@@ -355,11 +356,11 @@ def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
         for torn in (
             b"",
             b"x",
-            b"x" * (records._BLOCK - 1),
-            b"x" * records._BLOCK,
-            b"x" * (3 * records._BLOCK + 5),
+            b"x" * (files._BLOCK - 1),
+            b"x" * files._BLOCK,
+            b"x" * (3 * files._BLOCK + 5),
         ):
             path.write_bytes(kept + torn)
-            with records.open_for_append(path) as file:
-                records.append_line(file, {"c": 3})
+            with files.open_for_append(path) as file:
+                files.append_line(file, {"c": 3})
             assert path.read_bytes() == kept + b'{"c":3}\n'

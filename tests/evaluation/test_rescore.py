@@ -16,9 +16,10 @@ from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
 from vlnbench.evaluation.metrics import METRICS_VERSION
-from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, locked, read_rows
+from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, read_rows
 from vlnbench.evaluation.rescore import BACKUP, rescore
 from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.util.files import locked
 
 
 class RandomButBreaksOnFive(RandomAgent):

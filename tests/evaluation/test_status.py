@@ -14,8 +14,9 @@ from agents.scripted import RandomAgent
 from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY, locked
+from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY
 from vlnbench.evaluation.status import format_status, read_status
+from vlnbench.util.files import locked
 
 BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from vlnbench.matrix import machine, runner, work
+from vlnbench.matrix import runner, work
+from vlnbench.util import machine
 
 FAKE = str(Path(__file__).with_name("fake.py"))
 PLAN: dict[str, Any] = {"gpus": "1x80GB", "steps": 4, "peak": 2 * 10**9, "low": 10**9, "high": 3 * 10**9}

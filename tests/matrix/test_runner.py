@@ -14,12 +14,12 @@ import pytest
 
 from tests.matrix.conftest import FAKE, PARTS, Write
 from vlnbench.errors import UsageError
-from vlnbench.matrix import machine
 from vlnbench.matrix.rows import document, windows_per_s
 from vlnbench.matrix.runner import find_places, format_counts, run_matrix
 from vlnbench.matrix.spec import Execution, read_matrix
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import train_stage
+from vlnbench.util import machine
 
 pytestmark = pytest.mark.slow  # trains and evaluates
 

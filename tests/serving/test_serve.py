@@ -25,10 +25,10 @@ from tests.fakes import PlaneEnv, make_set
 from tests.faulty import BreaksOnFive, KeepsFrames
 from tests.runs import write_dataset
 from tests.served import connected, serving
-from vlnbench import commands
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import LostBatchError, RunError, UsageError
+from vlnbench.evaluation import session
 from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, read_rows
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
@@ -417,9 +417,9 @@ def test_connected_agents_are_agents() -> None:
 def test_the_command_line_runs_a_served_agent_like_a_local_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "_ENV", "tests.faulty:plane")
-    monkeypatch.setattr(commands, "_ENV_LIBRARY", "")
-    monkeypatch.setattr(commands, "ensure_data", lambda *_: None)
+    monkeypatch.setattr(session, "_ENV", "tests.faulty:plane")
+    monkeypatch.setattr(session, "_ENV_LIBRARY", "")
+    monkeypatch.setattr(session, "ensure_data", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     write_dataset(tmp_path / "data")
     options = ["--envs", "1", "--allow-partial"]

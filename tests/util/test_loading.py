@@ -9,8 +9,9 @@ import pytest
 
 from agents.scripted import StopAgent
 from vlnbench.errors import UsageError
+from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.model_options import ModelOptions, RemoteOptions, ServedOptions
-from vlnbench.util.loading import import_string, load_agent
+from vlnbench.util.loading import import_string
 from vlnbench.util.trackers import TrackedRun, Trackers, parse_trackers
 
 

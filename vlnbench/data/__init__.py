@@ -1,1 +1,1 @@
-"""?"""
+"""Benchmarks (protocols), dataset layouts, episode readers, checks, and generated data."""

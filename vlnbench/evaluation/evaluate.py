@@ -6,13 +6,11 @@ import hashlib
 import json
 import math
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,14 @@ from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.records import FORMAT, Row, RowKey, RunFolder, read_rows
 from vlnbench.evaluation.summary import Summary, summarize
 from vlnbench.interfaces import Agent, Env, Episode, StandsFor
+from vlnbench.rollout.agents import code_digest
 from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Outcome, Task, failure, run_tasks
-from vlnbench.rollout.launcher import Limits
+from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure, run_tasks
+from vlnbench.rollout.messages import Limits
 from vlnbench.rollout.replicas import Lanes
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.rollout.times import Times
-from vlnbench.util.loading import code_digest
+from vlnbench.util.machine import git_revision, installed_version
 
 IDENTITY_VERSION = 1
 
@@ -129,7 +128,7 @@ def make_plan(
         raise UsageError(f"--episodes {count}: {benchmark.name} {episode_set.split} has 1 to {size} episodes")
     if repeats < 1:
         raise UsageError(f"--repeats {repeats}: expected at least 1")
-    drawn = sorted(episode_set.episodes, key=lambda episode: _digest("subset", episode.episode_id))[:count]
+    drawn = sorted(episode_set.episodes, key=lambda episode: digest("subset", episode.episode_id))[:count]
     chosen = {episode.episode_id for episode in drawn}
     episodes = tuple(episode for episode in episode_set.episodes if episode.episode_id in chosen)
     return Plan(
@@ -204,11 +203,6 @@ def evaluate(
         summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(agent, env))
         run.write_summary(asdict(summary))
     return summary
-
-
-def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
-    """Seed of one episode: independent of order, workers and of which other episodes run."""
-    return int(_digest("seed", seed, episode_id, repeat)[:8], 16)
 
 
 def _record(
@@ -287,30 +281,7 @@ def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[s
         "vlnbench": __version__,
         "git": git_revision(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")},
+        "packages": {
+            name: installed_version(name) for name in ("numpy", "numba", "habitat-lab", "torch", "transformers")
+        },
     }
-
-
-def git_revision() -> str | None:
-    """Commit of the vlnbench checkout, `+dirty` if it has changes; None when installed without one."""
-    here = Path(__file__).parent
-    try:
-        commands = (["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
-        head, status = (
-            subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-            for command in commands
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head + ("+dirty" if status else "")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()

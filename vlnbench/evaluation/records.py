@@ -11,28 +11,32 @@ An episode that was run again has two rows: the last one counts.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import gzip
-import io
-import json
 import os
 import socket
-import sys
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Pose, Trajectory
+from vlnbench.util.files import (
+    append_line,
+    locked,
+    open_for_append,
+    read_jsonl,
+    read_object,
+    remove_temporary,
+    stopped,
+    write_all,
+    write_json,
+)
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
 ERRORS, ATTEMPTS = "errors.log", "attempts.jsonl"
 FORMAT = 1
 
-_BLOCK = 65536
 
 RowKey = tuple[str, str, str, int]
 """(benchmark, split, episode id, repeat)."""
@@ -93,7 +97,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
                 opened.enter_context(locked(self.path))
-                _remove_temporary(self.path / MANIFEST, self.path / SUMMARY)
+                remove_temporary(self.path / MANIFEST, self.path / SUMMARY)
                 if (self.path / MANIFEST).exists():
                     check_same_run(self.path, self._manifest)
                 else:
@@ -122,7 +126,7 @@ class RunFolder:
             with open_for_append(self.path / ATTEMPTS) as file:
                 append_line(file, attempt)
         except OSError as error:
-            raise _stopped(self.path, error) from error
+            raise stopped(self.path, error) from error
 
     def append(self, row: Row, trajectory: Trajectory | None, detail: str | None = None) -> None:
         """Record a finished episode; on disk when this returns. detail: goes to `errors.log`.
@@ -132,18 +136,18 @@ class RunFolder:
         try:
             if detail is not None:
                 with open_for_append(self.path / ERRORS) as errors:
-                    _write(errors, f"episode {row.episode_id}, repeat {row.repeat}\n{detail}\n".encode())
+                    write_all(errors, f"episode {row.episode_id}, repeat {row.repeat}\n{detail}\n".encode())
             if trajectory is not None:
                 append_line(self._trajectories, {"key": row.key, **encode_trajectory(trajectory)})
             append_line(self._rows, asdict(row))
         except OSError as error:
-            raise _stopped(self.path, error) from error
+            raise stopped(self.path, error) from error
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         try:
             write_json(self.path / SUMMARY, summary)
         except OSError as error:
-            raise _stopped(self.path, error) from error
+            raise stopped(self.path, error) from error
 
     def discard_if_empty(self) -> None:
         """Remove a folder in which no episode finished, so that a refused run leaves nothing behind."""
@@ -190,19 +194,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises UsageError if it cannot be read."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise UsageError(f"{path}: broken JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected an object")
-    return found
-
-
 def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
     """Raise UsageError naming the differing fields if the folder holds another run than `manifest`."""
     ours, theirs = manifest["identity"], read_manifest(path)["identity"]
@@ -216,63 +207,6 @@ def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
             f"{path}: scored with metrics version {theirs}, this is {ours}; "
             f"run `vlnbench rescore {path} --write` first"
         )
-
-
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each complete line. A torn last line is what a killed process leaves: skipped.
-
-    Where the file is absent, it may lie there compressed, as in committed runs: `<name>.gz`.
-    """
-    packed = path.with_name(f"{path.name}.gz")
-    if not path.exists() and not packed.exists():
-        return
-    try:  # a compressed file as a whole: half of one must not pass for a torn line
-        file = path.open("rb") if path.exists() else io.BytesIO(gzip.decompress(packed.read_bytes()))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{packed}: broken gzip file ({error})") from error
-    with file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                entry = json.loads(line, object_pairs_hook=_object)
-            except ValueError as error:
-                raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
-            if not isinstance(entry, dict):
-                raise UsageError(f"{path}: line {number}: expected an object")
-            yield number, entry
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names are kept once for all lines."""
-    return {sys.intern(name): value for name, value in pairs}
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a JSON file as `write_bytes` does."""
-    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            _write(file, content)
-        finally:
-            os.close(file)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _remove_temporary(*paths: Path) -> None:
-    """Remove what `write_bytes` leaves of a file if it is killed."""
-    for path in paths:
-        for temporary in path.parent.glob(f".{path.name}.*"):
-            temporary.unlink()
 
 
 def encode_trajectory(trajectory: Trajectory) -> dict[str, Any]:
@@ -298,74 +232,3 @@ def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
         collided=tuple(bool(flag) for flag in entry["collided"]),
         goal_distances=tuple(float("inf") if d is None else float(d) for d in entry["goal_distances"]),
     )
-
-
-def encode_line(entry: Mapping[str, Any]) -> bytes:
-    """One line of a JSON Lines file."""
-    return json.dumps(entry, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-
-
-def append_line(file: int, entry: Mapping[str, Any]) -> None:
-    """Add a line to a JSON Lines file; when this returns, it is on disk."""
-    _write(file, encode_line(entry))
-
-
-def _write(file: int, content: bytes) -> None:
-    """Write all of it, onto the disk. Unbuffered: after a failure, nothing is left to be written later."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-    os.fsync(file)
-
-
-@contextlib.contextmanager
-def open_for_append(path: Path) -> Iterator[int]:
-    """Descriptor of a file opened for appending, after cutting off a torn last line."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        size = end = os.fstat(file).st_size
-        while end and os.pread(file, 1, end - 1) != b"\n":
-            end = _last_newline(file, end)
-        if end != size:
-            os.ftruncate(file, end)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _last_newline(file: int, end: int) -> int:
-    """Offset behind the last newline before `end` within one block, or where that block starts."""
-    start = max(0, end - _BLOCK)
-    return start + os.pread(file, end - start, start).rfind(b"\n") + 1
-
-
-def _stopped(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{path}: cannot be written ({error.strerror}); what is recorded is safe: run the same command again when "
-        "that is mended"
-    )
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder. Raises UsageError if another process holds it, OSError without a folder."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{path}: another process is writing this run; wait for it or choose another --out"
-            ) from error
-        yield
-    finally:
-        os.close(directory)
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process holds the lock of a run folder."""
-    try:
-        with locked(path):
-            return False
-    except UsageError:
-        return True

@@ -10,20 +10,10 @@ from pathlib import Path
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
-from vlnbench.evaluation.records import (
-    MANIFEST,
-    ROWS,
-    SUMMARY,
-    TRAJECTORIES,
-    Row,
-    Score,
-    encode_line,
-    locked,
-    write_bytes,
-    write_json,
-)
+from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, Score
 from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.interfaces import Episode
+from vlnbench.util.files import encode_line, locked, write_bytes, write_json
 
 BACKUP = f"{ROWS}.before-rescore"
 

@@ -11,18 +11,10 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import (
-    ATTEMPTS,
-    MANIFEST,
-    ROWS,
-    in_use,
-    read_jsonl,
-    read_manifest,
-    read_object,
-    read_rows,
-)
+from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, read_manifest, read_rows
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
+from vlnbench.util.files import in_use, read_jsonl, read_object
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun
-from vlnbench.evaluation.records import write_bytes
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Summary, summarize
 from vlnbench.leaderboard.committed import Entry, read_runs
 from vlnbench.leaderboard.published import Literature, Published, Source, read_published
+from vlnbench.util.files import write_bytes
 from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
 
 PUBLISHED = "published.json"

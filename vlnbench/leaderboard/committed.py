@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun, load_run
-from vlnbench.evaluation.records import MANIFEST, ROWS, encode_line, write_bytes, write_json
+from vlnbench.evaluation.records import MANIFEST, ROWS
+from vlnbench.util.files import encode_line, write_bytes, write_json
 
 RUNS, ENTRY = "runs", "entry.json"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from vlnbench.evaluation.records import MANIFEST, Row, read_jsonl, read_rows, write_json
+from vlnbench.evaluation.records import MANIFEST, Row, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
@@ -24,6 +24,7 @@ from vlnbench.matrix.work import (
     stages,
     train_stage,
 )
+from vlnbench.util.files import read_jsonl, write_json
 
 DOCUMENT = "matrix.json"
 FORMAT = 1

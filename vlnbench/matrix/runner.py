@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.evaluation.records import locked, write_json
-from vlnbench.matrix import machine
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Execution, Matrix, Setting
 from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
@@ -29,6 +27,8 @@ from vlnbench.matrix.work import (
     train_stage,
 )
 from vlnbench.training.options import LAUNCHER_VARIABLES
+from vlnbench.util import machine
+from vlnbench.util.files import locked, write_json
 from vlnbench.util.progress import say
 
 Slot = tuple[str, ...]

@@ -23,10 +23,10 @@ from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from vlnbench.commands import EvalRequest
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError, unknown
+from vlnbench.evaluation.options import EvalRequest
 from vlnbench.matrix.yaml_file import read_yaml
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.collect import CollectRequest

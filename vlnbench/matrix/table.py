@@ -11,11 +11,11 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import write_bytes
 from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, metric, over_seeds, spread
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.work import read_json
+from vlnbench.util.files import write_bytes
 
 CSV, MARKDOWN = "matrix.csv", "matrix.md"
 GB = 10**9

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import SUMMARY, write_json
+from vlnbench.evaluation.records import SUMMARY
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
+from vlnbench.util.files import write_json
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
 FORMAT = 1

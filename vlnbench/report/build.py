@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.commands import warm_up
+from vlnbench.data.generate import warm_up
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import RowKey, write_bytes
+from vlnbench.evaluation.records import RowKey
 from vlnbench.evaluation.video import write_video
 from vlnbench.report.data import Entry, RunData, read_run
 from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
 from vlnbench.report.page import render
 from vlnbench.report.payload import Videos
+from vlnbench.util.files import write_bytes
 from vlnbench.util.progress import Progress, say
 
 DEFAULT_NAME = "report.html"

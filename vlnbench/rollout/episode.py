@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import traceback
 from collections.abc import Generator, Iterable, Mapping
@@ -147,3 +148,13 @@ class _Clock:
     def __init__(self) -> None:
         self.env = _Stopwatch()
         self.agent = _Stopwatch()
+
+
+def episode_seed(seed: int, episode_id: str, repeat: int) -> int:
+    """Seed of one episode: independent of order, workers and of which other episodes run."""
+    return int(digest("seed", seed, episode_id, repeat)[:8], 16)
+
+
+def digest(*parts: object) -> str:
+    """Hash of a few values: what is drawn with it depends on nothing else."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()

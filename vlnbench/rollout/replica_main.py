@@ -15,13 +15,13 @@ from pathlib import Path
 from vlnbench import __version__
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Agent, Episode
+from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task
-from vlnbench.rollout.launcher import AgentFacts, EnvSetup, Limits, Ran
+from vlnbench.rollout.messages import AgentFacts, EnvSetup, Limits, Ran
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
-from vlnbench.util.loading import code_digest, load_agent, recorded_name
 from vlnbench.util.watchdog import Watchdog
 
 

@@ -1,7 +1,7 @@
 """Several agents, each with simulators of its own, fed from one queue.
 
-A lane is a process with an agent and its simulators, here or on another machine (`vlnbench.rollout.launcher`). Lanes know
-nothing of each other; the parent gives each of them episodes and takes the outcomes.
+A lane is a process with an agent and its simulators, here or on another machine (`vlnbench.rollout.launcher`).
+Lanes know nothing of each other; the parent gives each of them episodes and takes the outcomes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Episode, Observation, Sensor, StandsFor
 from vlnbench.rollout.engine import MAX_STARTS, POLL_S
 from vlnbench.rollout.episode import Outcome, Task
-from vlnbench.rollout.launcher import AgentFacts, EnvSetup, LaneLostError, Limits, Ran, Remote, Site
+from vlnbench.rollout.launcher import LaneLostError, Remote, Site
+from vlnbench.rollout.messages import AgentFacts, EnvSetup, Limits, Ran
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.util.progress import say

@@ -1,1 +1,1 @@
-"""?"""
+"""An agent served to other environments and machines: wire format and server."""

@@ -23,10 +23,10 @@ from typing import Any
 from vlnbench import __version__
 from vlnbench.errors import UsageError, require
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
+from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import describe, reported
 from vlnbench.rollout.model_options import TOKEN, ModelOptions
-from vlnbench.util.loading import code_digest, load_agent, recorded_name
 from vlnbench.util.progress import say
 from vlnbench.util.watchdog import Watchdog
 

@@ -1,1 +1,1 @@
-"""Training: collected trajectories, datasets, the trainer and what it costs in memory."""
+"""Training of model families: trainer, DeepSpeed, parts, data, feature cache."""

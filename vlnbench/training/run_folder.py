@@ -12,10 +12,10 @@ from dataclasses import asdict
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import write_json
 from vlnbench.training import data
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process
+from vlnbench.util.files import write_json
 
 FORMAT = 1
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.evaluation.records import append_line, locked, open_for_append, write_json
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
@@ -33,6 +32,7 @@ from vlnbench.training.setup import (
     start_engine,
 )
 from vlnbench.util import measure as vram
+from vlnbench.util.files import append_line, locked, open_for_append, write_json
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers

@@ -1,1 +1,1 @@
-"""?"""
+"""Tools without any notion of navigation: durable files, tables, progress, loading, processes, machine facts."""

@@ -12,8 +12,8 @@ def warm_up() -> Iterator[str]:
 
     Machine code is cached on disk, so only the first run on a machine takes long.
     """
+    from envs.embedded.navmesh.motion import advance
     from envs.embedded.navmesh.pathfinder import PathFinder
-    from envs.embedded.navmesh.query.motion import advance
     from envs.embedded.navmesh.sample import square_room
 
     yield "navmesh tile"

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from envs.embedded.navmesh.query import entry as query_entry
 from envs.embedded.navmesh.query.surface import MAX_PATH, Surface
 from envs.embedded.navmesh.query.topdown import fill_grid
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.islands import prepare
 from envs.embedded.navmesh.tiles.polymesh import DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import WALK, NavMeshTile, make_tile
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from envs.embedded.navmesh.tiles.tile_file import read_navmesh, write_navmesh

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.polymesh import NO_INDEX, WALKABLE_AREA, DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 
 
 def square_room() -> tuple[PolyMesh, DetailMesh, NavMeshSettings]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inline_kernel, kernel
+from envs.embedded.kernels.jit import inline_kernel, kernel
 from envs.embedded.render.lanes import (
     LANES,
     bit_pattern,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.render.glb import GlbScene, Material, rotation_matrix
 from envs.embedded.render.lanes import LANES
 from envs.embedded.render.raster import TILE, Target, View, rasterize

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inline_kernel, inner_kernel, kernel
+from envs.embedded.kernels.jit import inline_kernel, inner_kernel, kernel
 from envs.embedded.render.glb import MIRROR, REPEAT
 from envs.embedded.render.lanes import (
     LANES,

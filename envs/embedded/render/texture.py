@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.render.glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
 from vlnbench.errors import UsageError
 

@@ -1,1 +1,1 @@
-"""?"""
+"""Generated datasets on disk: episodes, scenes, augmentation, questions, statistics."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
 from envs.houses.files.episode_files import Told, cut, write_r2r_split, write_rxr_split
 from envs.houses.files.statistics import summarise
@@ -45,8 +45,8 @@ Progress = Callable[[str, int, int], None]
 class HousesManifest:
     """What a generation wrote.
 
-    `statistics`: means over the R2R-like episodes of each split (`envs.houses.files.statistics`). `files` maps paths
-    below the root to their SHA-256 and size in bytes.
+    `statistics`: means over the R2R-like episodes of each split (`envs.houses.files.statistics`). `files` maps
+    paths below the root to their SHA-256 and size in bytes.
     """
 
     version: str

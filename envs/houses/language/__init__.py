@@ -1,1 +1,1 @@
-"""?"""
+"""Instructions: written, read back and checked, in four languages."""

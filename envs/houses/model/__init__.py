@@ -1,1 +1,1 @@
-"""?"""
+"""A house as lit, textured triangles."""

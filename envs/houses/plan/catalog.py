@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from envs.houses import furniture_shapes as shapes
-from envs.houses import landmark_shapes as marks
-from envs.houses import toy_shapes as toys
+from envs.houses.shapes import furniture as shapes
+from envs.houses.shapes import landmarks as marks
+from envs.houses.shapes import toys
 from envs.houses.shapes.meshes import Part
 
 

@@ -1,1 +1,1 @@
-"""?"""
+"""One picture of a generated house."""

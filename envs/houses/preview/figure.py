@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import Rect
-from envs.houses.preview.preview import Shot, Walk
+from envs.houses.preview.shots import Shot, Walk
 from envs.houses.shapes.textures import COLORS
 
 _WIDTH_IN = 17.0

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from envs.embedded.render.scene import load_scene
 from envs.houses.files.dataset import MANIFEST, R2R_DIR, SCENES_DIR
 from envs.houses.plan.house import House, make_house
 from envs.houses.plan.visibility import visible
+from envs.houses.preview.shots import Shot, Walk
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera
@@ -27,26 +27,6 @@ _TURN_DEG = 15.0
 _LEFT, _RIGHT, _FORWARD = 2, 3, 1
 _FRAMES_ALONG = 8
 _CORNER_M = 0.45
-
-
-@dataclass(frozen=True)
-class Walk:
-    """An episode as it is drawn. locations: (n, 3) metres. yaw: start heading in radians, 0 along -z."""
-
-    episode_id: str
-    text: str
-    locations: NDArray[np.float64]
-    actions: tuple[int, ...]
-    yaw: float
-    goal: tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class Shot:
-    """A rendered frame (H, W, 3) and what it shows."""
-
-    title: str
-    rgb: NDArray[np.uint8]
 
 
 def preview(data_root: Path, out: Path, split: str, house_name: str | None, episodes: int) -> str:

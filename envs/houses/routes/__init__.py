@@ -1,1 +1,1 @@
-"""?"""
+"""Paths through a house: what they mean, and ground-truth walks along them."""

@@ -9,9 +9,9 @@ import pytest
 from agents.streamvln import checkpoint
 from agents.streamvln.prompt import Prompts
 from vlnbench.errors import UsageError
+from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.memory.trace import model_config
-from vlnbench.util.loading import load_agent
 
 NAMES = ("streamvln-tiny", "streamvln-tiny-base")
 

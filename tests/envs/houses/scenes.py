@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
 from envs.houses.model.model import house_primitives

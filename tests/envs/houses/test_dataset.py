@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
 from envs.houses.files.dataset import MANIFEST, SPLITS, VERSION, generate, house_names, is_complete
 from envs.houses.files.statistics import R2R_CE, clause_count, real_turns
 from tests.envs.houses.conftest import Generated, read_json

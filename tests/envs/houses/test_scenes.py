@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from envs.embedded.navmesh.build import build_polymesh
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
 from envs.houses.model.hangings import painting, window

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.embedded.assets import SceneAssets
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from tests.envs.navmesh.test_build import BODY, Mesh, box, floor, room
 from tests.envs.render.glb_writer import GlbWriter
 from vlnbench.errors import UsageError

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from envs.embedded.navmesh.build import build_polymesh, warm_up
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.polymesh import NO_INDEX, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from vlnbench.errors import UsageError
 
 Mesh = tuple[NDArray[np.float32], NDArray[np.int32]]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.polymesh import DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import NavMeshTile, make_tile
 from envs.embedded.navmesh.tiles.tile_file import read_navmesh
 from envs.embedded.render.scene import load_scene

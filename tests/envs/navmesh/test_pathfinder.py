@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from envs.embedded.navmesh import warm_up
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.sample import square_room
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.polymesh import DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from vlnbench.errors import UsageError
 
 ROOM = PathFinder.from_polymesh(*square_room())
@@ -256,7 +256,7 @@ def test_warm_up_leaves_nothing_to_compile() -> None:
         "from envs.embedded.navmesh import warm_up\n"
         "list(warm_up())\n"
         "from envs.embedded.navmesh.pathfinder import PathFinder\n"
-        "from envs.embedded.navmesh.query.motion import advance\n"
+        "from envs.embedded.navmesh.motion import advance\n"
         "from envs.embedded.navmesh.sample import square_room\n"
         "r = e.RecordingListener()\n"
         "a, b = [0.5, 0, 0.5], (1.5, 0.0, 1.0)\n"

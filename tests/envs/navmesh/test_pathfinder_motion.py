@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.query.motion import advance
 from envs.embedded.navmesh.sample import square_room
 from vlnbench.interfaces import Action
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.sample import square_room
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.islands import prepare
 from envs.embedded.navmesh.tiles.polymesh import NO_INDEX, WALKABLE_AREA, DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import DISABLED, NavMeshTile, make_tile
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from envs.embedded.navmesh.tiles.tile_file import navmesh_bytes, read_navmesh, write_navmesh

@@ -22,11 +22,10 @@ from typing import Any, Literal
 
 from tabulate import tabulate
 
-from vlnbench.commands import ensure_data, warm_up
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
+from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import append_line, locked, open_for_append, read_jsonl, write_bytes, write_json
 from vlnbench.interfaces import Embodiment
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.dagger import (
@@ -53,6 +52,7 @@ from vlnbench.training.collect.walk import (
     tours,
     walk_in_process,
 )
+from vlnbench.util.files import append_line, locked, open_for_append, read_jsonl, write_bytes, write_json
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 

@@ -25,12 +25,11 @@ from multiprocessing import current_process
 from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.evaluate import episode_seed
 from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3
-from vlnbench.rollout.episode import SLOT
+from vlnbench.rollout.agents import load_agent
+from vlnbench.rollout.episode import SLOT, episode_seed
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
-from vlnbench.util.loading import load_agent
 
 REACHED_M = 1.8
 """How close to a waypoint counts as reached; the last one takes GOAL_RADIUS_M."""

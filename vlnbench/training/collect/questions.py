@@ -18,13 +18,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from vlnbench.commands import ensure_data, warm_up
 from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.records import append_line, locked, open_for_append, read_jsonl, write_bytes
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.training.collect.collect import open_folder, processes, resized
 from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
+from vlnbench.util.files import append_line, locked, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 

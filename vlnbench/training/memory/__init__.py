@@ -1,1 +1,1 @@
-"""?"""
+"""Memory of a training step, planned without a GPU."""

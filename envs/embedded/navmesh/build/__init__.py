@@ -37,8 +37,8 @@ from envs.embedded.navmesh.build.region_merge import (
     stacked_pairs,
 )
 from envs.embedded.navmesh.build.regions import MAX_REGIONS, watershed
-from envs.embedded.navmesh.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.polymesh import WALKABLE_AREA, DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from vlnbench.errors import UsageError
 
 _SMALLEST_SAMPLE_STEP = 0.9

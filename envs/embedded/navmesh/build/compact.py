@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel, kernel
+from envs.embedded.kernels.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.filters import Spans, step_x, step_z
 from envs.embedded.navmesh.build.grid import Grid
 from envs.embedded.navmesh.build.kinds import Int

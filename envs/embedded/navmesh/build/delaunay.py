@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel
+from envs.embedded.kernels.jit import inner_kernel
 from envs.embedded.navmesh.build.kinds import Flag, Int, Real
 
 _OPEN = -1

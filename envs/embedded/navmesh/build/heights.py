@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel
+from envs.embedded.kernels.jit import inner_kernel
 from envs.embedded.navmesh.build.compact import Surface
 from envs.embedded.navmesh.build.filters import step_x, step_z
 from envs.embedded.navmesh.build.grid import Grid

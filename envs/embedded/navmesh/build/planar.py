@@ -6,7 +6,7 @@ Points are integer (x, z) pairs passed as two arguments.
 
 from __future__ import annotations
 
-from envs.embedded.jit import inner_kernel
+from envs.embedded.kernels.jit import inner_kernel
 from envs.embedded.navmesh.build.kinds import Flag, Int
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel, kernel
+from envs.embedded.kernels.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.contours import Contours
 from envs.embedded.navmesh.build.kinds import Flag, Int
 from envs.embedded.navmesh.build.planar import crosses, in_cone, in_cone_loose, touches

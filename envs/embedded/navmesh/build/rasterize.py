@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel, kernel
+from envs.embedded.kernels.jit import inner_kernel, kernel
 from envs.embedded.navmesh.build.grid import MAX_SPAN_HEIGHT, Grid
 from envs.embedded.navmesh.build.kinds import Int, Real
 from envs.embedded.navmesh.tiles.polymesh import WALKABLE_AREA

@@ -1,1 +1,1 @@
-"""?"""
+"""Queries on a navmesh, equal to Detour's in single precision."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.query.nearest import height_on, nearest
 from envs.embedded.navmesh.query.obstacles import closest_wall
 from envs.embedded.navmesh.query.path import shortest

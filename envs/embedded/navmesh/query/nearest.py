@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.query.geometry import LARGEST, ONE, ZERO, inside, segment_distance_sqr, triangle_height
 from envs.embedded.navmesh.query.surface import (
     CLIMB,

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.query.geometry import ONE, ZERO, distance, segment_distance_sqr
 from envs.embedded.navmesh.query.nearest import ANY_ISLAND, nearest
 from envs.embedded.navmesh.query.path import CLOSED, OPEN, enter, pop, put

@@ -14,7 +14,7 @@ import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.tiles.tile import WALK, NavMeshTile
 
 Table = NDArray[np.int64]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.query.nearest import ANY_ISLAND, nearest
 from envs.embedded.navmesh.query.surface import F32, ISLAND, Table, info
 

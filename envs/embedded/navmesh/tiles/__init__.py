@@ -1,1 +1,1 @@
-"""?"""
+"""A navmesh as stored data: Detour tiles, their files, settings and islands."""

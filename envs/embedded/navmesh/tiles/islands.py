@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import inner_kernel, kernel
+from envs.embedded.kernels.jit import inner_kernel, kernel
 from envs.embedded.navmesh.tiles.tile import BORDER, DISABLED, WALK, Corners, NavMeshTile
 
 _TINY_AREA = np.float32(1e-5)

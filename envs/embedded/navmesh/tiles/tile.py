@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.tiles.polymesh import NO_INDEX, WALKABLE_AREA, DetailMesh, PolyMesh
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 
 WALK, DOOR, DISABLED = 1, 2, 4
 """Flags of a polygon, as habitat-sim sets them. Polygons without WALK are never used by a query."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.navmesh.settings import NavMeshSettings
+from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import DETAIL, LINK, NODE, POLY, NavMeshTile
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from vlnbench.errors import UsageError

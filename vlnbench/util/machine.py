@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench import __version__
-from vlnbench.evaluation.evaluate import git_revision
 
 PACKAGES = ("torch", "deepspeed", "transformers", "numpy", "habitat-lab")
 
@@ -51,7 +50,7 @@ def describe(found: list[Gpu]) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "gpus": [gpu.name for gpu in found],
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: installed_version(name) for name in PACKAGES},
         "vlnbench": __version__,
         "git": git_revision(),
     }
@@ -65,8 +64,23 @@ def _cpu() -> str | None:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Version of an installed distribution, None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def git_revision() -> str | None:
+    """Commit of the vlnbench checkout, `+dirty` if it has changes; None when installed without one."""
+    here = Path(__file__).parent
+    try:
+        commands = (["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+        head, status = (
+            subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for command in commands
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+dirty" if status else "")

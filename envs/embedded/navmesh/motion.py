@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from envs.embedded.jit import kernel
+from envs.embedded.kernels.jit import kernel
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.query.geometry import ONE, TWO, ZERO, put_point
 from envs.embedded.navmesh.query.step import step

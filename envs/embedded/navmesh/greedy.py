@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.embedded.jit import kernel
-from envs.embedded.navmesh.query.motion import act
+from envs.embedded.kernels.jit import kernel
+from envs.embedded.navmesh.motion import act
 from envs.embedded.navmesh.query.obstacles import closest_wall
 from envs.embedded.navmesh.query.path import shortest
 from envs.embedded.navmesh.query.surface import Table

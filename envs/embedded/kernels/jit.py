@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from envs.embedded.cache import cache_dir
+from envs.embedded.kernels.cache import cache_dir
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,9 +48,14 @@ def inline_kernel(function: F) -> F:
 
 @cache
 def kernel_cache(package: Path) -> Path:
-    """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba."""
+    """Cache folder of the kernels in a package folder; another one after any change to its sources or to numba.
+
+    Kernels are inlined across the rooms of `navmesh`, so these share one digest, over the sources of all of them.
+    """
     digest = hashlib.sha256(f"{numba.__version__} {package}".encode())
-    for source in [Path(__file__), *sorted(package.glob("*.py"))]:
+    simulator = Path(__file__).parents[1]
+    whole = simulator / package.relative_to(simulator).parts[0]
+    for source in [Path(__file__), *sorted(whole.rglob("*.py"))]:
         digest.update(source.read_bytes())
     return cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
 

@@ -1,4 +1,4 @@
-"""Options of the commands on results: compare two runs, make the leaderboard."""
+"""The command `vlnbench leaderboard`."""
 
 from __future__ import annotations
 
@@ -9,29 +9,6 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from vlnbench.errors import RunError, UsageError
-
-
-@dataclass(frozen=True)
-class Compare:
-    """Compare two finished runs episode by episode: differences with intervals, McNemar's test, wins and losses.
-
-    Agent, checkpoint and seed may differ; protocol, split, data, episodes, simulator and repeats may not.
-    """
-
-    run_a: Positional[Path]
-    """Run folder."""
-    run_b: Positional[Path]
-    """Run folder; differences are this one minus the other."""
-    json: bool = False
-    """Print JSON."""
-
-    def run(self) -> None:
-        from json import dumps
-
-        from vlnbench.leaderboard.compare import compare, format_comparison
-
-        comparison = compare(self.run_a, self.run_b)
-        print(dumps(comparison.to_json(), indent=2) if self.json else format_comparison(comparison))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""How functions are compiled, and where compiled code and prepared files are kept."""

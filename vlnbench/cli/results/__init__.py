@@ -1,0 +1,1 @@
+"""Commands on finished runs: one file per command."""

@@ -1,0 +1,62 @@
+"""What is known of a run before its end: rates with intervals, speed, time left."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+from vlnbench.evaluation.records import Row
+from vlnbench.evaluation.stats import estimate_sums
+from vlnbench.evaluation.summary import METRICS, Metric, estimate_kind, shown
+
+_RUNNING = [metric for metric in METRICS if metric.label in ("SR", "SPL")]
+"""What progress lines show of a run."""
+
+
+class Tally:
+    """What is known of a run before its end; speed counts the episodes of this attempt only."""
+
+    def __init__(self, kept: Sequence[Row]) -> None:
+        self._counts: Counter[str] = Counter()
+        self._sums = {metric.field: defaultdict[str, float](float) for metric in _RUNNING}
+        self._errors = self._new = 0
+        self._start = time.monotonic()
+        for row in kept:
+            self._count(row)
+
+    def add(self, row: Row) -> None:
+        self._new += 1
+        self._count(row)
+
+    def values(self) -> dict[str, float]:
+        """What trackers are sent; rates over the episodes so far, in [0, 1]."""
+        scored = self._counts.total()
+        rates = {m.label: sum(self._sums[m.field].values()) / scored for m in _RUNNING} if scored else {}
+        return {**rates, "errors": float(self._errors), "episodes_per_h": 3600 / self._seconds}
+
+    @property
+    def _seconds(self) -> float:
+        """Wall-clock seconds per episode of this attempt."""
+        return (time.monotonic() - self._start) / self._new
+
+    def note(self, left: int) -> str:
+        rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
+        errors = f"{self._errors} error{'s' * (self._errors != 1)}"
+        eta = timedelta(seconds=round(self._seconds * left))
+        return f"{rates}, {errors}, {3600 / self._seconds:.0f} episodes/h, ETA {eta}"
+
+    def _rate(self, metric: Metric) -> str:
+        sums = [self._sums[metric.field][scene] for scene in self._counts]
+        value = estimate_sums(sums, list(self._counts.values()), estimate_kind(metric))
+        mean, se, interval, n = shown(value, metric)
+        return f"{metric.label} {mean} % (SE {se}, {interval}, n {n})"
+
+    def _count(self, row: Row) -> None:
+        self._errors += row.failed
+        if row.status == "unscored":
+            return
+        self._counts[row.scene_id] += 1
+        for name, sums in self._sums.items():
+            sums[row.scene_id] += float(row.scores.get(name) or 0.0)

@@ -296,7 +296,7 @@ def test_a_full_disk_at_any_call_loses_nothing(tmp_path: Path, monkeypatch: pyte
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
 
     def run(folder: Path, disk: FaultyDisk) -> None:
-        monkeypatch.setattr(records, "os", disk)
+        monkeypatch.setattr(files, "os", disk)
         evaluate(plan, RandomAgent(), PlaneEnv(), folder)
 
     counting = FaultyDisk()

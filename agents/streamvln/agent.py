@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 import transformers
 
+from agents.common.files import generation_settings
+from agents.common.placement import Placement, place
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
 from agents.streamvln.decode import Decoder
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.model import StreamVLN, part_of
-from agents.streamvln.placement import Placement, place
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
@@ -39,7 +40,7 @@ class StreamVLNAgent(EpisodeLoop):
         windows = Windows.of(config, folder)
         placement = place(options, config.dtype)
         prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
-        settings = checkpoint.generation_settings(folder)
+        settings = generation_settings(folder)
         model = checkpoint.load(
             folder,
             vision_tower=options.vision_tower,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,23 +13,17 @@ from typing import Any
 
 import torch
 
-from agents.streamvln import prompt, weights
-from agents.streamvln.config import CONFIG, DTYPES, Fields, read_config, read_json
-from agents.streamvln.decode import GenerationSettings
+from agents.common import files, weights
+from agents.common import tokenizer as tokenizers
+from agents.common.files import CONFIG, DTYPES, GENERATION, Fields, read_json
+from agents.common.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.streamvln import prompt
+from agents.streamvln.config import read_config
 from agents.streamvln.model import StreamVLN
-from agents.streamvln.prompt import Tokenizer
 from vlnbench.errors import UsageError
 
-GENERATION = "generation_config.json"
-TOKENIZER = ("tokenizer.json", "vocab.json")
-"""Either of these makes a folder one with a tokenizer."""
-TOKENIZER_FILES = (
-    *TOKENIZER,
-    "merges.txt",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+UNUSED = frozenset({"model.image_newline"})
+"""In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
 NEWLINE = 198
 """The newline's token id, which the training labels of StreamVLN count on."""
 
@@ -68,12 +61,12 @@ def load(
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
     """
     config = read_config(folder, vision_tower)
-    files = weights.weight_files(folder, trust_pickle)
-    entries = weights.read_entries(files)
+    paths = weights.weight_files(folder, trust_pickle)
+    entries = weights.read_entries(paths, UNUSED)
     with torch.device("meta"):
         model = StreamVLN(config, attn)
     weights.check_entries(entries, model, folder)
-    weights.fill(model, files, dtype or config.dtype, torch.device(device))
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
     model.fill_buffers(device)
     if image_size is not None and image_size != config.vision.image_size:
         model.resize_images(image_size)
@@ -85,46 +78,17 @@ def load_tokenizer(folder: Path, tokenizer: Path | None = None) -> Tokenizer:
 
     Raises UsageError where there is none and where it does not suit the checkpoint.
     """
-    source = tokenizer_folder(folder, tokenizer)
+    source = _tokenizer_folder(folder, tokenizer)
     loaded = prompt.load_tokenizer(source)
     rows = Fields(read_json(folder / CONFIG), str(folder / CONFIG)).integer("vocab_size")
-    if len(loaded) > rows:
-        raise UsageError(f"{source}: the tokenizer has {len(loaded)} entries, the model {rows} (vocab_size)")
+    tokenizers.check_rows(loaded, source, rows)
     if (newline := loaded.encode("\n", add_special_tokens=False)) != [NEWLINE]:
         raise UsageError(f"{source}: the newline must be token {NEWLINE}, as in Qwen2, not {newline}")
     return loaded
 
 
-def tokenizer_folder(folder: Path, tokenizer: Path | None = None) -> Path:
-    """Which of the two folders the tokenizer is read from."""
-    for candidate in (folder, tokenizer):
-        if candidate is not None and any((candidate / name).is_file() for name in TOKENIZER):
-            return candidate
-    if tokenizer is not None:
-        raise UsageError(
-            f"--tokenizer {tokenizer}: expected a folder with tokenizer.json or vocab.json and merges.txt"
-        )
-    raise UsageError(
-        f"{folder} has no tokenizer files: give --tokenizer, a folder with those of another StreamVLN or"
-        " LLaVA-Video checkpoint"
-    )
-
-
-def generation_settings(folder: Path) -> GenerationSettings:
-    """What generation_config.json says about greedy decoding; sampling fields do nothing there.
-
-    A checkpoint without the file ends answers with config.json's `eos_token_id`, as transformers has it.
-    """
-    path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
-    fields = Fields(read_json(path), str(path))
-    found = fields.values.get("eos_token_id")
-    eos: list[Any] = found if isinstance(found, list) else [found]
-    if not eos or not all(isinstance(token, int) and not isinstance(token, bool) for token in eos):
-        raise fields.error("eos_token_id", "a token id or a list of them")
-    penalty = fields.number("repetition_penalty", default=1.0)
-    if penalty == 0:
-        raise fields.error("repetition_penalty", "a number above 0")
-    return GenerationSettings(frozenset(eos), penalty)
+def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
+    return tokenizers.tokenizer_folder(folder, tokenizer, "another StreamVLN or LLaVA-Video checkpoint")
 
 
 def content_hash(
@@ -135,19 +99,13 @@ def content_hash(
     trust_pickle: bool = False,
 ) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    digest = hashlib.sha256()
-    for path in _read_files(folder, tokenizer, vision_tower, trust_pickle):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return digest.hexdigest()
+    return files.content_hash(_read_files(folder, tokenizer, vision_tower, trust_pickle))
 
 
 def _read_files(
     folder: Path, tokenizer: Path | None, vision_tower: Path | None, trust_pickle: bool
 ) -> Iterator[Path]:
-    source = tokenizer_folder(folder, tokenizer)
+    source = _tokenizer_folder(folder, tokenizer)
     known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
     if vision_tower is not None and "vision_config" not in read_json(folder / CONFIG):
         known.append(vision_tower / CONFIG)
@@ -172,7 +130,7 @@ def save(
     """
     if folder.exists():
         raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
-    words = tokenizer_folder(source, tokenizer)
+    words = _tokenizer_folder(source, tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
         made = Path(name, "checkpoint")

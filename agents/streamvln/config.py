@@ -15,54 +15,11 @@ from typing import Any
 import torch
 from transformers import Qwen2Config, SiglipVisionConfig
 
+from agents.common.files import CONFIG, DTYPES, Fields, read_json
 from vlnbench.errors import UsageError
 
-CONFIG = "config.json"
 MODEL_TYPE = "llava_qwen"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LANGUAGE_ATTENTION = ("eager", "sdpa", "flash_attention_2")
-
-
-class Fields:
-    """Typed look-ups in one JSON object; every complaint names the file, the field and what was expected."""
-
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values = values
-        self.where = where
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        """A positive whole number. A field that is absent or null takes the default, if there is one."""
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(name, "a positive whole number")
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        """A finite number of at least zero."""
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise self.error(name, "a number of at least 0")
-        return float(value)
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._get(name, default)
-        if not isinstance(value, str):
-            raise self.error(name, "a string")
-        return value
-
-    def choice(self, name: str, *allowed: Any, default: Any = None) -> Any:
-        value = self._get(name, default)
-        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
-            raise self.error(name, " or ".join(json.dumps(option) for option in allowed))
-        return value
-
-    def error(self, name: str, expected: str) -> UsageError:
-        found = json.dumps(self.values[name])[:80] if name in self.values else "nothing"
-        return UsageError(f"{self.where}: {name}: expected {expected}, found {found}")
-
-    def _get(self, name: str, default: Any) -> Any:
-        value = self.values.get(name)
-        return default if value is None else value
 
 
 @dataclass(frozen=True)
@@ -259,14 +216,3 @@ def parse_vision(fields: Fields) -> VisionGeometry:
     if vision.grid < 1:
         raise own.error("patch_size", f"at most image_size ({vision.image_size})")
     return vision
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises UsageError for anything else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UsageError(f"{path}: expected a JSON object")
-    return value

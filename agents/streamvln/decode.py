@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.common.files import GenerationSettings
 from agents.streamvln.cache import TurnCache
 from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.model import StreamVLN
@@ -29,14 +30,6 @@ IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
 DRAFT = 16  # tokens of the last answer that are tried at once
 GROUP = 1.5  # first passes whose lengths differ by more than this factor are not padded to one another
 PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
-
-
-@dataclass(frozen=True)
-class GenerationSettings:
-    """Token ids that end an answer, and the repetition penalty (1: none) on tokens of the same answer."""
-
-    eos: frozenset[int]
-    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True)

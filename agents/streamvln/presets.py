@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from agents.streamvln.checkpoint import GENERATION, save
+from agents.common.files import GENERATION
+from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
 from agents.streamvln.model import StreamVLN
 from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text

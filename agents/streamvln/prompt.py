@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # there, but made at run time
-
-from agents.streamvln.config import read_json
+from agents.common import tokenizer
+from agents.common.tokenizer import Tokenizer
 from agents.streamvln.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -44,41 +42,9 @@ Content = tuple["str | int", ...]
 """What a chat block holds: text and placeholder ids."""
 
 
-class Tokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that is used here."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-
-    def decode(
-        self, token_ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> str: ...
-
-    def __len__(self) -> int: ...
-
-
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The Qwen2 tokenizer in `folder`. Raises UsageError if its files are missing, broken or another's."""
-    whole = (folder / "tokenizer.json").is_file()
-    for name in ("tokenizer_config.json", *(["tokenizer.json"] if whole else ["vocab.json", "merges.txt"])):
-        path = folder / name
-        if not path.is_file():
-            raise UsageError(
-                f"{folder}: no tokenizer ({name} is missing); name a folder that has one with --tokenizer, such "
-                "as that of LLaVA-Video-7B-Qwen2"
-            )
-        if path.suffix == ".json":
-            read_json(path)
-    try:
-        tokenizer: Tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the Rust tokenizer raises nothing more specific
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
-    for text in (_BLOCK_START, _BLOCK_END, "\n", *SYMBOLS):
-        if len(tokenizer.encode(text, add_special_tokens=False)) != 1:
-            raise UsageError(
-                f"{folder}: tokenizer has no token {text!r}; expected the Qwen2 tokenizer of the checkpoint"
-            )
-    return tokenizer
+    return tokenizer.load_tokenizer(folder, (_BLOCK_START, _BLOCK_END, "\n", *SYMBOLS), "LLaVA-Video-7B-Qwen2")
 
 
 class Prompts:

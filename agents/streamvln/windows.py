@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.streamvln.config import CONFIG, StreamVLNConfig
+from agents.common.files import CONFIG
+from agents.streamvln.config import StreamVLNConfig
 from vlnbench.errors import UsageError
 
 

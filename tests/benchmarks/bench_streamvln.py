@@ -18,9 +18,10 @@ from pathlib import Path
 
 import torch
 
+from agents.common.files import DTYPES, GenerationSettings
 from agents.streamvln import checkpoint, decode
-from agents.streamvln.config import DTYPES, KNOWN_TOWERS, LANGUAGE_ATTENTION, StreamVLNConfig, parse_config
-from agents.streamvln.decode import Decoder, GenerationSettings, Row, Turn
+from agents.streamvln.config import KNOWN_TOWERS, LANGUAGE_ATTENTION, StreamVLNConfig, parse_config
+from agents.streamvln.decode import Decoder, Row, Turn
 from agents.streamvln.model import IMAGE, MEMORY, StreamVLN
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 

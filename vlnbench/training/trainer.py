@@ -56,7 +56,7 @@ def train(options: TrainOptions) -> Trained:
     process = find_process()
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written
-    place = import_string("agents.streamvln.placement:place")(
+    place = import_string("agents.common.placement:place")(
         ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
     )
     deepspeed_config(options, place.dtype)  # a contradicting file is named before anything is read

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from agents.common.files import GenerationSettings, generation_settings
+from agents.common.tokenizer import TOKENIZER_FILES
 from agents.streamvln import checkpoint
-from agents.streamvln.decode import GenerationSettings
 from tests.agents.streamvln.recordings import RUNS, recorded
 from tests.agents.streamvln.tiny import END, tiny_images, write_tiny
 from vlnbench.errors import UsageError
@@ -77,7 +78,7 @@ def test_saved_checkpoint_has_the_same_tensors(goldens: Path, tmp_path: Path, sh
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
     assert (saved / "model.safetensors.index.json").is_file() == (shard_size != "5GB")
     assert not list(saved.parent.glob(".*"))
-    for name in ("generation_config.json", *checkpoint.TOKENIZER_FILES):
+    for name in ("generation_config.json", *TOKENIZER_FILES):
         assert (saved / name).read_bytes() == (source / name).read_bytes()
     again = checkpoint.load(saved)  # needs no folder with the tower's sizes any more
     assert again.config.vision == model.config.vision
@@ -204,18 +205,18 @@ def test_trusted_pickle_still_holds_tensors_only(
 
 
 def test_generation_settings(goldens: Path, tmp_path: Path) -> None:
-    known = checkpoint.generation_settings(goldens / "checkpoint")
+    known = generation_settings(goldens / "checkpoint")
     assert known == GenerationSettings(frozenset({902, 900}), 1.05)
     write_tiny(tmp_path)
-    assert checkpoint.generation_settings(tmp_path) == GenerationSettings(frozenset({END}), 1.0)
+    assert generation_settings(tmp_path) == GenerationSettings(frozenset({END}), 1.0)
     for wrong in ({}, {"eos_token_id": []}, {"eos_token_id": "a"}, {"eos_token_id": [True]}):
         (tmp_path / "generation_config.json").write_text(json.dumps(wrong))
-        assert "eos_token_id: expected a token id" in refusal(lambda: checkpoint.generation_settings(tmp_path))
+        assert "eos_token_id: expected a token id" in refusal(lambda: generation_settings(tmp_path))
     for penalty in (0, -1, "a"):
         (tmp_path / "generation_config.json").write_text(
             json.dumps({"eos_token_id": 1, "repetition_penalty": penalty})
         )
-        assert "repetition_penalty: expected a number" in refusal(lambda: checkpoint.generation_settings(tmp_path))
+        assert "repetition_penalty: expected a number" in refusal(lambda: generation_settings(tmp_path))
 
 
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
@@ -234,7 +235,7 @@ def test_tokenizer_gives_the_recorded_ids(goldens: Path, copied: Path, files: st
 
 
 def test_tokenizer_of_another_folder(goldens: Path, copied: Path, tmp_path: Path) -> None:
-    for name in checkpoint.TOKENIZER_FILES:
+    for name in TOKENIZER_FILES:
         (copied / name).unlink()
     message = refusal(lambda: checkpoint.load_tokenizer(copied))
     assert f"{copied} has no tokenizer files: give --tokenizer" in message
@@ -275,7 +276,7 @@ def test_hash_is_of_all_that_is_read(goldens: Path, copied: Path) -> None:
 
 
 def test_hash_with_a_tokenizer_from_elsewhere(goldens: Path, copied: Path) -> None:
-    for name in checkpoint.TOKENIZER_FILES:
+    for name in TOKENIZER_FILES:
         (copied / name).unlink()
     source = goldens / "checkpoint"
     assert checkpoint.content_hash(copied, tokenizer=source) == checkpoint.content_hash(source)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from agents.common.files import GenerationSettings, generation_settings
 from agents.streamvln import checkpoint, decode
-from agents.streamvln.decode import Decoder, GenerationSettings, Row, Turn, groups
+from agents.streamvln.decode import Decoder, Row, Turn, groups
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.model import IMAGE, MEMORY, StreamVLN
 from tests.agents.streamvln.frames import frame
@@ -74,7 +75,7 @@ def test_recorded_turns_one_by_one(goldens: Path, run: str, attn: str) -> None:
     folder = goldens / "checkpoint"
     model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", attn=attn)
     (known,) = (entry for entry in recordings(goldens)["runs"] if entry["name"] == run)
-    settings = checkpoint.generation_settings(folder)
+    settings = generation_settings(folder)
     decoder = Watched(model, settings, max_new_tokens=known["settings"]["max_new_tokens"])
     with np.load(goldens / "traces.npz") as arrays:
         first, fourth = arrays[f"{run}/logits_first"], arrays[f"{run}/logits_pos3"]
@@ -100,7 +101,7 @@ def test_any_batch_and_order_give_the_recorded_ids(
     """Five episodes at once, windows opening beside windows going on; random subsets and orders if `drawn`."""
     runs = ["main", "stop_mid_turn", "small_window", "stop_mid_turn"]
     slots = [replay for run in runs for replay in replays(goldens, run)]
-    settings = checkpoint.generation_settings(goldens / "checkpoint")
+    settings = generation_settings(goldens / "checkpoint")
     decoder = Decoder(recorded_model, settings, max_new_tokens=24, max_batch=max_batch)
     rng = random.Random(1)
     while ready := [i for i, replay in enumerate(slots) if len(replay.answers) < min(9, len(replay.turns))]:
@@ -118,7 +119,7 @@ def test_recorded_ids_on_the_gpu(goldens: Path) -> None:
         pytest.skip("no CUDA device")
     folder = goldens / "checkpoint"
     model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", device="cuda")
-    decoder = Decoder(model, checkpoint.generation_settings(folder), max_new_tokens=24)
+    decoder = Decoder(model, generation_settings(folder), max_new_tokens=24)
     for replay in replays(goldens, "main"):
         for turn in replay.turns:
             replay.answers += decoder.run([replay.next(0)])

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from agents.streamvln.config import DTYPES
+from agents.common.files import DTYPES
 from vlnbench.errors import UsageError
 from vlnbench.rollout.model_options import ModelOptions
 

@@ -6,8 +6,8 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
-from agents.streamvln import placement
-from agents.streamvln.placement import place
+from agents.common import placement
+from agents.common.placement import place
 from vlnbench.errors import UsageError
 from vlnbench.rollout.model_options import ModelOptions
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,12 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from agents.streamvln.config import read_json
+from agents.common.files import read_json
 from vlnbench.errors import UsageError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
 FLOATS = ("F64", "F32", "F16", "BF16")
-UNUSED = "model.image_newline"
-"""In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
 NAMED = 3  # keys of one kind that a message lists
 
 
@@ -65,12 +63,15 @@ def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
     return pickled
 
 
-def read_entries(files: Sequence[Path]) -> dict[str, Entry]:
-    """Names and shapes of all tensors in `files`; nothing is loaded. Raises UsageError for a damaged file."""
+def read_entries(files: Sequence[Path], unused: Collection[str] = ()) -> dict[str, Entry]:
+    """Names and shapes of all tensors in `files` but those called `unused`; nothing is loaded.
+
+    Raises UsageError for a damaged file and for a name in two files.
+    """
     entries: dict[str, Entry] = {}
     for path in files:
         for name, entry in _entries(path):
-            if name == UNUSED:
+            if name in unused:
                 continue
             if name in entries:
                 raise UsageError(f"{path}: {name} is in {entries[name].path.name} as well")
@@ -103,10 +104,11 @@ def shorten(names: Sequence[str]) -> str:
 
 
 def fill(model: nn.Module, files: Sequence[Path], dtype: torch.dtype, device: torch.device) -> None:
-    """Put the tensors of `files` in place of the model's parameters, one at a time."""
+    """Put the tensors of `files` in place of the model's parameters, one at a time; others are left out."""
+    wanted = {name for name, _ in model.named_parameters()}
     for path in files:
         for name, tensor in _tensors(path):
-            if name == UNUSED:
+            if name not in wanted:
                 continue
             parent, _, leaf = name.rpartition(".")
             module = model.get_submodule(parent)

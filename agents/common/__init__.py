@@ -1,0 +1,1 @@
+"""What several kinds of checkpoint have in common: files, weights, tokenizers, devices."""

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs import nine_episodes, write_dataset
+from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.evaluation import doctor, main
+from vlnbench.evaluation import doctor
 from vlnbench.evaluation.doctor import Finding, Package, ProbeError, probe, run_checks
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from agents.scripted import GroundTruthReplayAgent, RandomAgent
 from tests.evaluation.test_evaluate import plan
 from tests.fakes import PlaneEnv
 from vlnbench.cli import main
-from vlnbench.cli.results import Leaderboard
+from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate

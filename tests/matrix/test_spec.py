@@ -12,7 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matrix.conftest import PARTS, Write
-from vlnbench.cli import Collect, Command, Eval, Houses, Train, main
+from vlnbench.cli import Command, main
+from vlnbench.cli.collect import Collect
+from vlnbench.cli.data import Houses
+from vlnbench.cli.eval import Eval
+from vlnbench.cli.train import Train
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import SECTIONS, read_matrix
 from vlnbench.matrix.work import arguments, prepare_stages, stages

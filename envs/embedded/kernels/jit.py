@@ -54,7 +54,8 @@ def kernel_cache(package: Path) -> Path:
     """
     digest = hashlib.sha256(f"{numba.__version__} {package}".encode())
     simulator = Path(__file__).parents[1]
-    whole = simulator / package.relative_to(simulator).parts[0]
+    inside = package.is_relative_to(simulator)
+    whole = simulator / package.relative_to(simulator).parts[0] if inside else package
     for source in [Path(__file__), *sorted(whole.rglob("*.py"))]:
         digest.update(source.read_bytes())
     return cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"

@@ -115,7 +115,7 @@ def test_absent_packages_are_as_bad_as_their_use(monkeypatch) -> None:
 
 
 def test_a_version_outside_of_the_asked_range_is_a_warning(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda name: "1.20.3")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "1.20.3")
     (finding,) = doctor.check_package(NUMPY)
     assert finding.level == "warn"
     assert finding.detail.startswith("1.20.3 is outside of ")
@@ -149,7 +149,7 @@ version = S(cuda="12.8")
 """
     (tmp_path / "torch.py").write_text(fake.format(available=True))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(doctor, "_version", lambda name: "2.9")
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "2.9")
     assert list(map(str, doctor.check_cuda())) == [
         f"ok    CUDA device {i}     Card {i}, 80.0 GiB (torch built for CUDA 12.8)" for i in range(2)
     ]

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-import tyro
 from tyro.conf import subcommand
 
 from vlnbench.cli.collect import Collect
@@ -24,6 +23,7 @@ from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.cli.results.rank import Rank
 from vlnbench.cli.results.report import Report
 from vlnbench.cli.results.rescore import Rescore
+from vlnbench.cli.selected import parse
 from vlnbench.cli.serve import Serve
 from vlnbench.cli.status import Status
 from vlnbench.cli.train import Train
@@ -51,13 +51,12 @@ Command = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 done, 1 stopped, 2 user mistake, 3 out of memory, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
-        given = sys.argv[1:] if arguments is None else arguments
-        arguments = [argument for argument in given if not argument.startswith("--local_rank=")]
+        arguments = [argument for argument in arguments if not argument.startswith("--local_rank=")]
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
     try:
-        command = tyro.cli(Command, prog="vlnbench", description=description, args=arguments)
-        command.run()
+        parse(Command, arguments, description).run()
         sys.stdout.flush()
     except UsageError as error:
         print(f"vlnbench: error: {error}", file=sys.stderr)

@@ -1,0 +1,122 @@
+"""Options that depend on another one: those of the agent that `--agent` names, of the model family, and the like.
+
+A command shows them beside its own, without a prefix. Which they are is known before the command line is parsed,
+from the one option that names their owner; so the help of a command lists what this agent takes and nothing else,
+and an option of another agent is refused in one line that says whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Union, get_args
+
+import tyro
+from tyro.conf import OmitArgPrefixes
+
+from vlnbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Selection:
+    """An option of a command that decides which further options it has.
+
+    kind: what is chosen, which is also the option's name: `agent` for --agent. field: field of the command that
+    holds the options of the chosen one. base: their type while nothing is chosen. options_of: their type by name;
+    raises UsageError for an unknown name and must load nothing heavy for names of the table. names: of the table.
+    A command lists its selections in a class variable `selections`.
+    """
+
+    kind: str
+    field: str
+    base: type
+    options_of: Callable[[str], type]
+    names: Callable[[], Iterable[str]]
+
+
+def parse(commands: Any, arguments: Sequence[str], description: str | None = None) -> Any:
+    """The command that the arguments name, one of a union of annotated dataclasses, with its options.
+
+    Exits as tyro does for help and for options that nobody has. Raises UsageError for an unknown owner of options,
+    and for options of another one.
+    """
+    members: list[Any] = []
+    original: type | None = None
+    for member in get_args(commands):
+        command, named = get_args(member)[:2]
+        if arguments and named.name == arguments[0] and hasattr(command, "selections"):
+            original = command
+            member = Annotated[(_narrowed(command, arguments), *member.__metadata__)]
+        members.append(member)
+    union = Union[tuple(members)]  # noqa: UP007
+    found = tyro.cli(union, prog="vlnbench", description=description, args=arguments)  # type: ignore[call-overload]
+    return found if original is None else original(**vars(found))
+
+
+def _narrowed(command: Any, arguments: Sequence[str]) -> type:
+    """The command with its selected options in place of their base type."""
+    annotations: dict[str, Any] = {}
+    body: dict[str, Any] = {"__doc__": command.__doc__, "__module__": command.__module__}
+    defaults = {each.name: each.default for each in fields(command)}
+    names = {each.kind: _given(arguments, each.kind) or defaults[each.kind] for each in command.selections}
+    known = _flags(command)
+    for selection in command.selections:
+        name = names[selection.kind]
+        kind = selection.base if name is MISSING else selection.options_of(name)
+        known |= _flags(kind)
+        other = f"vlnbench {arguments[0]} --{selection.kind} NAME --help"
+        note = f"Options of {selection.kind} {name!r}; those of another: {other}"
+        if name is MISSING:
+            note = f"Options of every {selection.kind}; those of one: {other}"
+        shown = tyro.conf.arg(name=selection.kind, help=note)
+        annotations[selection.field] = Annotated[kind, OmitArgPrefixes, shown]
+        body[selection.field] = field(default_factory=kind)
+    for selection in command.selections:
+        _refuse_others(
+            selection, names[selection.kind], [flag for flag in _mentioned(arguments) if flag not in known]
+        )
+    return dataclass(frozen=True)(type(command.__name__, (command,), {**body, "__annotations__": annotations}))
+
+
+def _refuse_others(selection: Selection, chosen: Any, strange: Sequence[str]) -> None:
+    """Raise UsageError for flags that the command does not know now, but would with another one chosen."""
+    owners: dict[str, list[str]] = {}
+    for name in selection.names() if strange else ():
+        flags = _flags(selection.options_of(name))
+        for flag in strange:
+            if flag in flags and name not in owners.setdefault(flag, []):
+                owners[flag].append(name)
+    owners = {flag: names for flag, names in owners.items() if names}
+    if not owners:
+        return
+    whose = "; ".join(f"{flag} is an option of {' and '.join(names)}" for flag, names in owners.items())
+    if chosen is MISSING:
+        raise UsageError(f"--{selection.kind} NAME is missing: {whose}")
+    raise UsageError(f"{selection.kind} {chosen!r} takes other options: leave out {', '.join(owners)} ({whose})")
+
+
+def _flags(kind: type) -> set[str]:
+    """The flags of a dataclass, those of parts without a prefix included."""
+    found: set[str] = set()
+    for each in fields(kind):
+        flag = each.name.replace("_", "-")
+        found |= {f"--{flag}", f"--no-{flag}"}
+        made = each.default_factory
+        if isinstance(made, type) and is_dataclass(made):
+            found |= _flags(made)
+    return found | {"--help"}
+
+
+def _mentioned(arguments: Sequence[str]) -> list[str]:
+    flags = (argument.partition("=")[0] for argument in arguments if argument.startswith("--"))
+    return [flag.replace("_", "-") for flag in flags]
+
+
+def _given(arguments: Sequence[str], name: str) -> str | None:
+    """The value of --name, the last one as tyro takes it; None if it is not there."""
+    value = None
+    for place, argument in enumerate(arguments):
+        flag, equals, behind = argument.partition("=")
+        if flag.replace("_", "-") == f"--{name.replace('_', '-')}":
+            value = behind if equals else next(iter(arguments[place + 1 : place + 2]), None)
+    return value

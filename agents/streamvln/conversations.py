@@ -17,6 +17,7 @@ from typing import Any
 from agents.streamvln.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Content, Prompts
 from agents.streamvln.samples import FrameReader, Sample, Wording
+from agents.streamvln.trajectories import BELOW, stays_below
 from vlnbench.errors import UsageError
 
 CONVERSATIONS = "conversations.json"
@@ -72,6 +73,9 @@ def _conversation(path: Path, index: int, record: Any) -> Conversation:
     images = [images] if isinstance(images, str) else images
     if not isinstance(images, list) or not images or not all(isinstance(name, str) and name for name in images):
         raise fail("image", "the path of an image or a list of paths")
+    outside = next((name for name in images if not stays_below(name)), None)
+    if outside is not None:
+        raise fail("image", f"{BELOW}, found {outside!r}")
     if not isinstance(turns, list) or not turns or len(turns) % 2:
         raise fail("conversations", "turns of human and gpt by turns")
     for number, turn in enumerate(turns):

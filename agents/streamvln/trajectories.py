@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vlnbench.errors import UsageError
@@ -72,6 +72,8 @@ def _trajectory(path: Path, index: int, record: Any) -> Trajectory:
     video, texts, actions = (record.get(name) for name in ("video", "instructions", "actions"))
     if not isinstance(video, str) or not video:
         raise fail("video", "the path of the trajectory's folder")
+    if not stays_below(video):
+        raise fail("video", f"{BELOW}, found {video!r}")
     texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise fail("instructions", "a text or a list of texts")
@@ -82,6 +84,16 @@ def _trajectory(path: Path, index: int, record: Any) -> Trajectory:
     if not isinstance(strays, list) or not all(type(k) is int and 0 < k < len(actions) for k in strays):
         raise fail("strays", "positions in actions, from 1 on")
     return Trajectory(path.parent / video / "rgb", tuple(texts), labels, frozenset(k - 1 for k in strays))
+
+
+BELOW = "a path below the folder of the set, relative and without '..'"
+"""What `stays_below` asks for, in words."""
+
+
+def stays_below(name: str) -> bool:
+    """Whether a path in a set cannot name a file elsewhere: sets are downloaded, and their frames are shown."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def _is_action(value: Any) -> bool:

@@ -166,6 +166,18 @@ def test_bad_records_are_named(tmp_path: Path, changes: dict[str, Any], message:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("spelled", ["../other/images/2.jpg", "images/../../other/images/2.jpg", "/abs"])
+def test_images_outside_the_set_are_refused_although_they_are_there(tmp_path: Path, spelled: str) -> None:
+    other = write_set(tmp_path / "other")
+    name = spelled.replace("/abs", str(other / "images" / "2.jpg"))
+    folder = write_set(tmp_path / "set", image=["images/1.jpg", name])
+    with pytest.raises(UsageError) as caught:
+        read_conversations(folder)
+    where = f"{folder / 'conversations.json'}: record 1: field 'image'"
+    expected = "a path below the folder of the set, relative and without '..'"
+    assert str(caught.value) == f"{where}: expected {expected}, found {name!r}"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

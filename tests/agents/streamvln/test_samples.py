@@ -184,6 +184,20 @@ def test_bad_records_are_named(tmp_path: Path, fields: dict[str, Any], message: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "spelled", ["../other/images/house_1", "images/../../other/images/house_1", "/abs", "a\0b"]
+)
+def test_frames_outside_the_set_are_refused_although_they_are_there(tmp_path: Path, spelled: str) -> None:
+    other = make_folder(tmp_path / "other", [5, 5])
+    video = spelled.replace("/abs", str(other / "images" / "house_1"))
+    spoil(make_folder(tmp_path / "set", [5, 5]), video=video)
+    with pytest.raises(UsageError) as caught:
+        read_trajectories(tmp_path / "set")
+    where = f"{tmp_path / 'set' / 'annotations.json'}: record 1: field 'video'"
+    expected = "a path below the folder of the set, relative and without '..'"
+    assert str(caught.value) == f"{where}: expected {expected}, found {video!r}"
+
+
 def test_missing_and_surplus_frames_are_counted(tmp_path: Path) -> None:
     make_folder(tmp_path, [5, 6, 7])
     shutil.rmtree(tmp_path / "images" / "house_1")

@@ -107,6 +107,45 @@ def test_all_or_nothing_is_not_certain(kind: Kind, value: float) -> None:
     assert result.high - result.low == pytest.approx(2.262157**2 / (300 + 2.262157**2), rel=1e-6)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.2, 0.7, 1.0])
+def test_equal_fractions_are_not_certain(value: float) -> None:
+    """20 scenes of 3 episodes: t = 2.093 with 19 degrees of freedom, so 4.381 / (60 + 4.381) = 6.80 % of all
+    episodes may be of a kind that was not seen, and score 0 or 1."""
+    result = estimate([value] * 60, [i % 20 for i in range(60)], "fraction")
+    assert result is not None
+    assert result.se == pytest.approx(0.0, abs=1e-12)
+    assert result.low == pytest.approx(value - 0.0680 * value, abs=5e-5)
+    assert result.high == pytest.approx(value + 0.0680 * (1.0 - value), abs=5e-5)
+
+
+def test_the_width_of_equal_fractions_is_no_jump() -> None:
+    """Fractions that hardly differ have nearly the interval of equal ones."""
+    scenes = [i % 20 for i in range(60)]
+    equal, nearly = (estimate([0.7 + d * (i % 2) for i in range(60)], scenes, "fraction") for d in (0.0, 1e-6))
+    assert equal is not None
+    assert nearly is not None
+    assert (nearly.low, nearly.high) == (pytest.approx(equal.low, abs=1e-5), pytest.approx(equal.high, abs=1e-5))
+
+
+def test_a_rate_never_rests_on_more_than_its_episodes() -> None:
+    """Ten scenes that all have 2 successes of 4: their variance is 0, and still the interval is that of 40
+    independent episodes: Wilson's for 20 of 40, (0.5 + s/2 -+ sqrt(s/4 + s^2/4)) / (1 + s), s = 1.96^2 / 40."""
+    result = estimate([0.0, 1.0, 0.0, 1.0] * 10, [i // 4 for i in range(40)], "rate")
+    assert result is not None
+    assert result.se == 0.0
+    assert (result.low, result.high) == (pytest.approx(0.3519949, abs=1e-6), pytest.approx(0.6480051, abs=1e-6))
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.integers(0, 4)), min_size=2, max_size=60))
+def test_no_rate_is_surer_than_one_of_independent_episodes(pairs: list) -> None:
+    result = estimate([x for x, _ in pairs], [scene for _, scene in pairs], "rate")
+    assert result is not None
+    if result.low is not None and result.high is not None:
+        s, p = 1.959964**2 / result.n, result.mean
+        half = np.sqrt(s * p * (1 - p) + s * s / 4) / (1 + s)
+        assert result.high - result.low >= 2 * half - 1e-6
+
+
 def test_mcnemar_is_the_sign_test() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(5, 5) == 1.0
@@ -176,6 +215,16 @@ def skewed(rng: np.random.Generator, scene: np.ndarray, trials: int, effect: flo
     return 3.0 * (np.exp(0.7 * (shared + own)) - np.exp(0.245))
 
 
+def efficiencies(rng: np.random.Generator, scene: np.ndarray, trials: int, effect: float) -> np.ndarray:
+    """Sums of three values of SPL: half of the episodes succeed, with an efficiency of 0.6 to 1 by trajectory."""
+    return rates(0.5)(rng, scene, trials, effect) * rng.uniform(0.6, 1.0, size=(trials, len(scene)))
+
+
+def nearly_equal(rng: np.random.Generator, scene: np.ndarray, trials: int, effect: float) -> np.ndarray:
+    """Sums of three values of 0.9, but one in 500 is 0: often all are equal."""
+    return 2.7 - 0.9 * rates(0.002, within=0.0)(rng, scene, trials, 0.0)
+
+
 def coverage(sizes: list[int], draw: Draw, kind: Kind, truth: float, effect: float, trials: int) -> float:
     """How often the interval holds the truth, over simulated runs."""
     rng = np.random.default_rng(0)
@@ -194,16 +243,28 @@ DESIGNS: dict[str, tuple[Draw, Kind, float]] = {
     "SR 50 %": (rates(0.5), "rate", 0.5),
     "SR 90 %": (rates(0.9), "rate", 0.9),
     "SR 50 %, independent trajectories": (rates(0.5, within=0.0), "rate", 0.5),
+    "SPL 40 %": (efficiencies, "fraction", 0.4),
     "normal": (bell, "free", 0.0),
     "log-normal": (skewed, "free", 0.0),
 }
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("design", ["SR 50 %, independent trajectories", "normal"])
+@pytest.mark.parametrize("design", ["SR 50 %, independent trajectories", "SPL 40 %", "normal"])
 @pytest.mark.parametrize("effect", [0.0, 0.1])
 def test_95_percent_intervals_cover_95_percent(structure: str, design: str, effect: float) -> None:
-    assert 0.93 <= coverage(STRUCTURES[structure], *DESIGNS[design], effect, 4000) <= 0.97
+    assert 0.93 <= coverage(STRUCTURES[structure], *DESIGNS[design], effect, 4000) <= most(design, effect)
+
+
+def most(design: str, effect: float) -> float:
+    """The coverage allowed; 98 % where episodes do not resemble each other at all, see `vlnbench.evaluation.stats`."""
+    return 0.98 if effect == 0.0 and design == "SR 50 %, independent trajectories" else 0.97
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_fractions_that_are_often_all_equal_are_covered(structure: str) -> None:
+    """Without room for what was not seen, only simulated runs that have a 0 in them could cover the mean."""
+    assert coverage(STRUCTURES[structure], nearly_equal, "fraction", 0.9 * 0.998, 0.0, 4000) >= 0.93
 
 
 @pytest.mark.slow
@@ -211,7 +272,7 @@ def test_95_percent_intervals_cover_95_percent(structure: str, design: str, effe
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("effect", SCENE_EFFECTS)
 def test_95_percent_intervals_cover_95_percent_in_every_design(structure: str, design: str, effect: float) -> None:
-    assert 0.93 <= coverage(STRUCTURES[structure], *DESIGNS[design], effect, 6000) <= 0.97
+    assert 0.93 <= coverage(STRUCTURES[structure], *DESIGNS[design], effect, 6000) <= most(design, effect)
 
 
 def test_g_minus_1_degrees_would_not_do() -> None:

@@ -8,8 +8,16 @@ and Kolesár 2016, with the intra-class correlation at 1, which errs on the wide
 sizes). For G clusters of one size that is the textbook's G - 1; the 11 scenes of R2R-CE val_unseen, with 18 to
 300 episodes, are worth 5.8.
 
-Values between 0 and 1 get a Wilson interval with the effective sample size that the standard error implies, so
-that a rate of 0 or 100 % does not pretend to be certain.
+Values between 0 and 1 get a Wilson interval with the effective sample size that the standard error implies. Two
+bounds keep it from pretending to be certain where scenes or values agree by chance:
+
+- Episodes of one scene can be alike, but not opposed, so n episodes never say more of a rate than n independent
+  ones: its interval is never narrower than theirs (Wilson's with the normal quantile, as the variance of a rate
+  follows from the rate). With few scenes and no resemblance at all, more than 95 % is covered: 97.5 % for the 11
+  scenes of R2R-CE val_unseen, 96.2 % for 20 scenes of one size.
+- n episodes leave room for kinds of episode that none of them belongs to: at most t^2 / (n + t^2) of all, which is
+  what Wilson's interval grants a rate of 0. Those may score anything from 0 to 1, and the interval reaches as far.
+  So it has a width where all values are equal, 0.7 as well as 0 or 1, and elsewhere this hardly ever matters.
 """
 
 from __future__ import annotations
@@ -23,8 +31,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-_MAX_EFFECTIVE = 4.0
-"""A rate is never taken to rest on more than this many times its episodes: scenes may agree by chance."""
+_NORMAL = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +97,10 @@ def intervals(totals: Array, sizes: Array, means: Array, kind: Kind) -> tuple[Ar
     se = np.sqrt(variance)
     t = _student_t(degrees_of_freedom(sizes))
     if kind in ("rate", "fraction"):
-        low, high = _wilson(means, _inverse_effective_n(means, variance, n, kind), t)
-        # Rounding must not push the mean itself out of its interval at 0 or 1.
-        return se, np.clip(low, 0.0, means), np.clip(high, means, 1.0)
+        low, high = _wilson(means, _inverse_effective_n(means, variance, n, kind, t), t)
+        unseen = t * t / (n + t * t)
+        low, high = np.minimum(low, means * (1.0 - unseen)), np.maximum(high, means + (1.0 - means) * unseen)
+        return se, np.clip(low, 0.0, means), np.clip(high, means, 1.0)  # rounding at 0 and 1
     low, high = means - t * se, means + t * se
     return se, np.maximum(low, 0.0) if kind == "positive" else low, high
 
@@ -153,14 +162,11 @@ def _student_t(degrees: float) -> float:
     return float(stdtrit(degrees, 0.975))
 
 
-def _inverse_effective_n(means: Array, variance: Array, n: float, kind: Kind) -> Array:
-    """One over the number of independent episodes that would give this variance."""
+def _inverse_effective_n(means: Array, variance: Array, n: float, kind: Kind, t: float) -> Array:
+    """One over the number of independent episodes that would give this variance; bounded for a rate."""
     spread = means * (1.0 - means)
-    certain = spread <= 0.0
-    inverse = variance / np.where(certain, 1.0, spread)
-    if kind == "rate":
-        inverse = np.maximum(inverse, 1.0 / (_MAX_EFFECTIVE * n))
-    return np.where(certain, 1.0 / n, inverse)
+    inverse = variance / np.where(spread > 0.0, spread, 1.0)
+    return np.maximum(inverse, (_NORMAL / t) ** 2 / n) if kind == "rate" else inverse
 
 
 def _wilson(mean: Array, inverse_n: Array, t: float) -> tuple[Array, Array]:

@@ -257,7 +257,7 @@ def test_95_percent_intervals_cover_95_percent(structure: str, design: str, effe
 
 
 def most(design: str, effect: float) -> float:
-    """The coverage allowed; 98 % where episodes do not resemble each other at all, see `vlnbench.evaluation.stats`."""
+    """The coverage allowed; 98 % where no episodes resemble each other, see `vlnbench.evaluation.stats`."""
     return 0.98 if effect == 0.0 and design == "SR 50 %, independent trajectories" else 0.97
 
 

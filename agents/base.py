@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 
 
 class EpisodeAgent:
@@ -17,7 +17,7 @@ class EpisodeAgent:
     sensors: frozenset[Sensor] = frozenset()
     privileged: bool = False
     expects: Conventions = Conventions()
-    identity: Mapping[str, str] = {}
+    identity: Mapping[str, Scalar] = {}
 
     def __init__(self) -> None:
         self._running: dict[int, EpisodeAgent] = {}

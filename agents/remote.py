@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_args
 from urllib.parse import urlsplit
 
 from vlnbench.errors import LostBatchError, RunError, UsageError, require
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor, StandsFor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor, StandsFor
 from vlnbench.rollout.model_options import TOKEN, RemoteOptions
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
@@ -189,7 +189,7 @@ class RemoteAgent:
             raise UsageError(f"{self._address}: unknown sensors or conventions {', '.join(sorted(wrong))}")
         self.sensors: frozenset[Sensor] = frozenset(about["sensors"])
         self.expects = Conventions(**about["expects"])
-        self.identity: Mapping[str, str] = about["identity"]
+        self.identity: Mapping[str, Scalar] = about["identity"]
         self.stands_for = StandsFor(about["name"], about["code"], {"address": self._address, **about["place"]})
         place = ", ".join(f"{name} {value}" for name, value in about["place"].items())
         served = f"{self._address}: {about['name']} ({place})"

@@ -13,12 +13,35 @@ from tests.fakes import PlaneEnv, make_episode
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.evaluation.evaluate import Plan, evaluate, make_plan
+from vlnbench.evaluation.identity import Identity
 from vlnbench.interfaces import Agent, Episode
 
 FILES = {
     "houses-r2r": "houses_r2r/val_unseen/val_unseen",
     "rxr-ce": "RxR_VLNCE_v0/val_unseen/val_unseen_guide",
 }
+
+
+def make_identity(**fields: Any) -> Identity:
+    """The identity of a made-up run; `fields` are other than these."""
+    given: dict[str, Any] = {
+        "benchmark": "houses-r2r",
+        "fingerprint": "f" * 12,
+        "split": "val_unseen",
+        "dataset_sha256": "d" * 64,
+        "dataset_version": "houses-2",
+        "partial": False,
+        "episodes": 9,
+        "split_size": 9,
+        "episodes_sha256": "e" * 64,
+        "agent": "made-up",
+        "agent_code": None,
+        "agent_identity": {},
+        "simulator": "plane-1",
+        "seed": 0,
+        "repeats": 1,
+    }
+    return Identity(**(given | fields))
 
 
 def nine_episodes() -> list[Episode]:

@@ -19,6 +19,9 @@ Vec3 = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
 """(x, y, z, w)."""
 
+Scalar = str | int | float | bool | None
+"""A value that JSON keeps as it is; numbers are finite."""
+
 Sensor = Literal["rgb", "depth", "pose", "oracle_action"]
 """What an agent may ask for. `pose` is the simulator's true pose; `oracle_action` is the next action of a
 shortest-path follower and makes an agent an oracle."""
@@ -237,16 +240,17 @@ class Agent(Protocol):
 
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
-    `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature).
-    An agent may have a `description`, lines that are printed before a run, and `remarks`, printed after it;
-    `report(slot) -> Mapping[str, float]`, counts about the episode in a slot, which go into its row and are summed
-    in the summary; and `stands_for`, a `StandsFor`, if it passes on to another agent.
+    `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
+    numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
+    `Remarks`, `Reports`, `Represents`.
     """
 
     sensors: frozenset[Sensor]
     privileged: bool
     expects: Conventions
-    identity: Mapping[str, str]
+
+    @property
+    def identity(self) -> Mapping[str, Scalar]: ...
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode in a slot. `seed` depends on run seed and episode only."""
@@ -258,6 +262,45 @@ class Agent(Protocol):
 
     def close(self) -> None:
         """Free devices and files. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """Trait of an agent that has something to say before a run: lines about its model, precision, device."""
+
+    @property
+    def description(self) -> str:
+        """What is printed before a run; empty for nothing."""
+        ...
+
+
+@runtime_checkable
+class Remarks(Protocol):
+    """Trait of an agent that has something to say after a run."""
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the results should know of the episodes so far; empty for nothing."""
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """Trait of an agent that counts, e.g. tokens or refused answers."""
+
+    def report(self, slot: int) -> Mapping[str, float]:
+        """Counts about the episode in a slot; they go into its row and are summed in the summary."""
+        ...
+
+
+@runtime_checkable
+class Represents(Protocol):
+    """Trait of an agent that passes on to another one."""
+
+    @property
+    def stands_for(self) -> StandsFor:
+        """The agent that acts, as which runs are recorded."""
         ...
 
 

@@ -22,7 +22,7 @@ from PIL import Image
 from agents.openai.answers import AS_SCHEMA, AS_TEXT, read_answer, schema
 from agents.openai.api import Api, ApiError
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.rollout.model_options import ServedOptions
 
 _FORWARD_M = 0.25
@@ -78,17 +78,18 @@ class OpenAIAgent:
         self._runs: dict[int, _Run] = {}
         self._format = self._answer_format()
         self.expects = Conventions(forward_m=_FORWARD_M, turn_deg=served.turn_deg)
-        self.identity: Mapping[str, str] = {
+        self.identity: Mapping[str, Scalar] = {
             "model": served.model,
             "host": self._api.host,  # not the port: it changes when the same model is served again
             "prompt": hashlib.sha256(self._template.encode()).hexdigest()[:12],
             "answer_format": self._format,
-            "history": str(served.history),
-            "image": f"{served.image_width or 'camera'} wide, quality {served.image_quality}",
-            "actions_per_answer": str(served.actions_per_answer),
-            "temperature": f"{served.temperature:g}",
-            "max_answer_tokens": str(served.max_answer_tokens),
-            "retries": str(served.retries),
+            "history": served.history,
+            "image_width": served.image_width,  # None: the camera's
+            "image_quality": served.image_quality,
+            "actions_per_answer": served.actions_per_answer,
+            "temperature": served.temperature,
+            "max_answer_tokens": served.max_answer_tokens,
+            "retries": served.retries,
             "pillow": PIL.__version__,
         }
         self.description = f"{served.model} at {served.base_url}, answers as {self._format}"

@@ -20,7 +20,7 @@ from agents.streamvln.model import StreamVLN, part_of
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Sensor
+from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.rollout.model_options import ModelOptions
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -58,7 +58,7 @@ class StreamVLNAgent(EpisodeLoop):
         )
         super().__init__(prompts, decoder, windows, config.vision.image_size)
         self._max_new_tokens = options.max_new_tokens
-        self.identity: Mapping[str, str] = _identity(options, folder, placement, windows)
+        self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (
                 f"checkpoint {folder}: {_parameters(model)}; {placement.dtype_name} on {placement.device}, "
@@ -100,7 +100,7 @@ def _checked(options: ModelOptions) -> Path:
     return checkpoint.find(options.checkpoint)
 
 
-def _identity(options: ModelOptions, folder: Path, placement: Placement, windows: Windows) -> dict[str, str]:
+def _identity(options: ModelOptions, folder: Path, placement: Placement, windows: Windows) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
     content = checkpoint.content_hash(
         folder,
@@ -113,10 +113,10 @@ def _identity(options: ModelOptions, folder: Path, placement: Placement, windows
         "device": placement.device.type,
         "dtype": placement.dtype_name,
         "attn": placement.attn,
-        "compile": str(options.compile),
-        "max_new_tokens": str(options.max_new_tokens),
-        "num_frames": str(windows.num_frames),
-        "num_history": str(windows.num_history),
+        "compile": options.compile,
+        "max_new_tokens": options.max_new_tokens,
+        "num_frames": windows.num_frames,
+        "num_history": windows.num_history,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,11 @@ import pytest
 from agents.base import EpisodeAgent
 from agents.scripted import GroundTruthReplayAgent, RandomAgent, StopAgent
 from tests.fakes import PlaneEnv, make_set
+from tests.runs import make_identity
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import Plan, evaluate, make_plan
+from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.records import (
     ATTEMPTS,
     MANIFEST,
@@ -62,7 +64,7 @@ def test_a_run_leaves_manifest_rows_trajectories_and_summary(tmp_path: Path) -> 
     assert len(rows) == 9
     assert len(read_trajectories(tmp_path / "run")) == 9
     manifest = json.loads((tmp_path / "run" / MANIFEST).read_text())
-    assert manifest["identity"]["episodes"] == "9 of 9"
+    assert (manifest["identity"]["episodes"], manifest["identity"]["split_size"]) == (9, 9)
     assert manifest["agent_privileged"] is True
 
 
@@ -149,7 +151,7 @@ def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    manifest = {"identity": {"agent": "x"}}
+    manifest = {"identity": asdict(make_identity())}
     with RunFolder(tmp_path, manifest), pytest.raises(UsageError, match="another process is writing"):
         RunFolder(tmp_path, manifest).__enter__()
     with RunFolder(tmp_path, manifest):
@@ -243,7 +245,7 @@ def test_a_partial_summary_says_so(tmp_path: Path) -> None:
 
     evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path)
     keys = [key for key, _, _ in plan().units()]
-    identity = json.loads((tmp_path / MANIFEST).read_text())["identity"]
+    identity = load_run(tmp_path).identity
     partial = summarize(read_rows(tmp_path)[:4], keys, identity)
     assert not partial.complete
     assert "PARTIAL: 4 of 9 planned episodes done" in format_summary(partial)

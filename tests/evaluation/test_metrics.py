@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fakes import make_episode
+from tests.runs import make_identity
 from vlnbench.evaluation.metrics import (
     FAILURES,
     STUCK_ACTIONS,
@@ -310,7 +311,7 @@ def test_a_published_aggregate_is_reproduced_to_the_last_digit(shared) -> None:
         ending = {"geodesic_start": 1.0, "failure": "success" if entry["success"] else "stopped_early"}
         place = (episode_id, 0, scenes[episode_id], "", 0)
         rows.append(Row("r2r-ce", "", "val_unseen", *place, status="ok", scores={**scores, **ending}))
-    summary = summarize(rows, [row.key for row in rows], {})
+    summary = summarize(rows, [row.key for row in rows], make_identity())
     ours = {names.get(metric.field, metric.field): summary.metrics[metric.label] for metric in METRICS}
     assert (summary.n_done, summary.n_errors, len(published)) == (1839, 0, 8)
     assert {name: estimate.mean for name, estimate in ours.items() if estimate is not None} == published

@@ -125,13 +125,13 @@ def spoil_fingerprint(run: Path, data: Path) -> str:
 
 
 def spoil_choice(run: Path, data: Path) -> str:
-    change_identity(run, episodes="4 of 9")
+    change_identity(run, episodes=4)
     return "field 'identity.episodes_sha256'"
 
 
 def spoil_count(run: Path, data: Path) -> str:
     change_identity(run, episodes="all")
-    return "field 'identity.episodes': expected 'N of M'"
+    return "field 'identity.episodes': expected int, found 'all'"
 
 
 def spoil_seed(run: Path, data: Path) -> str:

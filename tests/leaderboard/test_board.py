@@ -168,7 +168,7 @@ def test_the_ledger_compares_what_is_claimed_and_alike(results: Path, run: Path)
         expected = "within interval" if low <= value <= high else "below" if high < value else "above"
         assert verdicts[label] == expected
     assert "not comparable" not in verdicts.values()
-    as_benchmark(run, episodes="9 of 1839")
+    as_benchmark(run, split_size=1839)
     assert "not whole" in str(ledger(results, run, "streamvln-v1-3-r2r-val-unseen")[0][2])
 
 

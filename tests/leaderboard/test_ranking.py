@@ -24,7 +24,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_runs_are_ranked_by_success(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert rank(runs)[0].run.identity["agent"] == "gt-replay"
+    assert rank(runs)[0].run.identity.agent == "gt-replay"
     assert main(["rank", *map(str, runs)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("houses-r2r val_unseen, episodes 9 of 9, plane-1; mean ± SE [95 % interval]")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from itertools import product
 from typing import Any
+
+from tests.runs import make_identity
 
 
 def estimate(mean: float) -> dict[str, Any]:
@@ -12,7 +15,7 @@ def estimate(mean: float) -> dict[str, Any]:
 
 
 def result(mean: float) -> dict[str, Any]:
-    identity = {"benchmark": "houses-r2r", "episodes": "300 of 300", "simulator": "embedded-2"}
+    identity = asdict(make_identity(episodes=300, split_size=300, simulator="embedded-2"))
     metrics = {"SR": estimate(mean), "SPL": estimate(0.9 * mean)}
     scenes = {f"s{i}": [30, 30 * mean + (i - 4.5)] for i in range(10)}
     return {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import make_episode
+from tests.runs import make_identity
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.evaluation.metrics import score
 from vlnbench.evaluation.recorded import RecordedRun
@@ -59,13 +60,12 @@ def entry_of(episode: Episode, trajectory: Trajectory | None, **how: Any) -> Ent
 def run_data(entries: list[Entry], **identity: str) -> RunData:
     """A run of these entries, all that were planned."""
     rows = {entry.row.key: entry.row for entry in entries}
-    named = {"benchmark": "houses-r2r", "split": "val_unseen", "agent": "made-up", "simulator": "plane-1"}
-    n = len(entries)
-    manifest = {"identity": {**named, "episodes": f"{n} of {n}", **identity}, "packages": {"numpy": "1"}}
+    said = make_identity(episodes=len(entries), split_size=len(entries), **identity)
+    manifest = {"identity": asdict(said), "packages": {"numpy": "1"}}
     trajectories = {entry.row.key: entry.trajectory for entry in entries if entry.trajectory is not None}
     benchmark = get_benchmark("houses-r2r")
-    run = RecordedRun(Path("run"), manifest, benchmark, "val_unseen", n, n, 1, rows, trajectories)
-    return RunData(run, summarize(rows.values(), list(rows), manifest["identity"]), tuple(entries), None, None)
+    run = RecordedRun(Path("run"), manifest, said, benchmark, rows, trajectories)
+    return RunData(run, summarize(rows.values(), list(rows), said), tuple(entries), None, None)
 
 
 def random_run(count: int, seed: int = 0) -> RunData:

@@ -18,10 +18,11 @@ from vlnbench import __version__
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.identity import Identity, agent_identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
-from vlnbench.evaluation.records import FORMAT, Row, RowKey, RunFolder, read_rows
+from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_rows
 from vlnbench.evaluation.summary import Summary, summarize
-from vlnbench.interfaces import Agent, Env, Episode, StandsFor
+from vlnbench.interfaces import Agent, Env, Episode, Represents
 from vlnbench.rollout.agents import code_digest
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure, run_tasks
@@ -30,8 +31,6 @@ from vlnbench.rollout.replicas import Lanes
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.rollout.times import Times
 from vlnbench.util.machine import git_revision, installed_version
-
-IDENTITY_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +65,25 @@ class Plan:
         seed = episode_seed(self.seed, episode.episode_id, repeat)
         return Task(episode, repeat, seed, self.benchmark.max_steps)
 
-    def identity(self, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
-        """Everything that decides the rows of this run; execution settings and paths stay out."""
-        return {
-            "identity_version": IDENTITY_VERSION,
-            "benchmark": self.benchmark.name,
-            "fingerprint": self.benchmark.fingerprint,
-            "split": self.split,
-            "dataset_sha256": self.dataset_sha256,
-            "dataset_version": self.dataset_version,
-            "partial": self.partial,
-            "episodes": f"{len(self.episodes)} of {self.split_size}",
-            "episodes_sha256": self.episodes_sha256,
-            "agent": self.agent_name,
-            "agent_code": code_digest(agent),
-            **{f"agent_{key}": value for key, value in agent.identity.items()},
-            "simulator": env.simulator,
-            "seed": self.seed,
-            "repeats": self.repeats,
-        }
+    def identity(self, agent: Agent, env: Env | Simulators | Lanes) -> Identity:
+        """Everything that decides the rows of this run. Raises UsageError for an agent that misstates its own."""
+        return Identity(
+            benchmark=self.benchmark.name,
+            fingerprint=self.benchmark.fingerprint,
+            split=self.split,
+            dataset_sha256=self.dataset_sha256,
+            dataset_version=self.dataset_version,
+            partial=self.partial,
+            episodes=len(self.episodes),
+            split_size=self.split_size,
+            episodes_sha256=self.episodes_sha256,
+            agent=self.agent_name,
+            agent_code=code_digest(agent),
+            agent_identity=agent_identity(self.agent_name, agent.identity),
+            simulator=env.simulator,
+            seed=self.seed,
+            repeats=self.repeats,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +156,11 @@ def check_conventions(agent: Agent, plan: Plan) -> None:
 
 def default_folder(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> Path:
     """`runs/<benchmark>/<split>/<agent>-<identity>`: the same command finds its own folder again."""
-    text = json.dumps(plan.identity(agent, env), sort_keys=True)
+    identity = plan.identity(agent, env)
     name = plan.agent_name.replace("/", "_").replace(":", ".")
-    return Path("runs", plan.benchmark.name, plan.split, f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    folder = Path("runs", plan.benchmark.name, plan.split, f"{name}-{identity.digest()}")
+    older = folder.with_name(f"{name}-{identity.digest_version_1()}")
+    return older if (older / MANIFEST).is_file() and not folder.exists() else folder
 
 
 def evaluate(
@@ -269,13 +270,13 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
 
 
 def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
+    place = agent.stands_for.place if isinstance(agent, Represents) else {}
     return {
         "format": FORMAT,
         "metrics_version": METRICS_VERSION,
-        "identity": plan.identity(agent, env),
+        "identity": asdict(plan.identity(agent, env)),
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
-        **({"agent_place": dict(stands_for.place)} if stands_for and stands_for.place else {}),
+        **({"agent_place": dict(place)} if place else {}),
         "protocol": asdict(plan.benchmark),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,

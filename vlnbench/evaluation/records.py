@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.identity import read_identity
 from vlnbench.interfaces import Action, Pose, Trajectory
 from vlnbench.util.files import (
     append_line,
@@ -196,15 +197,17 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
     """Raise UsageError naming the differing fields if the folder holds another run than `manifest`."""
-    ours, theirs = manifest["identity"], read_manifest(path)["identity"]
-    differing = sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+    found = read_manifest(path)
+    theirs = read_identity(found["identity"], str(path / MANIFEST))
+    ours = read_identity(manifest["identity"], "this run")
+    differing = {} if ours.as_version_1() == found["identity"] else theirs.differences(ours)
     if differing:
-        changes = ", ".join(f"{key} {theirs.get(key)!r} -> {ours.get(key)!r}" for key in differing[:3])
+        changes = ", ".join(f"{name} {was!r} -> {now!r}" for name, (was, now) in sorted(differing.items())[:3])
         raise UsageError(f"{path}: holds another run ({changes}); choose another --out")
-    ours, theirs = manifest.get("metrics_version"), read_manifest(path).get("metrics_version")
-    if ours != theirs:
+    scored, scoring = found.get("metrics_version"), manifest.get("metrics_version")
+    if scored != scoring:
         raise UsageError(
-            f"{path}: scored with metrics version {theirs}, this is {ours}; "
+            f"{path}: scored with metrics version {scored}, this is {scoring}; "
             f"run `vlnbench rescore {path} --write` first"
         )
 

@@ -21,7 +21,7 @@ from vlnbench.evaluation.options import EvalRequest
 from vlnbench.evaluation.records import Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.evaluation.tally import Tally
-from vlnbench.interfaces import Agent, Embodiment, Env, Sensor
+from vlnbench.interfaces import Agent, Describes, Embodiment, Env, Remarks, Sensor
 from vlnbench.rollout.agents import load_agent, recorded_name
 from vlnbench.rollout.engine import Simulators
 from vlnbench.rollout.launcher import LocalSite
@@ -57,11 +57,12 @@ def run_eval(request: EvalRequest) -> Summary:
             check_conventions(agent, plan)
             _set_up(simulators, request, benchmark.body, split.scenes_dir, agent.sensors)
             folder = request.out or default_folder(plan, agent, simulators)
-            for line in getattr(agent, "description", "").splitlines():
-                say(line)
+            if isinstance(agent, Describes):
+                for line in agent.description.splitlines():
+                    say(line)
             say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
             summary = _evaluate(plan, agent, simulators, folder, request)
-            remarks = getattr(agent, "remarks", "")
+            remarks = agent.remarks if isinstance(agent, Remarks) else ""
         finally:
             agent.close()
     print(format_summary(summary))
@@ -127,7 +128,7 @@ def _evaluate(
         progress.update(done, total, tally.note(total - done))
 
     label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
-    tracked = TrackedRun(str(folder), folder, plan.identity(agent, simulators))
+    tracked = TrackedRun(str(folder), folder, plan.identity(agent, simulators).flat())
     with (
         Trackers(parse_trackers(request.tracker), tracked) as trackers,
         Progress(label) as progress,

@@ -11,6 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, read_manifest, read_rows
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
@@ -43,10 +44,9 @@ def format_status(status: Status) -> str:
 
 
 def _evaluation(folder: Path, now: datetime) -> Status:
-    identity = read_manifest(folder)["identity"]
+    identity = read_identity(read_manifest(folder)["identity"], str(folder / MANIFEST))
     rows = read_rows(folder)
     found = summarize(rows, [row.key for row in rows], identity).metrics
-    planned = int(identity["episodes"].split()[0]) * identity["repeats"]
     attempts = [entry for _, entry in read_jsonl(folder / ATTEMPTS)]
     attempt = attempts[-1] if attempts else None
     written = sum(1 for _ in read_jsonl(folder / ROWS))
@@ -57,14 +57,14 @@ def _evaluation(folder: Path, now: datetime) -> Status:
         per_s = _rate(written - attempt["rows"], spent.total_seconds())
     return {
         "kind": "evaluation",
-        **{name: identity[name] for name in ("benchmark", "split", "agent", "simulator")},
-        "planned": planned,
+        **{name: identity.flat()[name] for name in ("benchmark", "split", "agent", "simulator")},
+        "planned": identity.planned,
         "done": len(rows),
         "attempt": attempt,
         "last_row": _iso(last),
         "last_row_age_s": None if last is None else round((now - last).total_seconds(), 1),
         "episodes_per_h": None if per_s is None else round(3600 * per_s, 1),
-        "seconds_left": _left(planned - len(rows), per_s),
+        "seconds_left": _left(identity.planned - len(rows), per_s),
         "metrics": {m.label: asdict(value) if (value := found[m.label]) else None for m in _SHOWN},
         "failures": [
             {"episode_id": row.episode_id, "repeat": row.repeat, "status": row.status, "reason": row.reason}

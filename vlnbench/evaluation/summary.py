@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.identity import Identity
 from vlnbench.evaluation.metrics import FAILURES, METRICS_VERSION, UNREACHABLE_POLICY
 from vlnbench.evaluation.records import Row, RowKey, Score
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
@@ -53,7 +54,7 @@ class Summary:
     what the agent counted in the finished episodes.
     """
 
-    identity: Mapping[str, Any]
+    identity: Identity
     n_planned: int
     n_done: int
     n_errors: int
@@ -72,7 +73,7 @@ class Summary:
         return self.n_done == self.n_planned
 
 
-def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[str, Any]) -> Summary:
+def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Identity) -> Summary:
     """Aggregate the rows of the planned episodes; other rows are ignored, repeated ones counted once.
 
     Raises UsageError for rows that an older version scored and that lack a metric.
@@ -87,7 +88,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Mapping[
     reports = [row.report for row in used]
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
-        identity=dict(identity),
+        identity=identity,
         n_planned=len(planned),
         n_done=len(used),
         n_errors=len(used) - len(ok) - len(unscored),
@@ -129,8 +130,8 @@ def shown(value: Estimate | None, metric: Metric) -> tuple[str, str, str, int]:
 
 def _headline(summary: Summary) -> str:
     identity = summary.identity
-    line = f"{identity['benchmark']} {identity['split']}: {identity['agent']} in {identity['simulator']}, "
-    line += f"episodes {identity['episodes']}"
+    line = f"{identity.benchmark} {identity.split}: {identity.agent} in {identity.simulator}, "
+    line += f"episodes {identity.episodes_of}"
     if not summary.complete:
         line += f", PARTIAL: {summary.n_done} of {summary.n_planned} planned episodes done"
     return line

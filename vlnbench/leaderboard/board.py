@@ -84,7 +84,7 @@ class OwnRun:
         """Whether it covers less than the published split."""
         run = self.run
         unfinished = self.summary.n_done < run.n_planned * run.repeats
-        return unfinished or run.n_planned < run.n_split or bool(run.identity.get("partial"))
+        return unfinished or run.n_planned < run.n_split or run.identity.partial
 
     @property
     def metrics(self) -> dict[str, Value]:
@@ -127,7 +127,7 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
     }
     for own in runs:
         ours = own.run.benchmark
-        fingerprint = own.run.identity.get("fingerprint")
+        fingerprint = own.run.identity.fingerprint
         name = ours.name if fingerprint == ours.fingerprint else f"{ours.name} {fingerprint}"
         descriptions.setdefault(name, ours.summary)
         tables.setdefault((datasets.get(ours.name, ours.name), own.run.split, name), []).append(_own_row(own))
@@ -199,9 +199,9 @@ def _own_row(own: OwnRun) -> Row:
         evidence=OURS,
         sensors=own.entry.sensors,
         extra="privileged" if manifest.get("agent_privileged") else None,
-        dataset_version=run.identity.get("dataset_version"),
+        dataset_version=run.identity.dataset_version,
         languages=", ".join(run.benchmark.languages) or None,
-        simulator=run.identity.get("simulator"),
+        simulator=run.identity.simulator,
         episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}",
         partial=own.partial,
         metrics=own.metrics,

@@ -45,7 +45,7 @@ def add_run(folder: Path, results: Path, entry: Entry) -> Path:
     if not run.rows:
         raise UsageError(f"{folder}: no episode is done; nothing to add")
     identity = run.identity
-    parts = (identity["benchmark"], identity["split"], entry.name)
+    parts = (identity.benchmark, identity.split, entry.name)
     target = results / RUNS / re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
     if target.exists():
         raise UsageError(f"{target}: exists already; remove it, or choose another --name")
@@ -70,7 +70,7 @@ def read_run(folder: Path) -> tuple[RecordedRun, Entry]:
     run = load_run(folder)
     path = folder / ENTRY
     if not path.exists():
-        return run, Entry(name=str(run.identity["agent"]))
+        return run, Entry(name=run.identity.agent)
     try:
         return run, Entry.model_validate_json(path.read_bytes())
     except ValidationError as error:

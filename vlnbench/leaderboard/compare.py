@@ -53,7 +53,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         return {
             "runs": [str(self.a.folder), str(self.b.folder)],
-            "shared": {name: self.a.identity.get(name) for name in SHARED},
+            "shared": {name: self.a.identity.flat()[name] for name in SHARED},
             "identity": self.identity,
             "differences": {label: value and asdict(value) for label, value in self.differences.items()},
             "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
@@ -77,11 +77,10 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
     wins = [_name(a, key) for key in keys if key in succeeded_b - succeeded_a]
     losses = [_name(a, key) for key in keys if key in succeeded_a - succeeded_b]
     both = len(succeeded_a & succeeded_b)
-    fields = [name for name in {**a.identity, **b.identity} if a.identity.get(name) != b.identity.get(name)]
     return Comparison(
         a=a,
         b=b,
-        identity={name: (a.identity.get(name), b.identity.get(name)) for name in fields},
+        identity=a.identity.differences(b.identity),
         differences={metric.label: _difference(metric, a, b) for metric in METRICS},
         wins=wins,
         losses=losses,
@@ -94,9 +93,9 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
 def format_comparison(comparison: Comparison) -> str:
     """Table of differences, what the runs differ in, and the episodes that one of them alone solves."""
     a, b, shared = comparison.a, comparison.b, comparison.a.identity
-    head = f"{shared['benchmark']} {shared['split']}, episodes {shared['episodes']}, {shared['simulator']}"
+    head = f"{shared.benchmark} {shared.split}, episodes {shared.episodes_of}, {shared.simulator}"
     lines = [f"{head}; paired by episode"]
-    lines += [f"{name}: {run.identity['agent']}, {run.folder}" for name, run in (("A", a), ("B", b))]
+    lines += [f"{name}: {run.identity.agent}, {run.folder}" for name, run in (("A", a), ("B", b))]
     lines += [f"they differ in {', '.join(comparison.identity) or 'nothing'}", ""]
     found = [(metric, comparison.differences[metric.label]) for metric in METRICS]
     present = [(metric, value) for metric, value in found if value is not None]

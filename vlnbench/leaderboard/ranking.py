@@ -62,9 +62,10 @@ def check_comparable(runs: Sequence[RecordedRun]) -> None:
     """Raise UsageError for the first run that differs from the first one in a field of `SHARED`."""
     first = runs[0]
     for other in runs[1:]:
-        differing = [name for name in SHARED if first.identity.get(name) != other.identity.get(name)]
+        found = first.identity.differences(other.identity)
+        differing = [name for name in SHARED if name in found]
         if differing:
-            changes = ", ".join(f"{n} {first.identity.get(n)!r} / {other.identity.get(n)!r}" for n in differing)
+            changes = ", ".join(f"{name} {found[name][0]!r} / {found[name][1]!r}" for name in differing)
             raise UsageError(f"{first.folder} and {other.folder} cannot share a table: {changes}")
 
 
@@ -74,10 +75,10 @@ def format_ranking(ranked: Sequence[Ranked]) -> str:
     metrics = [metric for metric in METRICS if metric.label in COLUMNS]
     rows = []
     for entry in ranked:
-        name = f"{entry.run.identity['agent']}{' (privileged)' if entry.privileged else ''}"
+        name = f"{entry.run.identity.agent}{' (privileged)' if entry.privileged else ''}"
         cells = [_cell(entry.summary.metrics[metric.label], metric, entry.summary.n_done) for metric in metrics]
         rows.append([name, *cells, entry.summary.n_done, entry.summary.n_errors])
-    head = f"{identity['benchmark']} {identity['split']}, episodes {identity['episodes']}, {identity['simulator']}"
+    head = f"{identity.benchmark} {identity.split}, episodes {identity.episodes_of}, {identity.simulator}"
     headers = ["agent", *map(shown_label, metrics), "n", "n_errors"]
     table = tabulate(rows, headers=headers, disable_numparse=True)
     return f"{head}; mean ± SE [95 % interval], clustered by scene\n\n{table}"

@@ -65,15 +65,13 @@ def differences(literature: Literature, own: OwnRun, row: Published) -> list[str
     benchmark = literature.benchmark(row)
     if benchmark is None:
         found.append("the protocol of the published row is unknown or not among the benchmarks here")
-    elif benchmark != run.benchmark.name or run.identity.get("fingerprint") != run.benchmark.fingerprint:
-        found.append(
-            f"protocol {run.benchmark.name} {run.identity.get('fingerprint')}, published with {benchmark}"
-        )
+    elif benchmark != run.benchmark.name or run.identity.fingerprint != run.benchmark.fingerprint:
+        found.append(f"protocol {run.benchmark.name} {run.identity.fingerprint}, published with {benchmark}")
     if row.split != run.split:
         found.append(f"split {run.split}, published on {row.split}")
     if row.languages is not None and not run.benchmark.languages:
         found.append(f"all languages, published on {row.languages}")
-    version = run.identity.get("dataset_version")
+    version = run.identity.dataset_version
     if row.dataset_version is None:
         found.append("the data version of the published row is unknown")
     elif row.dataset_version != version:

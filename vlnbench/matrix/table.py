@@ -11,6 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.identity import read_identity
 from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, metric, over_seeds, spread
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
@@ -139,11 +140,10 @@ def _conditions(document: Mapping[str, Any]) -> str:
         if machine
     }
     evaluated = {
-        f"{result['identity']['benchmark']} {split} ({result['identity']['episodes']} episodes, "
-        f"{result['identity']['simulator']})"
+        f"{identity.benchmark} {split} ({identity.episodes_of} episodes, {identity.simulator})"
         for row in document["rows"]
         for split, result in row["results"].items()
-        if result
+        if result and (identity := read_identity(result["identity"], f"{row['name']}: {split}"))
     }
     lines = ["Machine: " + "; ".join(sorted(machines))] if machines else []
     lines += ["evaluated on " + ", ".join(sorted(evaluated))] if evaluated else []

@@ -35,7 +35,7 @@ def render(
         "img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
     )
     identity = data.run.identity
-    title = f"{identity['agent']} on {identity['benchmark']} {identity['split']}"
+    title = f"{identity.agent} on {identity.benchmark} {identity.split}"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -92,7 +92,7 @@ def _body(data: RunData, title: str, notes: Sequence[str]) -> str:
 def _lead(data: RunData) -> str:
     """What was run, with whatever a reader must not overlook."""
     summary, identity = data.summary, data.run.identity
-    text = [f"{summary.n_done} of {summary.n_planned} planned episodes", f"{identity['simulator']}"]
+    text = [f"{summary.n_done} of {summary.n_planned} planned episodes", identity.simulator]
     if data.run.n_planned < data.run.n_split:
         text.append(f"a subset, {data.run.n_planned} of the {data.run.n_split} episodes of the split")
     labels = []
@@ -100,7 +100,7 @@ def _lead(data: RunData) -> str:
         labels.append("partial: the run is not finished")
     if data.run.manifest.get("agent_privileged"):
         labels.append("privileged agent: it saw what agents are not meant to see")
-    if identity.get("partial"):
+    if identity.partial:
         labels.append("the split does not hold the published number of episodes")
     marks = "".join(f" <strong class='mark'>{escape(label)}</strong>" for label in labels)
     return escape(" · ".join(text)) + marks
@@ -132,7 +132,7 @@ def _run_facts(data: RunData) -> list[tuple[str, str]]:
     camera = body.camera
     versions = ", ".join(f"{name} {version}" for name, version in _packages(manifest).items() if version)
     return [
-        *((name.replace("_", " "), str(value)) for name, value in data.run.identity.items()),
+        *((name.replace("_", " "), str(value)) for name, value in data.run.identity.flat().items()),
         ("success distance", f"{data.run.benchmark.success_distance_m:g} m (geodesic)"),
         ("step budget", str(data.run.benchmark.max_steps)),
         ("body", f"{body.forward_m:g} m forward, {body.turn_deg:g}° turns, radius {body.agent_radius_m:g} m"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.interfaces import Agent, StandsFor
+from vlnbench.interfaces import Agent, Represents
 from vlnbench.rollout.model_options import ModelOptions, RemoteOptions, ServedOptions
 from vlnbench.util.loading import import_module, import_string
 
@@ -66,8 +66,7 @@ def _given(options: ModelOptions | ServedOptions | RemoteOptions) -> list[str]:
 
 def recorded_name(agent: Agent, asked: str) -> str:
     """The name of an agent in records: as it was asked for, or that of the agent it stands for."""
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    return asked if stands_for is None else stands_for.name
+    return agent.stands_for.name if isinstance(agent, Represents) else asked
 
 
 def code_digest(agent: Agent) -> str | None:
@@ -75,9 +74,8 @@ def code_digest(agent: Agent) -> str | None:
 
     That is its file, or all files of its package unless the package is the common one, `agents`.
     """
-    stands_for: StandsFor | None = getattr(agent, "stands_for", None)
-    if stands_for is not None:
-        return stands_for.code
+    if isinstance(agent, Represents):
+        return agent.stands_for.code
     try:
         path = Path(inspect.getfile(type(agent)))
         package = type(agent).__module__.rpartition(".")[0]

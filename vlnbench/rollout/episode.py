@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
+from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Reports, Trajectory
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""
@@ -95,8 +95,7 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
 
 def reported(agent: Agent, slot: int) -> dict[str, float]:
     """What an agent counted about the episode in a slot; empty for agents that count nothing."""
-    report = getattr(agent, "report", None)
-    return {} if report is None else dict(report(slot))
+    return dict(agent.report(slot)) if isinstance(agent, Reports) else {}
 
 
 def failure(task: Task, error: Exception) -> Outcome:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vlnbench.interfaces import Conventions, Sensor
+from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.rollout.episode import Outcome
 
 
@@ -21,7 +21,7 @@ class AgentFacts:
     sensors: frozenset[Sensor]
     privileged: bool
     expects: Conventions
-    identity: Mapping[str, str]
+    identity: Mapping[str, Scalar]
     description: str
     version: str
     host: str

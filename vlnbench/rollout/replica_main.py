@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vlnbench import __version__
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.interfaces import Agent, Episode
+from vlnbench.interfaces import Agent, Describes, Episode, Remarks, Represents
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task
@@ -55,16 +55,15 @@ class Lane:
     def load(self, name: str, options: ModelOptions) -> AgentFacts:
         """Make the agent."""
         agent = self._agent = load_agent(name, options)
-        stands_for = getattr(agent, "stands_for", None)
         return AgentFacts(
             name=recorded_name(agent, name),
             code=code_digest(agent),
-            place=dict(stands_for.place) if stands_for else {},
+            place=dict(agent.stands_for.place) if isinstance(agent, Represents) else {},
             sensors=agent.sensors,
             privileged=agent.privileged,
             expects=agent.expects,
             identity=dict(agent.identity),
-            description=getattr(agent, "description", ""),
+            description=agent.description if isinstance(agent, Describes) else "",
             version=__version__,
             host=socket.gethostname(),
         )
@@ -100,4 +99,4 @@ class Lane:
 
     def remarks(self) -> str:
         """What the agent has to say after a run."""
-        return str(getattr(self._agent, "remarks", ""))
+        return self._agent.remarks if isinstance(self._agent, Remarks) else ""

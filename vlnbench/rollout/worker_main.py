@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Sensor
+from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Scalar, Sensor
 from vlnbench.rollout.channel import Check, Checked, Failed, Finished, Frames, Ready, Setup
 from vlnbench.rollout.episode import SLOT, Task, describe, run_episode
 from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
@@ -95,7 +95,7 @@ class _RemoteAgent:
 
     privileged = True
     expects = Conventions()
-    identity: Mapping[str, str] = {}
+    identity: Mapping[str, Scalar] = {}
 
     def __init__(self, line: Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
         self.sensors = sensors

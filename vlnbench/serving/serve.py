@@ -22,7 +22,7 @@ from typing import Any
 
 from vlnbench import __version__
 from vlnbench.errors import UsageError, require
-from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
+from vlnbench.interfaces import Action, Agent, Describes, Episode, Observation, Pose, Remarks
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import describe, reported
@@ -71,15 +71,20 @@ def run_serve(request: ServeRequest) -> None:
     agent = load_agent(request.agent, request.model)
     try:
         with AgentServer(agent, request, os.environ.get(TOKEN, "")) as server:
-            for line in getattr(agent, "description", "").splitlines():
+            for line in _description(agent).splitlines():
                 say(line)
             say(f"serving {request.agent} at {server.address}; Ctrl-C ends it")
             with Watchdog(request.answer_timeout, lambda: None) as watchdog:
                 server.run(watchdog.beat)
     except KeyboardInterrupt:
-        say(getattr(agent, "remarks", "") or "the server has ended")
+        said = agent.remarks if isinstance(agent, Remarks) else ""
+        say(said or "the server has ended")
     finally:
         agent.close()
+
+
+def _description(agent: Agent) -> str:
+    return agent.description if isinstance(agent, Describes) else ""
 
 
 @dataclass(eq=False)
@@ -191,7 +196,7 @@ class AgentServer:
             "sensors": sorted(self._agent.sensors),
             "expects": asdict(self._agent.expects),
             "identity": dict(self._agent.identity),
-            "description": getattr(self._agent, "description", ""),
+            "description": _description(self._agent),
             "max_batch": self._request.model.max_batch,
             "max_bytes": self._request.max_message_mb * 2**20,
             "place": place,

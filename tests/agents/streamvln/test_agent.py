@@ -177,4 +177,4 @@ def test_a_memory_that_does_not_divide_the_window_is_refused(options: ModelOptio
 
 def test_a_config_without_history_means_eight_frames(options: ModelOptions, tmp_path: Path) -> None:
     with closing(StreamVLNAgent(with_config(options, tmp_path, num_history=None))) as agent:
-        assert agent.identity["num_history"] == "8"
+        assert agent.identity["num_history"] == 8

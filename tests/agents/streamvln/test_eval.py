@@ -46,7 +46,7 @@ def test_generated_houses_from_checkpoint_to_table(
     assert all(row["scores"]["steps"] > 1 for row in rows(folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["agent_privileged"] is False
-    assert manifest["identity"]["agent_dtype"] == "float32"
+    assert manifest["identity"]["agent_identity"]["dtype"] == "float32"
     before = (folder / "episodes.jsonl").read_bytes()
     assert main([*command, "--max-batch", "3"]) == 0
     assert capsys.readouterr().out == first.out

@@ -48,7 +48,7 @@ class Leaderboard:
                 raise UsageError("--add: expected one run folder, without --check")
             if self.reproduces is not None:
                 read_published(self.results / "published.json").find(self.reproduces)
-            name = self.name or str(load_run(folders[0]).identity["agent"])
+            name = self.name or load_run(folders[0]).identity.agent
             entry = Entry(name=name, sensors=self.sensors, reproduces=self.reproduces)
             print(f"added: {add_run(folders[0], self.results, entry)}")
             folders = []

@@ -26,7 +26,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Embodiment
+from vlnbench.interfaces import Embodiment, Scalar
 from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.dagger import (
     CORRECTED_BELOW,
@@ -244,7 +244,7 @@ def _manifest(
     }
 
 
-def _dagger(agent: str, identity: dict[str, str]) -> dict[str, Any]:
+def _dagger(agent: str, identity: dict[str, Scalar]) -> dict[str, Any]:
     """The manifest's entry about the model that drives and the rules of its corrections."""
     return {
         "agent": agent,

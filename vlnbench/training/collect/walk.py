@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vlnbench.interfaces import Action, Embodiment, Env, Episode, Observation, Sensor, Vec3
+from vlnbench.interfaces import Action, Embodiment, Env, Episode, Observation, Scalar, Sensor, Vec3
 from vlnbench.util.loading import import_string
 
 WAYPOINT_RADIUS_M = 0.5
@@ -96,7 +96,7 @@ class Way(Protocol):
     def sensors(self) -> frozenset[Sensor]: ...
 
     @property
-    def identity(self) -> Mapping[str, str]: ...
+    def identity(self) -> Mapping[str, Scalar]: ...
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
         """The walk, from the placeholder on."""
@@ -161,7 +161,7 @@ class ReferenceWay:
     success_m: float
     disturbance: float = 0.0
     sensors: ClassVar[frozenset[Sensor]] = frozenset()
-    identity: ClassVar[Mapping[str, str]] = {}
+    identity: ClassVar[Mapping[str, Scalar]] = {}
 
     def make(self, body: Embodiment) -> ReferenceWay:
         """Itself: it fits every body."""
@@ -252,7 +252,7 @@ def start_process(settings: WalkSettings) -> None:
     _settings = settings
 
 
-def identify_in_process() -> dict[str, str]:
+def identify_in_process() -> dict[str, Scalar]:
     """What decides how a process that `start_process` prepared walks. Raises UsageError if it cannot walk."""
     return dict(_prepared()[1].identity)
 

@@ -6,11 +6,25 @@ inherited tests. Only plain asserts are used, so the module imports without pyte
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 
-from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose
+from vlnbench.interfaces import (
+    Action,
+    Agent,
+    Describes,
+    Env,
+    Episode,
+    Observation,
+    Pose,
+    Remarks,
+    Reports,
+    Represents,
+    Scalar,
+    StandsFor,
+)
 
 
 class EnvConformance:
@@ -201,6 +215,27 @@ class AgentConformance:
         assert self.run(first, (0,)) == self.run(second, (0,))
         first.close()
         second.close()
+
+    def test_its_identity_is_what_a_manifest_can_hold(self) -> None:
+        agent = self.make_agent()
+        assert json.loads(json.dumps(dict(agent.identity), allow_nan=False)) == dict(agent.identity)
+        assert all(isinstance(value, Scalar) for value in agent.identity.values())
+        agent.close()
+
+    def test_traits_that_it_has_keep_their_types(self) -> None:
+        agent = self.make_agent()
+        self.run(agent, (0, 3))
+        if isinstance(agent, Describes):
+            assert isinstance(agent.description, str)
+        if isinstance(agent, Remarks):
+            assert isinstance(agent.remarks, str)
+        if isinstance(agent, Represents):
+            assert isinstance(agent.stands_for, StandsFor)
+        if isinstance(agent, Reports):
+            for slot in (0, 3):
+                assert all(isinstance(name, str) for name in agent.report(slot))
+                assert all(math.isfinite(count) for count in agent.report(slot).values())
+        agent.close()
 
     def test_closing_twice_is_harmless(self) -> None:
         agent = self.make_agent()

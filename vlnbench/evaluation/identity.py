@@ -100,12 +100,12 @@ def read_identity(found: object, where: str) -> Identity:
     if not isinstance(found, dict):
         raise UsageError(f"{where}: field 'identity': expected an object")
     version = found.get("identity_version")
-    if version == 1:
+    if version == 1 and not isinstance(version, bool):
         found = _upgraded(found, where)
     elif version != IDENTITY_VERSION:
         raise UsageError(
-            f"{where}: field 'identity.identity_version': expected 1 or {IDENTITY_VERSION}, found {version!r}; "
-            "read the run with the version of vlnbench that wrote it"
+            f"{where}: field 'identity.identity_version': expected 1 or {IDENTITY_VERSION}, found "
+            f"{_short(version)}; read the run with the version of vlnbench that wrote it"
         )
     known = {field.name: field for field in fields(Identity)}
     unknown = sorted(found.keys() - known.keys())

@@ -20,7 +20,7 @@ from tests.agents.streamvln.recordings import recorded, replay
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Agent
+from vlnbench.interfaces import Agent, Scalar
 from vlnbench.rollout.model_options import ModelOptions
 
 
@@ -110,7 +110,7 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
     options: ModelOptions, tmp_path: Path
 ) -> None:
     own = identity(options)
-    assert all(isinstance(value, str) for value in own.values())
+    assert all(isinstance(value, Scalar) for value in own.values())
     copy = tmp_path / "elsewhere"
     shutil.copytree(options.checkpoint or Path(), copy)
     assert identity(options, max_batch=1, checkpoint=copy) == own

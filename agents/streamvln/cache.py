@@ -26,6 +26,10 @@ class CacheView(DynamicCache):
         self._buffer = buffer
         self._length = length
 
+    def entries(self, count: int) -> Tensor:
+        """Everything up to the `count` columns that a pass fills: (layers, 2, rows, kv heads, columns, head dim)."""
+        return self._buffer[..., : self._length + count, :]
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:

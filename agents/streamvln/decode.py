@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.files import GenerationSettings
-from agents.streamvln.cache import TurnCache
+from agents.streamvln.cache import CacheView, TurnCache
 from agents.streamvln.config import StreamVLNConfig
+from agents.streamvln.lean import LeanBlocks, LeanTower, lean_enough
 from agents.streamvln.model import StreamVLN
 from vlnbench.errors import UsageError
 
@@ -98,6 +99,9 @@ class Decoder:
         if compile and (lacking := compiler_lacking(model.device)):
             raise UsageError(f"--compile cannot be used here: {lacking}")
         self._blocks: Any = torch.compile(model.model, dynamic=True) if compile else model.model
+        lean = not compile and lean_enough(model)
+        self._lean = LeanBlocks(model.model, model.config) if lean else None
+        self._patches = LeanTower(model) if lean else model.patch_features
         self._windows: dict[int, Window] = {}
 
     @property
@@ -175,7 +179,7 @@ class Decoder:
         for row in rows:
             self.drop(row.turn.slot)
         images = torch.cat([row.turn.images for row in rows])
-        features = torch.cat([self.model.encode_images(part) for part in torch.split(images, IMAGE_BATCH)])
+        features = torch.cat([self._encode(part) for part in torch.split(images, IMAGE_BATCH)])
         cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
         for row in rows:
             row.past = None  # copied into the batch
@@ -201,18 +205,33 @@ class Decoder:
         lengths = torch.tensor([rows[i].length for i in group])
         positions = lengths[:, None] + torch.arange(padded.shape[1])
         view, mask = cache.open(group, [len(ids) for ids in fed])
-        states = self._blocks(
-            inputs_embeds=self.model.embed(padded, features),
-            attention_mask=mask,
-            position_ids=positions.to(self.model.device),
-            past_key_values=view,
-            use_cache=True,
-        ).last_hidden_state
+        states = self._states(self.model.embed(padded, features), positions, view, mask)
         wanted = []
         for i, state, ids in zip(group, states, fed, strict=True):
             rows[i].length += len(ids)
             wanted.append(state[len(ids) - len(rows[i].guess) - 1 : len(ids)])
         return wanted
+
+    def _encode(self, images: Tensor) -> Tensor:
+        """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S)."""
+        return self.model.project(self._patches(images.to(self.model.device, self.model.dtype)))
+
+    def _states(self, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:
+        """Hidden states (rows, length, hidden) of new tokens; mask: see `TurnCache.open`."""
+        if self._lean is None:
+            found: Tensor = self._blocks(
+                inputs_embeds=embeddings,
+                attention_mask=mask,
+                position_ids=positions.to(self.model.device),
+                past_key_values=view,
+                use_cache=True,
+            ).last_hidden_state
+            return found
+        rows, length = positions.shape
+        entries = view.entries(length)
+        columns = entries.shape[-2]
+        seen = torch.ones(length, columns, dtype=torch.bool).tril_(columns - length).expand(rows, -1, -1)
+        return self._lean(embeddings, positions, entries, seen if mask is None else seen & mask[:, None])
 
     def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: TurnCache) -> None:
         """Extend every answer as far as its guess is what greedy decoding says, and by one token more."""

@@ -17,7 +17,8 @@ _LEVELS = ((np.arange(256) * (1 / 255)).astype(np.float32) - np.float32(0.5)) / 
 def resize(frame: NDArray[np.uint8] | Image.Image, size: int) -> NDArray[np.uint8]:
     """An RGB frame as uint8 (size, size, 3), bicubic, aspect ratio not kept."""
     image = frame if isinstance(frame, Image.Image) else Image.fromarray(frame)
-    return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
+    image = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+    return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
 
 
 def network_input(frames: Sequence[NDArray[np.uint8]]) -> torch.Tensor:

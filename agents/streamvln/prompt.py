@@ -52,6 +52,7 @@ class Prompts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._known: dict[str, list[int]] = {}
 
     def opening(self, instruction: str, phrase: str, *, memory: bool) -> list[int]:
         """Token ids of the first turn of a window: system block, task, memory if there is any, current frame."""
@@ -61,7 +62,9 @@ class Prompts:
 
     def following(self, answer: Sequence[int], phrase: str) -> list[int]:
         """Token ids of a later turn: the answer before it exactly as generated, then the current frame."""
-        return [*answer, *self.block("user", *view(phrase)), *self.block("assistant")]
+        if phrase not in self._known:  # there are a few phrases, and a turn for every fourth step
+            self._known[phrase] = [*self.block("user", *view(phrase)), *self.block("assistant")]
+        return [*answer, *self._known[phrase]]
 
     def actions(self, answer: Sequence[int]) -> list[Action]:
         """The actions that an answer names, in order; a single STOP if it names none."""

@@ -1,0 +1,162 @@
+"""Blocks of both transformers for inference with few operations: what small models on a CPU spend their time on.
+
+transformers' modules are written to be read and extended. A block of them is some fifty small operations and as many
+Python calls, which a network of a few million parameters feels and one of billions does not. Here the same
+arithmetic takes half as many: queries, keys and values in one product, gate and up projection in one, rotary tables
+computed once, and the heads that share keys and values folded into one attention call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from agents.streamvln.config import StreamVLNConfig
+from agents.streamvln.model import StreamVLN
+
+FEW_PARAMETERS = 50_000_000
+"""Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights' memory would be felt."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Weights of one block. `qkv` joins queries, keys and values (rows), `gate_up` gate and up projection."""
+
+    norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+def lean_enough(model: StreamVLN) -> bool:
+    """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32."""
+    few = sum(parameter.numel() for parameter in model.parameters()) <= FEW_PARAMETERS
+    sdpa = model.model.config._attn_implementation == "sdpa"
+    return few and sdpa and model.device.type == "cpu" and model.dtype == torch.float32
+
+
+class LeanBlocks:
+    """The blocks of a `transformers.Qwen2Model` with weights as they are now: for inference only."""
+
+    def __init__(self, backbone: Any, config: StreamVLNConfig) -> None:
+        self._blocks = [_block(layer) for layer in backbone.layers]
+        self._norm = backbone.norm.weight
+        self._eps = float(config.rms_norm_eps)
+        self._heads, self._shared = config.num_attention_heads, config.num_key_value_heads
+        self._width = config.head_dim
+        positions = torch.arange(config.max_position_embeddings, device=self._norm.device)[None]
+        cos, sin = backbone.rotary_emb(self._norm, positions)
+        # The rotation's first half comes with a minus: x * cos + swapped(x) * sin.
+        half = self._width // 2
+        self._cos = cos[0]
+        self._sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
+
+    def __call__(self, embeddings: Tensor, positions: Tensor, entries: Tensor, seen: Tensor) -> Tensor:
+        """Hidden states (rows, length, hidden) of new tokens.
+
+        embeddings: (rows, length, hidden). positions: (rows, length). entries: (layers, 2, rows, kv heads, columns,
+        head dim), whose last `length` columns are filled here. seen: bool (rows, length, columns), which columns a
+        token attends to.
+        """
+        rows, length, hidden = embeddings.shape
+        shared, width = self._shared, self._width
+        cos, sin = self._cos[positions][:, :, None], self._sin[positions][:, :, None]
+        groups = self._heads // shared
+        mask = seen[:, None].repeat(1, 1, groups, 1)
+        state = embeddings
+        for block, cache in zip(self._blocks, entries, strict=True):
+            normed = functional.rms_norm(state, (hidden,), block.norm, self._eps)
+            joined = functional.linear(normed, block.qkv, block.qkv_bias).view(rows, length, -1, width)
+            turned = joined[:, :, : self._heads + shared]
+            turned = turned * cos + turned.roll(width // 2, -1) * sin
+            cache[0, :, :, -length:] = turned[:, :, self._heads :].transpose(1, 2)
+            cache[1, :, :, -length:] = joined[:, :, self._heads + shared :].transpose(1, 2)
+            # Heads that share keys stand beside each other: (rows, kv heads, heads of each * length, head dim).
+            queries = turned[:, :, : self._heads].transpose(1, 2).reshape(rows, shared, groups * length, width)
+            mixed = functional.scaled_dot_product_attention(queries, cache[0], cache[1], attn_mask=mask)
+            mixed = mixed.view(rows, self._heads, length, width).transpose(1, 2).reshape(rows, length, -1)
+            state = state + functional.linear(mixed, block.out)
+            normed = functional.rms_norm(state, (hidden,), block.mlp_norm, self._eps)
+            gate, up = functional.linear(normed, block.gate_up).chunk(2, -1)
+            state = state + functional.linear(functional.silu(gate) * up, block.down)
+        return functional.rms_norm(state, (hidden,), self._norm, self._eps)
+
+
+@dataclass(frozen=True)
+class _TowerBlock:
+    """Weights of one block of the vision tower, each a pair of weight and bias; `qkv` joins three products."""
+
+    norm: tuple[Tensor, Tensor]
+    qkv: tuple[Tensor, Tensor]
+    out: tuple[Tensor, Tensor]
+    mlp_norm: tuple[Tensor, Tensor]
+    up: tuple[Tensor, Tensor]
+    down: tuple[Tensor, Tensor]
+
+
+class LeanTower:
+    """A SigLIP vision tower with weights as they are now: for inference only."""
+
+    def __init__(self, model: StreamVLN) -> None:
+        tower = model.tower
+        config = model.config.vision
+        self._embeddings = tower.get_submodule("embeddings")
+        encoder: Any = tower.get_submodule("encoder")
+        self._blocks = [_tower_block(layer) for layer in encoder.layers]
+        self._activation = encoder.layers[0].mlp.activation_fn
+        self._heads, self._eps = config.num_attention_heads, float(config.layer_norm_eps)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Patch features (N, patches, width) of images (N, 3, S, S)."""
+        state: Tensor = self._embeddings(pixels)
+        images, patches, width = state.shape
+        for block in self._blocks:
+            normed = functional.layer_norm(state, (width,), *block.norm, self._eps)
+            joined = functional.linear(normed, *block.qkv).view(images, patches, 3, self._heads, -1)
+            queries, keys, values = joined.permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            state = state + functional.linear(mixed.transpose(1, 2).reshape(images, patches, width), *block.out)
+            normed = functional.layer_norm(state, (width,), *block.mlp_norm, self._eps)
+            state = state + functional.linear(self._activation(functional.linear(normed, *block.up)), *block.down)
+        return state
+
+
+def _tower_block(layer: Any) -> _TowerBlock:
+    attention, mlp = layer.self_attn, layer.mlp
+    inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return _TowerBlock(
+        norm=_pair(layer.layer_norm1),
+        qkv=(
+            torch.cat([each.weight for each in inputs]).detach(),
+            torch.cat([each.bias for each in inputs]).detach(),
+        ),
+        out=_pair(attention.out_proj),
+        mlp_norm=_pair(layer.layer_norm2),
+        up=_pair(mlp.fc1),
+        down=_pair(mlp.fc2),
+    )
+
+
+def _pair(module: Any) -> tuple[Tensor, Tensor]:
+    return module.weight.detach(), module.bias.detach()
+
+
+def _block(layer: Any) -> _Block:
+    attention, mlp = layer.self_attn, layer.mlp
+    inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
+    return _Block(
+        norm=layer.input_layernorm.weight.detach(),
+        qkv=torch.cat([each.weight for each in inputs]).detach(),
+        qkv_bias=torch.cat([each.bias for each in inputs]).detach(),
+        out=attention.o_proj.weight.detach(),
+        mlp_norm=layer.post_attention_layernorm.weight.detach(),
+        gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach(),
+        down=mlp.down_proj.weight.detach(),
+    )

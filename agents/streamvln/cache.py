@@ -27,7 +27,7 @@ class CacheView(DynamicCache):
         self._length = length
 
     def entries(self, count: int) -> Tensor:
-        """Everything up to the `count` columns that a pass fills: (layers, 2, rows, kv heads, columns, head dim)."""
+        """All up to the `count` columns that a pass fills: (layers, 2, rows, kv heads, columns, head dim)."""
         return self._buffer[..., : self._length + count, :]
 
     def update(

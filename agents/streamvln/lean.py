@@ -1,9 +1,9 @@
 """Blocks of both transformers for inference with few operations: what small models on a CPU spend their time on.
 
-transformers' modules are written to be read and extended. A block of them is some fifty small operations and as many
-Python calls, which a network of a few million parameters feels and one of billions does not. Here the same
-arithmetic takes half as many: queries, keys and values in one product, gate and up projection in one, rotary tables
-computed once, and the heads that share keys and values folded into one attention call.
+transformers' modules are written to be read and extended. A block of them is some fifty small operations and as
+many Python calls, which a network of a few million parameters feels and one of billions does not. Here the same
+arithmetic takes half as many: queries, keys and values in one product, gate and up projection in one, rotary
+tables computed once, and the heads that share keys and values folded into one attention call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.model import StreamVLN
 
 FEW_PARAMETERS = 50_000_000
-"""Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights' memory would be felt."""
+"""Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights would take memory."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class LeanBlocks:
     def __call__(self, embeddings: Tensor, positions: Tensor, entries: Tensor, seen: Tensor) -> Tensor:
         """Hidden states (rows, length, hidden) of new tokens.
 
-        embeddings: (rows, length, hidden). positions: (rows, length). entries: (layers, 2, rows, kv heads, columns,
-        head dim), whose last `length` columns are filled here. seen: bool (rows, length, columns), which columns a
-        token attends to.
+        embeddings: (rows, length, hidden). positions: (rows, length). entries: (layers, 2, rows, kv heads,
+        columns, head dim), whose last `length` columns are filled here. seen: bool (rows, length, columns), which
+        columns a token attends to.
         """
         rows, length, hidden = embeddings.shape
         shared, width = self._shared, self._width

@@ -159,14 +159,6 @@ def test_the_ledger_compares_what_is_claimed_and_alike(results: Path, run: Path)
     as_benchmark(run, benchmark="r2r-ce", fingerprint=BENCHMARKS["r2r-ce"].fingerprint, dataset_version="v1-3")
     verdicts = {metric: verdict for metric, verdict, _ in ledger(results, run, "streamvln-v1-3-r2r-val-unseen")}
     assert set(verdicts) == {"SR", "SPL", "OS", "NE"}
-    own = load(results, [run])[1][0].metrics
-    published = {"SR": 56.4, "SPL": 50.2, "OS": 63.6, "NE": 4.90}
-    for label, value in published.items():
-        low, high = own[label].low, own[label].high
-        assert low is not None
-        assert high is not None
-        expected = "within interval" if low <= value <= high else "below" if high < value else "above"
-        assert verdicts[label] == expected
     assert "not comparable" not in verdicts.values()
     as_benchmark(run, split_size=1839)
     assert "not whole" in str(ledger(results, run, "streamvln-v1-3-r2r-val-unseen")[0][2])

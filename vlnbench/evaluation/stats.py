@@ -165,7 +165,7 @@ def _student_t(degrees: float) -> float:
 def _inverse_effective_n(means: Array, variance: Array, n: float, kind: Kind, t: float) -> Array:
     """One over the number of independent episodes that would give this variance; bounded for a rate."""
     spread = means * (1.0 - means)
-    inverse = variance / np.where(spread > 0.0, spread, 1.0)
+    inverse: Array = variance / np.where(spread > 0.0, spread, 1.0)
     return np.maximum(inverse, (_NORMAL / t) ** 2 / n) if kind == "rate" else inverse
 
 

@@ -24,6 +24,11 @@ class Metric:
     field: str
     kind: Literal["rate", "fraction", "metres", "count"]
 
+    @property
+    def scale(self) -> float:
+        """What its values are multiplied by to be shown."""
+        return 100.0 if self.kind in ("rate", "fraction") else 1.0
+
 
 METRICS = (
     Metric("SR", "success", "rate"),
@@ -122,9 +127,8 @@ def shown(value: Estimate | None, metric: Metric) -> tuple[str, str, str, int]:
     """Mean, standard error, 95 % interval and n of a metric in its unit; "-" for what there is not."""
     if value is None:
         return "-", "-", "-", 0
-    scale = 100.0 if metric.kind in ("rate", "fraction") else 1.0
     digits = 1 if metric.kind in ("rate", "fraction", "count") else 2
-    mean, se, low, high = (_number(x, scale, digits) for x in (value.mean, value.se, value.low, value.high))
+    mean, se, low, high = (_number(x, metric.scale, digits) for x in (value.mean, value.se, value.low, value.high))
     return mean, se, "-" if value.low is None else f"[{low}, {high}]", value.n
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Summary, summarize
-from vlnbench.leaderboard.committed import Entry, read_runs
+from vlnbench.leaderboard.committed import RUNS, Entry, read_runs
 from vlnbench.leaderboard.published import Literature, Published, Source, read_published
 from vlnbench.util.files import write_bytes
 from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
@@ -27,6 +27,10 @@ COLUMNS = {
     "TL": "TL (m)",
 }
 """Metrics shown, with their units; TL is the path length."""
+
+_METRICS = {metric.label: metric for metric in METRICS}
+BY_COLUMN = {label: _METRICS["path length" if label == "TL" else label] for label in COLUMNS}
+"""Their definitions."""
 
 OURS = "this repository"
 
@@ -88,26 +92,28 @@ class OwnRun:
 
     @property
     def metrics(self) -> dict[str, Value]:
-        found = ((_LABELS.get(m.label, m.label), m, self.summary.metrics[m.label]) for m in METRICS)
-        return {
-            label: _value(value, 100.0 if m.kind in ("rate", "fraction") else 1.0)
-            for label, m, value in found
-            if value is not None and label in COLUMNS
-        }
-
-
-_LABELS = {"path length": "TL"}
+        found = ((label, m.scale, self.summary.metrics[m.label]) for label, m in BY_COLUMN.items())
+        return {label: _value(value, scale) for label, scale, value in found if value is not None}
 
 
 def load(results: Path, folders: Sequence[Path] = ()) -> tuple[Literature, list[OwnRun]]:
     """What a leaderboard is made of. Raises UsageError on a broken file."""
     literature = read_published(results / PUBLISHED)
-    runs = []
-    for run, entry in read_runs(results, folders):
+    found, runs = read_runs(results, folders), []
+    names = [run.folder.name for run, _ in found]
+    for run, entry in found:
         if entry.reproduces is not None:
-            literature.find(entry.reproduces)
+            check_claim(literature, [name for name in names if name != run.folder.name], entry.reproduces)
         runs.append(OwnRun(run, entry, summarize(run.rows.values(), list(run.rows), run.identity)))
     return literature, runs
+
+
+def check_claim(literature: Literature, runs: Collection[str], claim: str) -> None:
+    """Raise UsageError unless what a run claims to reproduce is a published row or `runs/<name>` of a run here."""
+    if not claim.startswith(f"{RUNS}/"):
+        literature.find(claim)
+    elif claim.removeprefix(f"{RUNS}/") not in runs:
+        raise UsageError(f"unknown run {claim!r}: expected {RUNS}/ and one of {', '.join(runs) or 'no runs'}")
 
 
 def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:

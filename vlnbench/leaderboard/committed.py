@@ -25,8 +25,8 @@ RUNS, ENTRY = "runs", "entry.json"
 class Entry(BaseModel):
     """What a manifest does not know of a run.
 
-    name: shown in tables. sensors: class of sensors of the agent. reproduces: id of the published row that the run
-    claims to reproduce.
+    name: shown in tables. sensors: class of sensors of the agent. reproduces: what the run claims to
+    reproduce: id of a published row, or `runs/<name>` of another committed run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,7 +79,10 @@ def read_run(folder: Path) -> tuple[RecordedRun, Entry]:
 
 
 def read_runs(results: Path, folders: Sequence[Path]) -> list[tuple[RecordedRun, Entry]]:
-    """Committed runs, and those in the given folders; a run that is in both counts once."""
+    """Committed runs, and those in the given folders; a run that is in both counts once.
+
+    Runs of one identity with other rows are two: somebody has run the same thing again.
+    """
     found = committed_runs(results)
-    known = [run.identity for run, _ in found]
-    return found + [(run, entry) for run, entry in map(read_run, folders) if run.identity not in known]
+    known = [(run.identity, run.rows) for run, _ in found]
+    return found + [(run, entry) for run, entry in map(read_run, folders) if (run.identity, run.rows) not in known]

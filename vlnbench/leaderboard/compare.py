@@ -73,7 +73,7 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
         check_complete(run)
     keys = list(a.rows)
     success = next(metric for metric in METRICS if metric.field == "success")
-    succeeded_a, succeeded_b = ({key for key, v in _by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
+    succeeded_a, succeeded_b = ({key for key, v in by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
     wins = [_name(a, key) for key in keys if key in succeeded_b - succeeded_a]
     losses = [_name(a, key) for key in keys if key in succeeded_a - succeeded_b]
     both = len(succeeded_a & succeeded_b)
@@ -119,6 +119,12 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
+def by_key(metric: Metric, run: RecordedRun) -> dict[RowKey, tuple[Row, float]]:
+    """The rows of a run that have a metric, each with its value; none of a split whose goals are not public."""
+    scored = [] if any(row.status == "unscored" for row in run.rows.values()) else list(run.rows.values())
+    return {row.key: (row, value) for row, value in values(metric, scored)}
+
+
 def _table(headers: list[str], rows: list[list[Any]]) -> str:
     alignment = ("left", *["right"] * (len(headers) - 1)) if rows else None
     return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=alignment))
@@ -139,7 +145,7 @@ def _difference_row(metric: Metric, value: Difference) -> list[Any]:
 
 
 def _difference(metric: Metric, a: RecordedRun, b: RecordedRun) -> Difference | None:
-    of_a, of_b = _by_key(metric, a), _by_key(metric, b)
+    of_a, of_b = by_key(metric, a), by_key(metric, b)
     keys = [key for key in of_a if key in of_b]
     if not keys:
         return None
@@ -161,11 +167,6 @@ def _estimate(numbers: Sequence[float], clusters: Sequence[Hashable], kind: Kind
     value = estimate(numbers, clusters, kind)
     assert value is not None  # there is at least one number
     return value
-
-
-def _by_key(metric: Metric, run: RecordedRun) -> dict[RowKey, tuple[Row, float]]:
-    scored = [] if any(row.status == "unscored" for row in run.rows.values()) else list(run.rows.values())
-    return {row.key: (row, value) for row, value in values(metric, scored)}
 
 
 def _name(run: RecordedRun, key: RowKey) -> str:

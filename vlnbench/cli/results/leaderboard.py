@@ -33,12 +33,21 @@ class Leaderboard:
     sensors: str | None = None
     """With --add: class of the agent's sensors, e.g. RGB."""
     reproduces: str | None = None
-    """With --add: id of the published row that the run is to reproduce."""
+    """With --add: what the run is to reproduce: id of a published row, or runs/NAME of a run already added."""
 
     def run(self) -> None:
         from vlnbench.evaluation.recorded import load_run
-        from vlnbench.leaderboard.board import load, make_tables, outdated, render, summary_line, write
-        from vlnbench.leaderboard.committed import Entry, add_run
+        from vlnbench.leaderboard.board import (
+            PUBLISHED,
+            check_claim,
+            load,
+            make_tables,
+            outdated,
+            render,
+            summary_line,
+            write,
+        )
+        from vlnbench.leaderboard.committed import Entry, add_run, committed_runs
         from vlnbench.leaderboard.published import read_published
         from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
 
@@ -47,7 +56,8 @@ class Leaderboard:
             if len(folders) != 1 or self.check:
                 raise UsageError("--add: expected one run folder, without --check")
             if self.reproduces is not None:
-                read_published(self.results / "published.json").find(self.reproduces)
+                names = [run.folder.name for run, _ in committed_runs(self.results)]
+                check_claim(read_published(self.results / PUBLISHED), names, self.reproduces)
             name = self.name or load_run(folders[0]).identity.agent
             entry = Entry(name=name, sensors=self.sensors, reproduces=self.reproduces)
             print(f"added: {add_run(folders[0], self.results, entry)}")

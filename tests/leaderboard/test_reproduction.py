@@ -67,9 +67,8 @@ def write(tmp_path: Path) -> Callable[..., Path]:
                 lines.append(json.dumps({**row, **place, "benchmark": "r2r-ce", "scores": scores}) + "\n")
         (folder / ROWS).write_text("".join(lines))
         (folder / "entry.json").write_text(json.dumps({"name": name, "reproduces": reproduces}))
-        episodes = f"{len(successes)} of {len(successes)}"
-        fingerprint = BENCHMARKS["r2r-ce"].fingerprint
-        data = {"dataset_version": "v1-3", "episodes": episodes, "repeats": repeats}
+        fingerprint, n = BENCHMARKS["r2r-ce"].fingerprint, len(successes)
+        data = {"dataset_version": "v1-3", "episodes": n, "split_size": n, "repeats": repeats}
         as_benchmark(folder, benchmark="r2r-ce", fingerprint=fingerprint, **data)
         return folder
 

@@ -109,9 +109,9 @@ def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict
 
 def judge_pairs(own: OwnRun, other: OwnRun) -> dict[str, Judged]:
     """Verdicts on the metrics that two runs both have, episode by episode."""
-    ours, theirs, found = own.run.identity, other.run.identity, {}
-    differing = [name for name in SHARED if ours.get(name) != theirs.get(name)]
-    reason = f"the runs differ in {', '.join(differing)}" if differing else None
+    found: dict[str, Judged] = {}
+    differing = own.run.identity.differences(other.run.identity).keys() & set(SHARED)
+    reason = f"the runs differ in {', '.join(sorted(differing))}" if differing else None
     if reason is None and own.run.rows.keys() != other.run.rows.keys():
         reason = "the runs have not finished the same episodes"
     for label, metric in BY_COLUMN.items():

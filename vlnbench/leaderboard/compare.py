@@ -71,7 +71,7 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
     check_comparable([a, b])
     for run in (a, b):
         check_complete(run)
-    keys = list(a.rows)
+    keys = sorted(a.rows)  # not in the order of finishing, which differs from run to run
     success = next(metric for metric in METRICS if metric.field == "success")
     succeeded_a, succeeded_b = ({key for key, v in by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
     wins = [_name(a, key) for key in keys if key in succeeded_b - succeeded_a]
@@ -146,7 +146,7 @@ def _difference_row(metric: Metric, value: Difference) -> list[Any]:
 
 def _difference(metric: Metric, a: RecordedRun, b: RecordedRun) -> Difference | None:
     of_a, of_b = by_key(metric, a), by_key(metric, b)
-    keys = [key for key in of_a if key in of_b]
+    keys = sorted(key for key in of_a if key in of_b)  # draws of the bootstrap go by it
     if not keys:
         return None
     rows = [of_a[key][0] for key in keys]

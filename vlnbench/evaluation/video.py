@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,14 @@ Image8 = NDArray[np.uint8]
 def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) -> None:
     """Re-render a trajectory and write it as MP4 or GIF, by the suffix of `path`.
 
-    `env` must offer the rgb sensor. Each frame is the RGB image beside the map (north is -z), the instruction
-    below. The file appears when it is whole. Raises UsageError for any other suffix, and where it
-    cannot be written.
+    `env` must offer the rgb sensor. The frames are those of `draw_frames`. The file appears when it is whole.
+    Raises UsageError for any other suffix, and where it cannot be written.
     """
     if path.suffix not in (".mp4", ".gif"):
         raise UsageError(f"{path}: videos are written as .mp4 or .gif")
     import imageio.v2 as imageio
 
-    env.reset(episode)
-    plan = _Plan(
-        env.top_down_map(trajectory.poses[0].position[1]), episode, trajectory, env.embodiment.camera.height
-    )
-    frames: list[Any] = []
-    for step, pose in enumerate(trajectory.poses):
-        map_image = plan.draw(trajectory, step)
-        caption = _caption(episode, trajectory, step, env.embodiment.camera.width + map_image.shape[1])
-        frames.append(_even(np.vstack([np.hstack([env.render(pose), map_image]), caption])))
+    frames: list[Any] = list(draw_frames(env, episode, trajectory))
     frames += [frames[-1]] * FRAMES_PER_SECOND
     part = path.with_name(f".{path.name}.part{path.suffix}")
     try:
@@ -53,6 +45,23 @@ def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) 
         part.replace(path)
     except OSError as error:  # without an error number where the encoder gives up
         raise UsageError(f"{path}: cannot be written ({error.strerror or 'the video encoder stopped'})") from error
+
+
+def draw_frames(env: Env, episode: Episode, trajectory: Trajectory) -> Iterator[Image8]:
+    """One picture per pose of a trajectory, uint8 (height, width, 3), all of one size with even sides.
+
+    What the camera sees there, beside the top-down map (north is -z), with the instruction below. `env` must offer
+    the rgb sensor; it is reset to the episode. On the map: green line, ground-truth path; blue line, path so far;
+    green dot, start; red dots, goals; orange arrow, the agent.
+    """
+    env.reset(episode)
+    plan = _Plan(
+        env.top_down_map(trajectory.poses[0].position[1]), episode, trajectory, env.embodiment.camera.height
+    )
+    for step, pose in enumerate(trajectory.poses):
+        map_image = plan.draw(trajectory, step)
+        caption = _caption(episode, trajectory, step, env.embodiment.camera.width + map_image.shape[1])
+        yield _even(np.vstack([np.hstack([env.render(pose), map_image]), caption]))
 
 
 class _Plan:

@@ -187,13 +187,13 @@ def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_the_readme_shows_the_planned_levers() -> None:
+def test_the_page_on_memory_shows_the_planned_levers() -> None:
     lines = levers_table().splitlines()
     assert "| base" in lines[2]
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
     for line in lines[2:]:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
-        assert f"| {' | '.join(cells)} |\n" in readme
+        assert f"| {' | '.join(cells)} |\n" in page
 
 
 @pytest.mark.gpu

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.pages import PAGES, ROOT, blocks, commands, inline
+from vlnbench import cli
+
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*")
+_DEFINED = re.compile(r"^(?:│ |  )(--[a-z][a-z0-9-]*)(?:, (--no-[a-z0-9-]+))?", re.MULTILINE)
+_COMMANDS = re.compile(r"• ([a-z]+)")
+_NUMBERS = {"N", "K", "S", "X"}
+_SELECTING = ("agent", "family")
+OF_OTHERS = {"--full-size"}
+"""Options in running text that belong to other programs."""
+
+
+@cache
+def help_of(*arguments: str) -> str:
+    """What `vlnbench ARGUMENTS --help` prints, in one column."""
+    printed = io.StringIO()
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+            cli.main([*arguments, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
+    assert ended.value.code == 0, f"there is no vlnbench {' '.join(arguments)}"
+    return printed.getvalue()
+
+
+def options_of(*arguments: str) -> set[str]:
+    return {name for pair in _DEFINED.findall(help_of(*arguments)) for name in pair if name}
+
+
+def all_commands() -> list[tuple[str, ...]]:
+    names = [(name,) for name in _COMMANDS.findall(help_of())]
+    return [
+        (*name, *inner)
+        for name in names
+        for inner in [(each,) for each in _COMMANDS.findall(help_of(*name))] or [()]
+    ]
+
+
+def whole(page: Path) -> list[list[str]]:
+    """Calls in shell and Kubernetes blocks."""
+    found: list[list[str]] = []
+    for language, text in blocks(page):
+        if language == "bash":
+            found += commands(text)
+        elif language == "yaml" and "containers" in text:
+            (container,) = yaml.safe_load(text)["spec"]["template"]["spec"]["containers"]
+            assert container["command"][0] == "vlnbench"
+            found.append(container["command"][1:])
+    return found
+
+
+@pytest.fixture
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are parsed and not carried out."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vlnbench.cli"):
+            for kind in vars(module).values():
+                if isinstance(kind, type) and dataclasses.is_dataclass(kind) and "run" in vars(kind):
+                    monkeypatch.setattr(kind, "run", lambda self: None)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+
+
+@pytest.mark.usefixtures("_nothing_runs")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in whole(page):
+        given = ["1" if argument in _NUMBERS else argument for argument in arguments]
+        try:
+            code: object = cli.main(given)
+        except SystemExit as refused:
+            code = refused.code
+        assert code == 0, f"vlnbench {' '.join(arguments)}: {capsys.readouterr()}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_the_text_exist_with_their_options(page: Path) -> None:
+    calls = [text for text in inline(page) if text.startswith(("vlnbench ", "torchrun "))]
+    for arguments in (each for text in calls for each in commands(text)):
+        words = next(each for each in sorted(all_commands(), key=len, reverse=True) if _begins(arguments, each))
+        chosen = [f"--{kind}={name}" for kind in _SELECTING if (name := _after(arguments, f"--{kind}"))]
+        unknown = {name for argument in arguments for name in _OPTION.findall(argument)} - options_of(
+            *words, *chosen
+        )
+        assert not unknown, f"vlnbench {' '.join(arguments)}: there is no {', '.join(sorted(unknown))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_named_alone_belong_to_some_command(page: Path) -> None:
+    known = {name for words in all_commands() for name in options_of(*words)} | OF_OTHERS
+    for command, agent in (
+        (command, agent) for command in ("eval", "collect") for agent in ("openai", "remote", "streamvln")
+    ):
+        known |= options_of(command, "--agent", agent)
+    for text in inline(page):
+        if text.startswith("--"):
+            unknown = set(_OPTION.findall(text)) - known
+            assert not unknown, f"{text}: no command has {', '.join(sorted(unknown))}"
+
+
+def test_the_table_of_commands_names_all() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {words[0] for words in all_commands()} - set(re.findall(r"`vlnbench ([a-z]+)", readme)) == set()
+
+
+def _begins(arguments: list[str], words: tuple[str, ...]) -> bool:
+    """Whether a call is one of a command; `vlnbench data` alone stands for all of its commands."""
+    return tuple(arguments[: len(words)]) == words or (len(arguments) == 1 and arguments[0] == words[0])
+
+
+def _after(arguments: list[str], option: str) -> str | None:
+    """Value of an option, unless it is a placeholder."""
+    value = arguments[arguments.index(option) + 1] if option in arguments else None
+    return None if value is None or value.isupper() or "my_" in value or "custom_" in value else value

@@ -1,0 +1,52 @@
+"""Figures in documents are those of the committed runs and matrices."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT
+from vlnbench.evaluation.summary import format_summary, summarize
+from vlnbench.leaderboard.committed import read_run
+
+AGENTS = ("shortest-path", "streamvln-tiny", "read-and-look", "blind", "random")
+
+
+def summary(agent: str) -> Any:
+    run, _ = read_run(ROOT / "results" / "runs" / f"houses-r2r-val-unseen-{agent}")
+    return summarize(run.rows.values(), list(run.rows), run.identity)
+
+
+def shown(agent: str, metric: str, *, se: bool = False) -> str:
+    value = summary(agent).metrics[metric]
+    middle = f" ± {100 * value.se:.1f}" if se else ""
+    return f"{100 * value.mean:.1f}{middle} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def test_the_first_result_is_the_committed_run() -> None:
+    assert format_summary(summary("streamvln-tiny")).strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| `{agent}` | {shown(agent, 'SR')} |" in readme
+    houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
+    (row,) = (line for line in houses.splitlines() if line.startswith(f"| `{agent}` |"))
+    assert shown(agent, "SR", se=True) in row.split("|")[5]
+
+
+def test_what_is_said_of_the_matrix_is_in_it() -> None:
+    document = json.loads((ROOT / "results" / "tunable_parts_x_envdrop" / "matrix.json").read_text())
+    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
+    ranges = []
+    for split in ("val_seen", "val_unseen"):
+        means = [100 * row["results"][split]["metrics"]["SR"]["mean"] for row in document["rows"]]
+        ranges.append(f"{min(means):.0f} to {max(means):.0f}")
+    assert f"| the {len(document['rows'])} settings | {ranges[0]} | {ranges[1]} |" in page
+    below = max(row["results"]["val_unseen"]["metrics"]["SR"]["mean"] for row in document["rows"])
+    (blind,) = re.findall(r"^\| `blind`.*\| ([\d.]+) \[[^]]*\] \|$", page, re.MULTILINE)
+    assert 100 * below < float(blind)

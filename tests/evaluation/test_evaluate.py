@@ -79,14 +79,14 @@ def test_running_again_does_nothing_new_and_says_the_same(tmp_path: Path) -> Non
 def test_another_run_in_the_same_folder_is_refused_by_field(tmp_path: Path) -> None:
     evaluate(plan(seed=1), RandomAgent(), PlaneEnv(), tmp_path)
     before = (tmp_path / ROWS).read_bytes()
-    with pytest.raises(UsageError, match=r"holds another run .*seed 1 -> 2"):
+    with pytest.raises(UsageError, match=r"holds another run: .*seed 1 \(now 2\)"):
         evaluate(plan(seed=2), RandomAgent(), PlaneEnv(), tmp_path)
     assert (tmp_path / ROWS).read_bytes() == before
 
 
 def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match="not empty and not a run folder"):
+    with pytest.raises(UsageError, match="not empty and not the folder of a run"):
         evaluate(plan(), StopAgent(), PlaneEnv(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -312,5 +312,5 @@ def test_an_edited_agent_is_another_run(tmp_path: Path, monkeypatch: pytest.Monk
         return load_agent("edited_agent:Mine")
 
     evaluate(plan("edited_agent:Mine"), edited("first"), PlaneEnv(), tmp_path / "run")
-    with pytest.raises(UsageError, match=r"holds another run \(agent_code"):
+    with pytest.raises(UsageError, match=r"holds another run: agent_code"):
         evaluate(plan("edited_agent:Mine"), edited("second"), PlaneEnv(), tmp_path / "run")

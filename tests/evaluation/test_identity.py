@@ -118,7 +118,7 @@ def test_an_older_run_goes_on_where_it_ended(tmp_path: Path) -> None:
 def test_another_older_run_is_refused_in_one_line(tmp_path: Path) -> None:
     evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path)
     as_version_1(tmp_path, agent_frames="32")
-    with pytest.raises(UsageError, match=r"holds another run \(agent_identity.frames 32 -> 64") as caught:
+    with pytest.raises(UsageError, match=r"holds another run: agent_identity.frames 32 \(now 64\)") as caught:
         evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path)
     assert len(str(caught.value).splitlines()) == 1
 

@@ -177,7 +177,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_does_no_harm(
     code, stderr = finish(start(data, folder))
     first.send_signal(signal.SIGCONT)
     assert code == 2
-    assert stderr.endswith(f"{folder}: another process is writing this run; wait for it or choose another --out\n")
+    assert stderr.endswith(f"{folder}: another process is writing there; wait for it or choose another --out\n")
     assert finish(first)[0] == 0
     assert timeless(folder) == timeless(undisturbed)
 
@@ -323,7 +323,7 @@ def test_what_a_kill_leaves_of_a_manifest_is_no_obstacle(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
-    with pytest.raises(UsageError, match=r"run: cannot be used as a run folder \(Not a directory\)"):
+    with pytest.raises(UsageError, match=r"run: cannot be written \(Not a directory\)"):
         evaluate(plan, RandomAgent(), PlaneEnv(), tmp_path / "file" / "run")
 
 

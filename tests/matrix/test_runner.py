@@ -185,7 +185,7 @@ def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
     other = Path("other")
     other.mkdir()
     (other / "mine").touch()
-    with pytest.raises(UsageError, match="not empty and not the work of a matrix"):
+    with pytest.raises(UsageError, match="not empty and not the folder of a matrix"):
         run_matrix(read_matrix(changed), other, RESULTS)
 
 

@@ -322,9 +322,9 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "no such folder, and no preset of that name (presets: streamvln-tiny": {"checkpoint": "streamvln-tiney"},
         "--feature-cache: the vision tower is trained": {"feature_cache": tmp_path / "cache"},
         "not one step; lower --batch": {"steps": None, "batch": 100},
-        "not empty and not a training run": {"out": other},
+        "not empty and not the folder of a training": {"out": other},
         "num_history 5: expected a divisor of num_frames, 32": {"history": 5},
-        "holds another run: ": {"out": runs["one set"]["out"], "learning_rate": 2e-3},
+        "holds another training: ": {"out": runs["one set"]["out"], "learning_rate": 2e-3},
     }
     requests = [{**options(workshop, tmp_path / "out"), **changes} for changes in cases.values()]
     for expected, answer in zip(cases, run_all(requests), strict=True):

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,19 @@ from vlnbench.evaluation.identity import read_identity
 from vlnbench.interfaces import Action, Pose, Trajectory
 from vlnbench.util.files import (
     append_line,
-    locked,
     open_for_append,
     read_jsonl,
     read_object,
-    remove_temporary,
     stopped,
     write_all,
     write_json,
 )
+from vlnbench.util.folder import Kind, open_folder, refuse_another
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
 ERRORS, ATTEMPTS = "errors.log", "attempts.jsonl"
 FORMAT = 1
-
+KIND = Kind("run", MANIFEST)
 
 RowKey = tuple[str, str, str, int]
 """(benchmark, split, episode id, repeat)."""
@@ -94,22 +94,15 @@ class RunFolder:
         self._trajectories: int
 
     def __enter__(self) -> RunFolder:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with contextlib.ExitStack() as opened:
-                opened.enter_context(locked(self.path))
-                remove_temporary(self.path / MANIFEST, self.path / SUMMARY)
-                if (self.path / MANIFEST).exists():
-                    check_same_run(self.path, self._manifest)
-                else:
-                    if any(self.path.iterdir()):
-                        raise UsageError(f"{self.path}: not empty and not a run folder; choose another --out")
-                    write_json(self.path / MANIFEST, self._manifest)
+        with contextlib.ExitStack() as opened:
+            check = partial(check_same_run, self.path, self._manifest)
+            opened.enter_context(open_folder(self.path, KIND, self._manifest, check))
+            try:
                 self._rows = opened.enter_context(open_for_append(self.path / ROWS))
                 self._trajectories = opened.enter_context(open_for_append(self.path / TRAJECTORIES))
-                self._files = opened.pop_all()
-        except OSError as error:
-            raise UsageError(f"{self.path}: cannot be used as a run folder ({error.strerror})") from error
+            except OSError as error:
+                raise UsageError(f"{self.path}: cannot be written ({error.strerror})") from error
+            self._files = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,7 +179,7 @@ def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Manifest of a run folder. Raises UsageError if there is none."""
+    """Manifest of a run folder; its identity is read by `read_identity`. Raises UsageError if there is none."""
     if not (path / MANIFEST).is_file():
         raise UsageError(f"{path}: not a run folder ({MANIFEST} cannot be read)")
     manifest = read_object(path / MANIFEST)
@@ -195,15 +188,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_same_run(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise UsageError naming the differing fields if the folder holds another run than `manifest`."""
-    found = read_manifest(path)
-    theirs = read_identity(found["identity"], str(path / MANIFEST))
+def check_same_run(path: Path, manifest: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raise UsageError naming the differing fields if `found`, which lies in a folder, is not of this run."""
+    theirs = read_identity(found.get("identity"), str(path / MANIFEST))
     ours = read_identity(manifest["identity"], "this run")
-    differing = {} if ours.as_version_1() == found["identity"] else theirs.differences(ours)
-    if differing:
-        changes = ", ".join(f"{name} {was!r} -> {now!r}" for name, (was, now) in sorted(differing.items())[:3])
-        raise UsageError(f"{path}: holds another run ({changes}); choose another --out")
+    if found["identity"] != ours.as_version_1():
+        refuse_another(path, KIND, theirs.differences(ours))
     scored, scoring = found.get("metrics_version"), manifest.get("metrics_version")
     if scored != scoring:
         raise UsageError(

@@ -28,7 +28,7 @@ from vlnbench.matrix.work import (
 )
 from vlnbench.training.options import LAUNCHER_VARIABLES
 from vlnbench.util import machine
-from vlnbench.util.files import locked, write_json
+from vlnbench.util.files import write_json
 from vlnbench.util.progress import say
 
 Slot = tuple[str, ...]
@@ -91,8 +91,7 @@ def run_matrix(
     if (results / DOCUMENT).exists() and not (work / MANIFEST).exists():
         raise UsageError(f"{results}: holds the results of other work than {work}; choose another --results")
     places = find_places(matrix.execution, gpus)
-    open_work(matrix, work)
-    with locked(work):
+    with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
             runner.prepare()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,11 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import SUMMARY
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
-from vlnbench.util.files import write_json
+from vlnbench.util.files import read_object, write_json
+from vlnbench.util.folder import Kind, find_manifest, open_folder
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
+KIND = Kind("matrix", MANIFEST)
 FORMAT = 1
 PROGRAM: tuple[str, ...] = ("-m", "vlnbench")
 """How Python is told to run the command line."""
@@ -108,11 +111,12 @@ def check_work(matrix: Matrix, work: Path) -> None:
 
     A file may grow: settings that are added, and nothing else, are no change to those that are there.
     """
-    found = read_json(work / MANIFEST)
-    if found is None:
-        if work.exists() and any(work.iterdir()):
-            raise UsageError(f"{work}: not empty and not the work of a matrix; choose another --out")
-        return
+    found = find_manifest(work, KIND)
+    if found is not None:
+        _check_same(matrix, work, found)
+
+
+def _check_same(matrix: Matrix, work: Path, found: Mapping[str, Any]) -> None:
     before = {each["key"]: each["name"] for each in found["settings"]}
     now = {each.key: each.name for each in matrix.settings}
     changes = [f"{name!r} is gone or another" for key, name in before.items() if key not in now]
@@ -126,16 +130,16 @@ def check_work(matrix: Matrix, work: Path) -> None:
         )
 
 
-def open_work(matrix: Matrix, work: Path) -> None:
-    """Make the work folder, or find this matrix's."""
-    check_work(matrix, work)
+@contextmanager
+def open_work(matrix: Matrix, work: Path) -> Iterator[None]:
+    """Make the work folder, or find this matrix's, and hold its lock. Raises UsageError as `check_work` does."""
     settings = [{"name": each.name, "key": each.key, "options": asdict(each.train)} for each in matrix.settings]
     content = {"format": FORMAT, "name": matrix.name, "data_key": matrix.data_key, "settings": settings}
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        write_json(work / MANIFEST, json.loads(json.dumps(content, default=str)))
-    except OSError as error:
-        raise UsageError(f"{work}: cannot write there ({error.strerror}); choose another --out") from error
+    manifest = json.loads(json.dumps(content, default=str))
+    with open_folder(work, KIND, manifest, partial(_check_same, matrix, work)):
+        if read_object(work / MANIFEST) != manifest:  # settings were added, or their order is another
+            write_json(work / MANIFEST, manifest)
+        yield
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:

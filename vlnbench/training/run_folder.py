@@ -8,6 +8,8 @@ too small `out_of_memory.json`, and, when the run is complete, `model/`, a check
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -15,10 +17,11 @@ from vlnbench.errors import UsageError
 from vlnbench.training import data
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process
-from vlnbench.util.files import write_json
+from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 
 FORMAT = 1
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
+KIND = Kind("training", MANIFEST)
 COUNTS, OUT_OF_MEMORY = "counts.json", "out_of_memory.json"
 EXECUTION = (
     "out",
@@ -56,31 +59,24 @@ def run_manifest(
     }
 
 
-def open_folder(options: TrainOptions, manifest: dict[str, Any]) -> None:
-    """Make the run folder, or find it begun by the same options on the same files.
+@contextmanager
+def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
+    """Make the run folder, or find it begun by the same options on the same files, and hold its lock.
 
-    Raises UsageError if it holds another run or anything else, or cannot be written.
+    Raises UsageError if it holds another run or anything else, is in use, or cannot be written.
     """
-    path = options.out / MANIFEST
-    if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [*_differing(found, manifest), *_differing(found["options"], manifest["options"], EXECUTION)]
-        if differing:
-            raise UsageError(f"{options.out}: holds another run: {', '.join(differing)}; choose another --out")
-        return
-    if options.out.exists() and any(options.out.iterdir()):
-        raise UsageError(f"{options.out}: not empty and not a training run; choose another --out")
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / STATE).mkdir()
-        write_json(path, manifest)
-    except OSError as error:
-        raise UsageError(f"{options.out}: cannot write there ({error.strerror}); choose another --out") from error
 
+    def check(found: dict[str, Any]) -> None:
+        options_then = found.get("options")
+        differing = {
+            **differences({**found, "options": None}, {**manifest, "options": None}),
+            **differences(options_then if isinstance(options_then, dict) else {}, manifest["options"]),
+        }
+        refuse_another(options.out, KIND, {k: v for k, v in differing.items() if k not in EXECUTION})
 
-def _differing(found: dict[str, Any], wanted: dict[str, Any], execution: tuple[str, ...] = ()) -> list[str]:
-    return [
-        f"{key} {found.get(key)!r} (now {value!r})"
-        for key, value in wanted.items()
-        if key not in ("options", *execution) and found.get(key) != value
-    ]
+    with open_folder(options.out, KIND, manifest, check):
+        try:
+            (options.out / STATE).mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{options.out}: cannot be written ({error.strerror})") from error
+        yield

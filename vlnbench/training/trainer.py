@@ -22,7 +22,7 @@ from vlnbench.training.log import Phases, taken
 from vlnbench.training.memory.trace import model_config
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
-from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_folder, run_manifest
+from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_run, run_manifest
 from vlnbench.training.setup import (
     Process,
     barrier,
@@ -32,7 +32,7 @@ from vlnbench.training.setup import (
     start_engine,
 )
 from vlnbench.util import measure as vram
-from vlnbench.util.files import append_line, locked, open_for_append, write_json
+from vlnbench.util.files import append_line, open_for_append, write_json
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
@@ -66,8 +66,8 @@ def train(options: TrainOptions) -> Trained:
     schedule = data.make_schedule(options, sets, process.world_size)
     with ExitStack() as stack:
         if process.first:
-            open_folder(options, run_manifest(options, started_from, sets, schedule, process, place))
-            stack.enter_context(locked(options.out))
+            manifest = run_manifest(options, started_from, sets, schedule, process, place)
+            stack.enter_context(open_run(options, manifest))
             say(data.format_sets(sets, schedule))
         if (options.out / MODEL).exists():
             if process.first:

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
@@ -68,25 +69,60 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader sees the old file or the new one, never half of one."""
+    """Replace a file in one step: a reader sees the old file or the new one, never half of one.
+
+    A process that is killed meanwhile leaves `.<name>.<process>` behind, which the next one to replace the file
+    removes.
+    """
+    remove_leftovers(path.parent, path.name)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    file = _open_temporary(temporary)
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            write_all(file, content)
-        finally:
-            os.close(file)
+        os.ftruncate(file, 0)
+        write_all(file, content)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(file)
 
 
-def remove_temporary(*paths: Path) -> None:
-    """Remove what `write_bytes` leaves of a file if it is killed."""
-    for path in paths:
-        for temporary in path.parent.glob(f".{path.name}.*"):
-            temporary.unlink()
+def leftover_of(path: Path) -> str | None:
+    """Name of the file for which `write_bytes` made a temporary one; None for any other path."""
+    match = re.fullmatch(r"\.(.+\.[a-z]+)\.\d+", path.name)
+    return match[1] if match and path.is_file() and not path.is_symlink() else None
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes left of files, or of the one called `name`, that they were writing in a folder.
+
+    A temporary file is locked as long as it is being written, and stays then.
+    """
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        of = leftover_of(path)
+        if of is None or name not in (None, of):
+            continue
+        with contextlib.suppress(
+            FileNotFoundError, BlockingIOError
+        ):  # removed by another process, or being written
+            file = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(file)
+
+
+def _open_temporary(path: Path) -> int:
+    """Descriptor of a file of that name, locked; whoever locked it before has moved or removed its own."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        os.close(file)
 
 
 def encode_line(entry: Mapping[str, Any]) -> bytes:
@@ -136,15 +172,18 @@ def stopped(path: Path, error: OSError) -> RunError:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder. Raises UsageError if another process holds it, OSError without a folder."""
+def locked(path: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a folder. Raises UsageError if another process holds it, OSError without a folder.
+
+    wait: until the other one is done, instead.
+    """
     directory = os.open(path, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise UsageError(
-                f"{path}: another process is writing this run; wait for it or choose another --out"
+                f"{path}: another process is writing there; wait for it or choose another --out"
             ) from error
         yield
     finally:
@@ -152,7 +191,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a process holds the lock of a run folder."""
+    """Whether a process holds the lock of a folder."""
     try:
         with locked(path):
             return False

@@ -214,7 +214,7 @@ def test_a_folder_with_something_else_is_refused(
     (tmp_path / "notes.txt").write_text("mine")
     arguments = ["collect", "--out", str(tmp_path), "--data-root", str(houses), "--sim", "embedded"]
     assert main(arguments) == 2
-    assert "not empty and not a collection of vlnbench" in capsys.readouterr().err
+    assert "not empty and not the folder of a collection" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

@@ -119,9 +119,9 @@ def test_bad_options_are_one_line_and_write_nothing(
 
 
 def test_a_folder_with_something_else_is_refused(houses: Path, made: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds another set: seed 0 \(now 1\)"):
+    with pytest.raises(UsageError, match=r"holds another set of questions: seed 0 \(now 1\)"):
         make_questions(request(houses, made, seed=1))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="not empty and not a set of vlnbench"):
+    with pytest.raises(UsageError, match="not empty and not the folder of a set of questions"):
         make_questions(request(houses, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +53,8 @@ from vlnbench.training.collect.walk import (
     tours,
     walk_in_process,
 )
-from vlnbench.util.files import append_line, locked, open_for_append, read_jsonl, write_bytes, write_json
+from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
+from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 
@@ -61,6 +63,7 @@ SetName = Literal["r2r", "rxr", "envdrop"]
 FORMAT = 1
 ANNOTATIONS = "annotations.json"
 MANIFEST = "collect.json"
+KIND = Kind("collection", MANIFEST)
 JOURNAL = "collected.jsonl"
 
 
@@ -131,8 +134,7 @@ def collect(request: CollectRequest) -> Collected:
         executor = stack.enter_context(processes(request.workers, start_process, settings))
         if request.dagger:
             manifest["dagger"] = _dagger(request.agent, executor.submit(identify_in_process).result())
-        open_folder(request.out, manifest)
-        stack.enter_context(locked(request.out))
+        stack.enter_context(open_folder(request.out, KIND, manifest, partial(_check_same, request.out, manifest)))
         stack.callback(executor.shutdown, cancel_futures=True)  # nobody writes when the lock is gone
         done = _walk_the_rest(planned, settings.root, executor)
         records = [done[tour.name].record for tour in planned if done[tour.name].record]
@@ -256,23 +258,18 @@ def _dagger(agent: str, identity: dict[str, Scalar]) -> dict[str, Any]:
     }
 
 
-def open_folder(out: Path, manifest: dict[str, Any], name: str = MANIFEST, kind: str = "collection") -> None:
-    """Make the folder, or find one that was begun with the same manifest: a file of that name."""
-    path = out / name
-    if path.exists():
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key in manifest if found.get(key) != manifest[key]]
-        if differing:
-            listed = ", ".join(f"{key} {found.get(key)!r} (now {manifest[key]!r})" for key in differing)
-            raise UsageError(f"{out}: holds another {kind}: {listed}; choose another --out")
-        return
-    if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out}: not empty and not a {kind} of vlnbench; choose another --out")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        write_json(path, manifest)
-    except OSError as error:
-        raise UsageError(f"{out}: cannot write there ({error.strerror}); choose another --out") from error
+def _check_same(out: Path, manifest: dict[str, Any], found: dict[str, Any]) -> None:
+    """Raise UsageError if `found`, which lies in the folder, is the manifest of another collection.
+
+    Earlier versions wrote what a model says of itself as text; such a collection goes on.
+    """
+    differing = dict(differences(found, manifest))
+    before, now = differing.get("dagger", (None, None))
+    if before and now:
+        said = {name: str(value) for name, value in now["identity"].items()}
+        if before == {**now, "identity": said}:
+            del differing["dagger"]
+    refuse_another(out, KIND, differing)
 
 
 def _walk_the_rest(planned: list[Tour], root: Path, executor: ProcessPoolExecutor) -> dict[str, Walked]:

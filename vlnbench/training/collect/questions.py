@@ -22,14 +22,16 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
-from vlnbench.training.collect.collect import open_folder, processes, resized
+from vlnbench.training.collect.collect import processes, resized
 from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
-from vlnbench.util.files import append_line, locked, open_for_append, read_jsonl, write_bytes
+from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
+from vlnbench.util.folder import Kind, open_folder
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
 CONVERSATIONS, MANIFEST, JOURNAL = "conversations.json", "questions.json", "questions.jsonl"
+KIND = Kind("set of questions", MANIFEST)
 _SIMULATOR = "embedded"
 """The one that shows the same bytes everywhere."""
 
@@ -70,8 +72,7 @@ def make_questions(request: QuestionsRequest) -> Made:
     counts = _counts(import_string("envs.houses.files.questions:train_houses")(request.data_root), request.views)
     warm_up(renderer=True)
     with ExitStack() as stack:
-        open_folder(request.out, _manifest(request, body), MANIFEST, "set")
-        stack.enter_context(locked(request.out))
+        stack.enter_context(open_folder(request.out, KIND, _manifest(request, body)))
         records = _look_around(request, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
         made = _verify(request.out, counts, records)

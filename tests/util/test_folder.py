@@ -16,13 +16,14 @@ import pytest
 from tests.runs import make_identity
 from vlnbench.errors import UsageError
 from vlnbench.evaluation import records
+from vlnbench.matrix import work
 from vlnbench.training import run_folder
 from vlnbench.training.collect import collect, questions
 from vlnbench.util.files import locked, remove_leftovers, write_bytes, write_json
 from vlnbench.util.folder import Kind, find_manifest, open_folder
 
 KIND = Kind("thing", "thing.json")
-KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, Kind("matrix", "matrix.json")]
+KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
 ROOT = Path(__file__).parents[2]
 
 KILLED = """

@@ -69,17 +69,25 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader sees the old file or the new one, never half of one.
+    """Replace a file in one step, see `replacing`."""
+    with replacing(path) as file:
+        write_all(file, content)
 
-    A process that is killed meanwhile leaves `.<name>.<process>` behind, which the next one to replace the file
-    removes.
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """Descriptor of an empty file, which takes the place of `path` when the block ends without an exception.
+
+    A reader sees the old file or the new one, never half of one. A process that is killed meanwhile leaves
+    `.<name>.<process>` behind, which the next one to replace the file removes.
     """
     remove_leftovers(path.parent, path.name)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     file = _open_temporary(temporary)
     try:
         os.ftruncate(file, 0)
-        write_all(file, content)
+        yield file
+        os.fsync(file)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -89,7 +97,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def leftover_of(path: Path) -> str | None:
-    """Name of the file for which `write_bytes` made a temporary one; None for any other path."""
+    """Name of the file for which `replacing` made this temporary one; None for any other path."""
     match = re.fullmatch(r"\.(.+\.[a-z]+)\.\d+", path.name)
     return match[1] if match and path.is_file() and not path.is_symlink() else None
 
@@ -103,9 +111,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         of = leftover_of(path)
         if of is None or name not in (None, of):
             continue
-        with contextlib.suppress(
-            FileNotFoundError, BlockingIOError
-        ):  # removed by another process, or being written
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # gone, or being written
             file = os.open(path, os.O_RDONLY)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,8 +2,8 @@
 
 The manifest is written before anything else and says what the folder is of; whoever writes holds the folder's
 lock. A process killed at any moment leaves a folder that the same command takes up again: empty, with a temporary
-file of the manifest (`vlnbench.util.files.write_bytes`), or with the manifest. A folder without a manifest that holds
-anything else is not ours.
+file of the manifest (`vlnbench.util.files.replacing`), or with the manifest. A folder without a manifest that
+holds anything else is not ours.
 """
 
 from __future__ import annotations

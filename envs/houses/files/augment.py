@@ -20,7 +20,6 @@ from envs.houses.files.dataset import (
     fingerprint,
     house_names,
     is_complete,
-    write_whole,
 )
 from envs.houses.files.episode_files import Told, cut, write_r2r_split
 from envs.houses.files.statistics import Totals
@@ -30,6 +29,7 @@ from envs.houses.language.instructions import Noise
 from envs.houses.plan.house import House, make_house
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
+from vlnbench.util.files import locked, write_bytes
 
 SPLIT = "envdrop"
 TIMES_TRAIN = 5
@@ -77,10 +77,13 @@ def augment(
     if not is_complete(root, config):
         raise UsageError(f"{root}: the houses of these options are not there; run `vlnbench data houses` first")
     noise = noise or Noise()
-    if (kept := _finished(root, config, wanted, noise)) is not None:
-        return kept
+    with locked(root, wait=True):  # one writer; the others find its work done
+        kept = _finished(root, config, wanted, noise)
+        return kept or _augment(root, config, wanted, noise, progress or (lambda stage, done, total: None))
+
+
+def _augment(root: Path, config: HousesConfig, wanted: int, noise: Noise, report: Progress) -> EnvDropManifest:
     (root / ENVDROP_MANIFEST).unlink(missing_ok=True)
-    report = progress or (lambda stage, done, total: None)
     counts = json.loads((root / R2R_DIR / "houses.json").read_text())["counts"]
     first = config.train_episodes + 1, 1 + sum(count["trajectories"] for count in counts.values())
     tally = _Tally()
@@ -100,7 +103,7 @@ def augment(
         tally.totals.means(),
         {name.as_posix(): fingerprint(root / name) for name in names},
     )
-    write_whole(root / ENVDROP_MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
+    write_bytes(root / ENVDROP_MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     return manifest
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from envs.houses.plan.house import House, make_house
 from envs.houses.shapes.glb_writer import glb_bytes
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
+from vlnbench.util.files import locked, write_bytes
 
 VERSION = "houses-2"
 """Changes whenever the same configuration gives other bytes."""
@@ -68,9 +68,12 @@ def generate(root: Path, config: HousesConfig = DEFAULT, progress: Progress | No
     """
     report = progress or (lambda stage, done, total: None)
     try:
-        if is_complete(root, config):
-            return HousesManifest(**{**json.loads((root / MANIFEST).read_text()), "config": config})
-        return _generate(root, config, report)
+        if not is_complete(root, config):
+            root.mkdir(parents=True, exist_ok=True)
+            with locked(root, wait=True):  # one writer; the others find its work done
+                if not is_complete(root, config):
+                    return _generate(root, config, report)
+        return HousesManifest(**{**json.loads((root / MANIFEST).read_text()), "config": config})
     except OSError as error:
         raise UsageError(
             f"{root}: cannot write the houses benchmark ({error.strerror}); choose a writable folder"
@@ -147,7 +150,7 @@ def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManif
     manifest = HousesManifest(VERSION, config, counts, statistics, hashes)
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     for path in (RXR_MANIFEST, MANIFEST):
-        write_whole(root / path, content)
+        write_bytes(root / path, content)
     return manifest
 
 
@@ -188,21 +191,11 @@ def _write_scene(root: Path, house: House, config: HousesConfig) -> Path:
                 return path
     target.with_suffix(".navmesh").unlink(missing_ok=True)  # its presence says that both are finished
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
+    write_bytes(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
     scene, settings = load_scene(target), NavMeshSettings()  # read back: built from what every reader will see
     polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
     PathFinder.from_polymesh(polymesh, detail, settings).save(target.with_suffix(".navmesh"))
     return path
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """All of it or nothing."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def fingerprint(path: Path) -> dict[str, str | int]:

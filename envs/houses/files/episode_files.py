@@ -6,7 +6,8 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from envs.houses.language.grammar import RXR_VOICES, encode, vocabulary
 from envs.houses.routes.follow import rotation_of
 from envs.houses.routes.trajectories import Trajectory
+from vlnbench.util.files import replacing
 
 GOAL_RADIUS_M = 3.0
 _GZIP_LEVEL = 6
@@ -48,15 +50,15 @@ def write_r2r_split(folder: Path, split: str, rows: Iterable[Told], first: tuple
     end = f'], "instruction_vocab": {_json(vocab)}}}'
     episode_id, trajectory_id = first
     with (
-        JsonStream(folder / f"{split}.json.gz", '{"episodes": [', end) as out,
-        JsonStream(folder / f"{split}_gt.json.gz", "{", "}") as truth,
+        json_stream(folder / f"{split}.json.gz", '{"episodes": [', end) as out,
+        json_stream(folder / f"{split}_gt.json.gz", "{", "}") as truth,
     ):
         for row in rows:
             walk = walk_json(row.trajectory)
             for text in row.texts:
                 instruction = {"instruction_text": text, "instruction_tokens": encode(text, index)}
-                out.add(_json(_r2r_episode(row, (episode_id, trajectory_id), instruction)))
-                truth.add(f'"{episode_id}": {walk}')
+                out(_json(_r2r_episode(row, (episode_id, trajectory_id), instruction)))
+                truth(f'"{episode_id}": {walk}')
                 episode_id += 1
             trajectory_id += 1
     return trajectory_id - first[1]
@@ -73,8 +75,8 @@ def write_rxr_split(folder: Path, split: str, rows: Sequence[Told], first: tuple
     for role, chosen, ahead in (("guide", guides, 0), ("follower", followed, len(guides))):
         stem = f"{split}_{role}"
         with (
-            JsonStream(folder / f"{stem}.json.gz", '{"episodes": [', "]}") as out,
-            JsonStream(folder / f"{stem}_gt.json.gz", "{", "}") as truth,
+            json_stream(folder / f"{stem}.json.gz", '{"episodes": [', "]}") as out,
+            json_stream(folder / f"{stem}_gt.json.gz", "{", "}") as truth,
         ):
             for episode_id, (number, row, voice_index) in enumerate(chosen, start=ahead + 1):
                 instruction_id = first[0] + number * len(RXR_VOICES) + voice_index
@@ -82,8 +84,8 @@ def write_rxr_split(folder: Path, split: str, rows: Sequence[Told], first: tuple
                 if role == "follower":
                     del entry["trajectory_id"]
                     entry["info"] = _followed(row.trajectory, instruction_id)
-                out.add(_json(entry))
-                truth.add(f'"{episode_id}": {walk_json(row.trajectory)}')
+                out(_json(entry))
+                truth(f'"{episode_id}": {walk_json(row.trajectory)}')
     return len(guides), len(followed)
 
 
@@ -102,37 +104,29 @@ def cut(rows: Iterable[Told], episodes: int) -> Iterator[Told]:
         episodes -= len(row.texts)
 
 
-class JsonStream:
-    """A gzipped JSON file of many entries between a head and a tail; all or nothing, without a time stamp."""
+@contextmanager
+def json_stream(path: Path, head: str, tail: str) -> Iterator[Callable[[str], None]]:
+    """Write a gzipped JSON file of many entries between a head and a tail; all or nothing, without a time stamp.
 
-    def __init__(self, path: Path, head: str, tail: str) -> None:
-        self._path = path
-        self._partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        self._head, self._tail = head, tail
-        self._count = 0
+    The block calls what it gets with one entry after the other, each JSON already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        replacing(path) as file,
+        os.fdopen(os.dup(file), "wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=_GZIP_LEVEL) as zipped,
+        io.TextIOWrapper(zipped, encoding="ascii", write_through=False) as text,
+    ):
+        text.write(head)
+        between = ""
 
-    def __enter__(self) -> JsonStream:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._raw = self._partial.open("wb")
-        zipped = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0, compresslevel=_GZIP_LEVEL)
-        self._text = io.TextIOWrapper(zipped, encoding="ascii", write_through=False)
-        self._text.write(self._head)
-        return self
+        def add(entry: str) -> None:
+            nonlocal between
+            text.write(between + entry)
+            between = ", "
 
-    def add(self, entry: str) -> None:
-        """Append an entry that is JSON already."""
-        self._text.write(entry if self._count == 0 else f", {entry}")
-        self._count += 1
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            self._text.write(self._tail)
-            self._text.close()
-            self._raw.close()
-            if kind is None:
-                os.replace(self._partial, self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+        yield add
+        text.write(tail)
 
 
 def _json(value: Any) -> str:

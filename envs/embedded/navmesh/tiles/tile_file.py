@@ -6,9 +6,7 @@ then a reference and a size, then a Detour tile (layout of Detour, Mikko Mononen
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import DETAIL, LINK, NODE, POLY, NavMeshTile
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from vlnbench.errors import UsageError
+from vlnbench.util.files import write_bytes
 
 _SET_MAGIC, _TILE_MAGIC = 0x4D534554, 0x444E4156
 _NEWEST, _TILE_VERSION = 2, 7
@@ -196,9 +195,6 @@ def write_navmesh(target: str | Path, tile: NavMeshTile, settings: NavMeshSettin
     target = Path(target)
     content = navmesh_bytes(tile, settings)
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".navmesh-") as folder:
-            whole = Path(folder) / target.name
-            whole.write_bytes(content)
-            os.replace(whole, target)
+        write_bytes(target, content)
     except OSError as error:
         raise UsageError(f"{target}: cannot write the navmesh: {error.strerror}; check the folder") from error

@@ -48,9 +48,12 @@ def test_csv_examples(text: str, cell: str) -> None:
     assert csv_cell(text) == cell
 
 
+LINK = re.compile(r"<(https?://[^\s<>|`*\[\]\\@]+)>")
+
+
 def shown(cell: str) -> str:
-    """What a reader sees of a cell: escapes and entities undone, as CommonMark does for plain text."""
-    plain = re.sub(r"\\([!-/:-@\[-`{-~])", lambda match: f"&#{ord(match[1])};", cell)
+    """What a reader sees of a cell: escapes and entities undone, as CommonMark does for plain text and links."""
+    plain = re.sub(r"\\([!-/:-@\[-`{-~])", lambda match: f"&#{ord(match[1])};", LINK.sub(r"\1", cell))
     return html.unescape(plain)
 
 
@@ -58,7 +61,8 @@ def shown(cell: str) -> str:
 def test_a_markdown_cell_shows_its_text_and_nothing_else(text: str) -> None:
     cell = markdown_cell(text)
     assert not re.search(
-        r"(?<!\\)[|*_\[\]~$#!{}]|[<>`@\n\r]|(?<!\\)\\(?![|*_\[\]~$#!{}])", re.sub(r"&#\d+;", "", cell)
+        r"(?<!\\)[|*_\[\]~$#!{}]|[<>`@\n\r]|(?<!\\)\\(?![|*_\[\]~$#!{}])",
+        re.sub(r"&#\d+;", "", LINK.sub("", cell)),
     )
     expected = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     assert shown(cell) == expected
@@ -72,5 +76,24 @@ def test_every_row_of_a_markdown_table_has_its_columns(rows: list[list[str]]) ->
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines[:-1]} == {4}
 
 
-def test_addresses_do_not_become_links() -> None:
-    assert markdown_cell("https://a.b www.c.d") == "https&#58;//a.b www&#46;c.d"
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("https://github.com/a_b/c", "<https://github.com/a_b/c>"),
+        ("A; arXiv 1.2; https://a.b/c_d?e=f&g=h#i.", "A; arXiv 1.2; <https://a.b/c_d?e=f&amp;g=h#i>."),
+        ("(see http://a.b/c_(d), https://e.f)", "(see <http://a.b/c_(d)>, <https://e.f>)"),
+        ("https://a.b|c", "<https://a.b>\\|c"),
+        ("https://a.b><script>", "<https://a.b>&gt;&lt;script&gt;"),
+        ("https://a.b`c`", "<https://a.b>&#96;c&#96;"),
+        ("https://good.org@evil.org", "<https://good.org>&#64;evil.org"),
+        ("https://\u0430.b", "https&#58;//\u0430.b"),
+        ("https://", "https&#58;//"),
+        ("xhttps://a.b", "xhttps&#58;//a.b"),
+        ("ftp://a.b www.c.d", "ftp&#58;//a.b www&#46;c.d"),
+        ("javascript://a.b", "javascript&#58;//a.b"),
+        ("[x](javascript:alert(1))", "\\[x\\](javascript:alert(1))"),
+    ],
+)
+def test_web_addresses_are_links_and_nothing_else_is(text: str, cell: str) -> None:
+    assert markdown_cell(text) == cell
+    assert shown(cell) == text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,9 @@ from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, me
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.work import read_json
+from vlnbench.util import tables
 from vlnbench.util.files import write_bytes
+from vlnbench.util.tables import markdown_cell
 
 CSV, MARKDOWN = "matrix.csv", "matrix.md"
 GB = 10**9
@@ -62,25 +62,7 @@ def format_status(document: Mapping[str, Any]) -> str:
 def csv_text(document: Mapping[str, Any]) -> str:
     """One line per setting; numbers in full, nothing where a value is missing."""
     rows = [_flat(row, document) for row in document["rows"]]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
-    return file.getvalue()
-
-
-def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
-    if isinstance(value, str) and value.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n"):
-        return "'" + value
-    return value
-
-
-def markdown_cell(text: str) -> str:
-    """Text that stays in its cell."""
-    for mark in ("\\", "|", "`", "<", "*", "_", "[", "]"):
-        text = text.replace(mark, "\\" + mark)
-    return " ".join(text.split())
+    return tables.csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +96,7 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
 def markdown(document: Mapping[str, Any]) -> str:
     """The whole result for people: table, seeds, effects, failures."""
     parts = [
-        f"# {document['name']}",
+        f"# {markdown_cell(document['name'])}",
         f"{len(document['rows'])} settings, key {document['key']}. {_conditions(document)}",
         _main_table(document, "github"),
         "SR and SPL in percent with 95 % intervals, clustered by scene. VRAM in GB (1e9 bytes) of the GPU that "
@@ -170,10 +152,14 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
         rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
     headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "VRAM planned"]
     headers += ["allocated", "reserved", "device", "host"]
-    headers += [f"{split.replace('_', ' ')} {label}" for split in document["splits"] for label in COMPARED]
+    headers += [f"{_title(split)} {label}" for split in document["splits"] for label in COMPARED]
     align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
     headers += ["status"]
     return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
+
+
+def _title(split: str) -> str:
+    return markdown_cell(split.replace("_", " "))
 
 
 def _seeds_table(document: Mapping[str, Any]) -> str:
@@ -184,7 +170,7 @@ def _seeds_table(document: Mapping[str, Any]) -> str:
         cells = [_spread(spread(mean(row, *column) for row in members)) for column in columns]
         done = sum(row["status"] == "done" for row in members)
         rows.append([markdown_cell(name), f"{done} of {len(members)}", *cells])
-    headers = ["setting", "seeds", *(f"{split.replace('_', ' ')} {label}" for split, label in columns)]
+    headers = ["setting", "seeds", *(f"{_title(split)} {label}" for split, label in columns)]
     note = "Mean ± standard deviation over seeds, in percent."
     return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
 
@@ -196,7 +182,7 @@ def _effects_table(document: Mapping[str, Any], split: str) -> str:
         cells = [cell for found in columns.values() for cell in _effect(found[i])]
         names = (markdown_cell(text) for text in (first.axis, first.label, first.reference))
         rows.append([*names, str(len(first.differences)), *cells])
-    headers = [split.replace("_", " "), "value", "against", "pairs"]
+    headers = [_title(split), "value", "against", "pairs"]
     headers += [header for label in COMPARED for header in (label, "95 %")]
     note = (
         "Mean ± standard deviation of the differences in points between settings that agree on all other axes. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 Cell = str | int | float | bool | None
@@ -13,6 +14,10 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "&#96;", "\\": "&#92;", "@": "&#64;"}
 _MARKUP = str.maketrans({**_ENTITIES, **{character: f"\\{character}" for character in "|*_[]~$#!{}"}})
+
+
+_ADDRESS = re.compile(r"(?<![A-Za-z0-9+.-])https?://[A-Za-z0-9][A-Za-z0-9._~:/?#&=%+,;()-]*")
+"""A web address, as far as its characters mean nothing in a table."""
 
 
 def csv_cell(value: Cell) -> str:
@@ -29,11 +34,18 @@ def csv_cell(value: Cell) -> str:
 
 
 def markdown_cell(value: Cell) -> str:
-    """One cell of a Markdown table that shows `value` as it is: one line, without markup, links or HTML."""
+    """One cell of a Markdown table that shows `value` as it is: one line, without markup or HTML.
+
+    Addresses (http, https) are links to themselves; nothing else is a link.
+    """
     if value is None:
         return ""
-    text = _one_line(str(value)).translate(_MARKUP)
-    return text.replace("://", "&#58;//").replace("www.", "www&#46;")
+    text, done, parts = _one_line(str(value)), 0, []
+    for match in _ADDRESS.finditer(text):
+        address = _without_punctuation(match[0])
+        parts += [_escaped(text[done : match.start()]), f"<{address.replace('&', '&amp;')}>"]
+        done = match.start() + len(address)
+    return "".join([*parts, _escaped(text[done:])])
 
 
 def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -49,6 +61,17 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> st
     """A Markdown table, cells escaped and not padded, so that a change of one row is a change of one line."""
     lines = [map(markdown_cell, headers), ["---"] * len(headers), *(map(markdown_cell, row) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_MARKUP).replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def _without_punctuation(address: str) -> str:
+    """Without what ends a sentence or a parenthesis around it."""
+    while address[-1] in ".,;:?" or (address[-1] == ")" and address.count(")") > address.count("(")):
+        address = address[:-1]
+    return address
 
 
 def _one_line(text: str) -> str:

@@ -9,9 +9,10 @@ from dataclasses import fields
 from typing import Any, NoReturn, get_args
 from urllib.parse import urlsplit
 
+from agents.remote_options import RemoteOptions
 from vlnbench.errors import LostBatchError, RunError, UsageError, require
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor, StandsFor
-from vlnbench.rollout.model_options import TOKEN, RemoteOptions
+from vlnbench.serving.options import TOKEN
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -43,12 +44,12 @@ class RemoteAgent:
     """
 
     privileged = False
+    options_type = RemoteOptions
 
-    def __init__(self, address: str, remote: RemoteOptions) -> None:
+    def __init__(self, address: str, options: RemoteOptions) -> None:
         self._address, self._host, self._port = address, *_parsed(address)
-        if not (remote.remote_timeout > 0 and remote.reconnect >= 0):
-            raise UsageError("--remote-timeout, --reconnect: expected more than 0 seconds, and 0 or more")
-        self._options = remote
+        options.check()
+        self._options = options
         self._wire = require("vlnbench.serving.wire", "remote")
         self._failures = (OSError, EOFError, ValueError, self._wire.WebSocketException)
         self._known: dict[int, tuple[str, int]] = {}
@@ -67,6 +68,11 @@ class RemoteAgent:
             raise UsageError(
                 f"{address}: does not say what it serves ({type(error).__name__}: {error})"
             ) from error
+
+    @classmethod
+    def at(cls, address: str, options: RemoteOptions) -> RemoteAgent:
+        """The agent that is served at an address."""
+        return cls(address, options)
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         begun = {name: getattr(episode, name) for name in _SHOWN}

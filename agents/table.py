@@ -26,3 +26,11 @@ AGENTS: dict[str, tuple[str, str]] = {
     ),
     "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
 }
+
+OPTIONS: dict[str, str] = {
+    "remote": "agents.remote_options:RemoteOptions",
+    "openai": "agents.openai.options:OpenAIOptions",
+    "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
+    "streamvln": "agents.streamvln.options:StreamVLNOptions",
+}
+"""Import strings of the options of agents that have more than the common ones, in modules that load nothing."""

@@ -8,16 +8,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from agents.remote import RemoteAgent
+from agents.remote_options import RemoteOptions
 from vlnbench.interfaces import Agent
-from vlnbench.rollout.model_options import ModelOptions, RemoteOptions
-from vlnbench.serving.serve import AgentServer, ServeRequest
+from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.serving.options import ServeOptions
+from vlnbench.serving.serve import AgentServer
 
 
 @contextmanager
 def serving(agent: Agent, name: str = "random", token: str = "", port: int = 0, **options: Any) -> Iterator[str]:
     """Serve an agent in a thread; yields its address. Connections are closed at the end."""
-    model = ModelOptions(max_batch=options.pop("max_batch", 8))
-    with AgentServer(agent, ServeRequest(name, port=port, model=model, **options), token) as server:
+    asked = ServeOptions(
+        name, port=port, agent_options=AgentOptions(max_batch=options.pop("max_batch", 8)), **options
+    )
+    with AgentServer(agent, asked, token) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

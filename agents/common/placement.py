@@ -9,7 +9,6 @@ import torch
 
 from agents.common.files import DTYPES
 from vlnbench.errors import UsageError
-from vlnbench.rollout.model_options import ModelOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,14 @@ class Placement:
         return str(self.dtype).removeprefix("torch.")
 
 
-def place(options: ModelOptions, checkpoint_dtype: torch.dtype) -> Placement:
-    """Resolve the options; `checkpoint_dtype` is what `auto` means on CUDA. Raises UsageError if it cannot be."""
-    device = _device(options.device)
-    dtype = _dtype(options.dtype, device, checkpoint_dtype)
-    return Placement(device, dtype, _attn(options.attn, device, dtype))
+def place(device: str, dtype: str, attn: str, checkpoint_dtype: torch.dtype) -> Placement:
+    """Resolve the options of these names; `checkpoint_dtype` is what the dtype `auto` means on CUDA.
+
+    Raises UsageError for what this machine cannot do.
+    """
+    found = _device(device)
+    precision = _dtype(dtype, found, checkpoint_dtype)
+    return Placement(found, precision, _attn(attn, found, precision))
 
 
 def _device(name: str) -> torch.device:

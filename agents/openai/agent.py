@@ -21,26 +21,13 @@ from PIL import Image
 
 from agents.openai.answers import AS_SCHEMA, AS_TEXT, read_answer, schema
 from agents.openai.api import Api, ApiError
+from agents.openai.options import OpenAIOptions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.rollout.model_options import ServedOptions
 
 _FORWARD_M = 0.25
 _LAST_ACTIONS = 8
 _FIELDS = ("instruction", "step", "history", "actions", "max_actions", "forward_m", "turn_deg", "format")
-_MINIMA: dict[str, float] = {
-    "history": 0,
-    "image_width": 1,
-    "image_quality": 1,
-    "actions_per_answer": 1,
-    "temperature": 0,
-    "max_answer_tokens": 1,
-    "turn_deg": 1,
-    "retries": 0,
-    "request_timeout": 0.001,
-    "turn_timeout": 0.001,
-    "concurrency": 1,
-}
 
 
 @dataclass
@@ -69,30 +56,31 @@ class OpenAIAgent:
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
+    options_type = OpenAIOptions
 
-    def __init__(self, served: ServedOptions) -> None:
-        _check(served)
-        self._options = served
-        self._template = _read_template(served.prompt)
-        self._api = Api(served.base_url, served.retries, served.request_timeout)
+    def __init__(self, options: OpenAIOptions) -> None:
+        options.check()
+        self._options = options
+        self._template = _read_template(options.prompt)
+        self._api = Api(options.base_url, options.retries, options.request_timeout)
         self._runs: dict[int, _Run] = {}
         self._format = self._answer_format()
-        self.expects = Conventions(forward_m=_FORWARD_M, turn_deg=served.turn_deg)
+        self.expects = Conventions(forward_m=_FORWARD_M, turn_deg=options.turn_deg)
         self.identity: Mapping[str, Scalar] = {
-            "model": served.model,
+            "model": options.model,
             "host": self._api.host,  # not the port: it changes when the same model is served again
             "prompt": hashlib.sha256(self._template.encode()).hexdigest()[:12],
             "answer_format": self._format,
-            "history": served.history,
-            "image_width": served.image_width,  # None: the camera's
-            "image_quality": served.image_quality,
-            "actions_per_answer": served.actions_per_answer,
-            "temperature": served.temperature,
-            "max_answer_tokens": served.max_answer_tokens,
-            "retries": served.retries,
+            "history": options.history,
+            "image_width": options.image_width,  # None: the camera's
+            "image_quality": options.image_quality,
+            "actions_per_answer": options.actions_per_answer,
+            "temperature": options.temperature,
+            "max_answer_tokens": options.max_answer_tokens,
+            "retries": options.retries,
             "pillow": PIL.__version__,
         }
-        self.description = f"{served.model} at {served.base_url}, answers as {self._format}"
+        self.description = f"{options.model} at {options.base_url}, answers as {self._format}"
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         self._runs[slot] = _Run(episode, seed)
@@ -202,18 +190,6 @@ class OpenAIAgent:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=self._options.image_quality)
         return buffer.getvalue()
-
-
-def _check(options: ServedOptions) -> None:
-    for flag, value in (("--base-url", options.base_url), ("--model", options.model)):
-        if not value:
-            raise UsageError(f"agent 'openai' needs {flag}")
-    for name, least in _MINIMA.items():
-        value = getattr(options, name)
-        if value is not None and not value >= least:
-            raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least:g} or more")
-    if options.image_quality > 95:
-        raise UsageError(f"--image-quality {options.image_quality}: expected 1 to 95")
 
 
 def _read_template(path: Path | None) -> str:

@@ -17,11 +17,11 @@ from agents.streamvln.config import read_config
 from agents.streamvln.decode import Decoder
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.model import StreamVLN, part_of
+from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
-from vlnbench.rollout.model_options import ModelOptions
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
 
@@ -31,14 +31,15 @@ class StreamVLNAgent(EpisodeLoop):
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
+    options_type = StreamVLNOptions
     expects = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: StreamVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
         folder = _checked(options)
         config = read_config(folder, options.vision_tower)
         windows = Windows.of(config, folder)
-        placement = place(options, config.dtype)
+        placement = place(options.device, options.dtype, options.attn, config.dtype)
         prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
         settings = generation_settings(folder)
         model = checkpoint.load(
@@ -83,24 +84,23 @@ class StreamVLNAgent(EpisodeLoop):
 class StreamVLNTinyAgent(StreamVLNAgent):
     """The small checkpoint that comes with vlnbench."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: StreamVLNOptions) -> None:
         if options.checkpoint is not None:
             raise UsageError("agent 'streamvln-tiny' has its own checkpoint: use --agent streamvln for another")
         super().__init__(replace(options, checkpoint=checkpoint.shipped()["streamvln-tiny"]))
 
 
-def _checked(options: ModelOptions) -> Path:
+def _checked(options: StreamVLNOptions) -> Path:
     """The checkpoint folder, after the checks that need no file of it."""
     if options.checkpoint is None:
         raise UsageError("agent 'streamvln' needs a trained model: name its folder with --checkpoint")
-    for name in ("max_batch", "max_new_tokens"):
-        if getattr(options, name) < 1:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag} {getattr(options, name)}: expected at least 1")
+    options.check()
     return checkpoint.find(options.checkpoint)
 
 
-def _identity(options: ModelOptions, folder: Path, placement: Placement, windows: Windows) -> dict[str, Scalar]:
+def _identity(
+    options: StreamVLNOptions, folder: Path, placement: Placement, windows: Windows
+) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
     content = checkpoint.content_hash(
         folder,

@@ -21,10 +21,10 @@ from envs.habitat_env import HabitatEnv
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent
+from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task, run_tasks
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
 
 Walks = dict[str, tuple[Action, ...]]
@@ -83,7 +83,7 @@ def main() -> None:
     benchmark = get_benchmark("houses-r2r")
     split = load_split(benchmark, "val_unseen", options.data_root)
     tasks = [Task(episode, 0, 0, benchmark.max_steps) for episode in split.episodes[: options.episodes]]
-    model = ModelOptions(checkpoint=options.checkpoint, device=options.device, max_batch=options.max_batch)
+    model = CheckpointOptions(checkpoint=options.checkpoint, device=options.device, max_batch=options.max_batch)
     agent: Agent = load_agent(options.agent, model)
     arguments = (benchmark.body, split.scenes_dir, agent.sensors, "auto")
     seconds: dict[str, list[float]] = {name: [] for name in ("vlnbench", *LOOPS)}

@@ -22,11 +22,11 @@ from tests.fakes import PlaneEnv, make_episode, make_set
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Episode, Observation, Pose
+from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Task, run_tasks
 from vlnbench.rollout.launcher import LocalSite
 from vlnbench.rollout.messages import Limits
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.replicas import Lanes
 from vlnbench.rollout.schedule import SceneQueue
 
@@ -84,7 +84,7 @@ def overhead(rounds: int) -> None:
 
             per_step(f"{envs} simulators, batch {batch}", rounds, 4, run)
     with Lanes(LocalSite(2), 1, 2) as lanes:
-        loaded = lanes.load(f"{HERE}:NullAgent", ModelOptions())
+        loaded = lanes.load(f"{HERE}:NullAgent", AgentOptions())
         lanes.set_up(f"{HERE}:NullEnv", (), loaded.sensors)
         per_step(
             "1 lane, 2 simulators, batch 2", rounds, 4, lambda tasks: list(lanes.run(tasks, Limits(2, 300.0)))

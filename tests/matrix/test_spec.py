@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.streamvln.options import StreamVLNOptions
 from tests.matrix.conftest import PARTS, Write
 from vlnbench.cli import Command, main
 from vlnbench.cli.collect import Collect
 from vlnbench.cli.data import Houses
 from vlnbench.cli.eval import Eval
+from vlnbench.cli.selected import parse
 from vlnbench.cli.train import Train
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import SECTIONS, read_matrix
@@ -205,7 +206,7 @@ def test_the_command_line_understands_every_command() -> None:
     matrix = read_matrix(MATRICES / "smoke.yaml")
     setting, work = matrix.settings[1], Path("work")
     found = [*prepare_stages(matrix, work), *stages(work, setting)]
-    houses, first, _, train, seen, _ = (tyro.cli(Command, args=stage.command[3:]) for stage in found)
+    houses, first, _, train, seen, _ = (parse(Command, stage.command[3:]) for stage in found)
     assert isinstance(houses, Houses)
     assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)
     assert isinstance(first, Collect)
@@ -213,5 +214,5 @@ def test_the_command_line_understands_every_command() -> None:
     assert isinstance(train, Train)
     assert replace(setting.train, out=train.out) == TrainOptions(**vars(train))
     assert isinstance(seen, Eval)
-    assert (seen.split, seen.episodes, seen.model.max_new_tokens) == ("val_seen", 2, 8)
-    assert seen.model.checkpoint == train.out / "model"
+    assert (seen.split, seen.episodes) == ("val_seen", 2)
+    assert seen.agent_options == StreamVLNOptions(max_new_tokens=8, checkpoint=train.out / "model")

@@ -17,7 +17,7 @@ from tests.rollout.test_replicas import plan
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import Execution, evaluate
 from vlnbench.evaluation.records import Row
-from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.agent_options import AgentOptions
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray warns of much, in threads of its own
@@ -54,7 +54,7 @@ def test_a_node_that_dies_costs_no_row(cluster: Any, tmp_path: Path) -> None:
     nodes = [cluster.add_node(num_cpus=2, **small()) for _ in range(2)]
     with open_lanes(cluster.address, 2, None, "", True) as lanes:
         assert (len(lanes), lanes.envs) == (2, 1)
-        agent = lanes.load("random", ModelOptions())
+        agent = lanes.load("random", AgentOptions())
         lanes.set_up(FAULTY, ({}, 0.002), agent.sensors)
 
         def kill(row: Row, done: int, planned: int) -> None:
@@ -74,7 +74,7 @@ def test_a_simulator_that_dies_is_told_as_on_one_machine(cluster: Any, tmp_path:
     with pytest.raises(UsageError, match="no machine of the cluster has 9 CPUs, as an agent "):
         open_lanes(cluster.address, 1, 8, "", True)
     with open_lanes(cluster.address, 1, 1, "", True) as lanes:
-        agent = lanes.load("random", ModelOptions())
+        agent = lanes.load("random", AgentOptions())
         lanes.set_up(FAULTY, ({"7": "segfault"},), agent.sensors)
         summary = evaluate(plan(), agent, lanes, tmp_path / "run")
     assert (summary.n_done, summary.n_errors) == (12, 1)

@@ -18,8 +18,8 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import Row, read_manifest, read_rows
 from vlnbench.evaluation.summary import Summary
+from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.launcher import LaneLostError, LocalRemote, LocalSite
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.replicas import Lanes
 from vlnbench.rollout.times import Times
 
@@ -42,7 +42,7 @@ def run(
     **options: Any,
 ) -> Summary:
     with Lanes(site or LocalSite(envs), lanes, envs) as env:
-        loaded = env.load(agent, ModelOptions())
+        loaded = env.load(agent, AgentOptions())
         env.set_up(FAULTY, arguments, loaded.sensors)
 
         def told(row: Row, done: int, planned: int) -> None:
@@ -238,7 +238,7 @@ def test_agents_that_differ_are_refused(tmp_path: Path) -> None:
 
 def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
     with Lanes(LocalSite(1), 1, 1) as lanes:
-        agent = lanes.load("random", ModelOptions())
+        agent = lanes.load("random", AgentOptions())
         with pytest.raises(UsageError, match=r"scenes: not there on .*; data must lie on a file system that all "):
             lanes.set_up(FAULTY, (), agent.sensors, [tmp_path / "scenes"])
 
@@ -251,6 +251,6 @@ class Device(RandomAgent):
 
 def test_each_lane_has_a_gpu_of_its_own() -> None:
     with Lanes(LocalSite(1, gpus=["5", "7"]), 3, 1) as lanes:
-        agent = lanes.load("tests.rollout.test_replicas:Device", ModelOptions())
+        agent = lanes.load("tests.rollout.test_replicas:Device", AgentOptions())
         lanes.set_up(FAULTY, (), agent.sensors)
         assert agent.remarks == "5\n7"

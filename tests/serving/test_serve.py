@@ -33,7 +33,8 @@ from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, read_rows
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
 from vlnbench.rollout.engine import Simulators
-from vlnbench.serving.serve import AgentServer, ServeRequest, run_serve
+from vlnbench.serving.options import ServeOptions
+from vlnbench.serving.serve import AgentServer, run_serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -207,7 +208,7 @@ def test_a_connection_that_ends_in_the_middle_costs_no_row(tmp_path: Path, local
                     connection.socket.shutdown(socket.SHUT_RDWR)
             return super().act(observations)
 
-    request = ServeRequest("random", port=0)
+    request = ServeOptions("random", port=0)
     with AgentServer(Drops(), request) as server:
         connections = lambda: list(server._server.connections)  # noqa: E731
         thread = threading.Thread(target=server.run)
@@ -354,7 +355,7 @@ def test_several_frames_go_in_as_many_messages_as_they_need() -> None:
 
 def test_privileged_agents_are_not_served() -> None:
     with pytest.raises(UsageError, match="'gt-replay' is shown goals and paths, and those stay in the evaluation"):
-        AgentServer(GroundTruthReplayAgent(), ServeRequest("gt-replay"))
+        AgentServer(GroundTruthReplayAgent(), ServeOptions("gt-replay"))
     with serving(ShortestPathAgent(), "shortest-path") as address:
         connected(address).close()
 
@@ -375,14 +376,14 @@ def test_impossible_requests_are_refused(
 ) -> None:
     monkeypatch.delenv("VLNBENCH_TOKEN", raising=False)
     with pytest.raises(UsageError, match=message):
-        run_serve(ServeRequest(**{"agent": "stop", **options}))
+        run_serve(ServeOptions(**{"agent": "stop", **options}))
 
 
 def test_a_taken_port_is_a_user_mistake() -> None:
     with serving(StopAgent(), "stop") as address:
         port = int(address.rpartition(":")[2])
         with pytest.raises(UsageError, match=f"--port {port}: cannot listen there"):
-            run_serve(ServeRequest("stop", port=port))
+            run_serve(ServeOptions("stop", port=port))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,14 +3,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agents.remote_options import RemoteOptions
 from agents.scripted import StopAgent
+from agents.streamvln.options import StreamVLNOptions
+from agents.table import AGENTS
 from vlnbench.errors import UsageError
+from vlnbench.rollout.agent_names import declared_options, find_agent, options_type
+from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.rollout.agents import load_agent
-from vlnbench.rollout.model_options import ModelOptions, RemoteOptions, ServedOptions
 from vlnbench.util.loading import import_string
 from vlnbench.util.trackers import TrackedRun, Trackers, parse_trackers
 
@@ -33,7 +39,6 @@ def test_wrong_agents_are_explained(name: str, message: str) -> None:
 
 
 def test_an_import_string_loads_a_class() -> None:
-    from agents.scripted import StopAgent
 
     assert isinstance(load_agent("agents.scripted:StopAgent"), StopAgent)
     assert import_string("agents.scripted:StopAgent") is StopAgent
@@ -66,48 +71,81 @@ def test_a_tracker_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: py
     (tmp_path / "my_tracker.py").write_text("from tests.fake_trackers import Recording as Mine\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    with Trackers(parse_trackers("my_tracker:Mine"), TrackedRun("a run", tmp_path, {})) as trackers:
+    with Trackers(parse_trackers(["my_tracker:Mine"]), TrackedRun("a run", tmp_path, {})) as trackers:
         trackers.log({"SR": 0.5}, 1)
     assert '["log", 1, {"SR": 0.5}]' in (tmp_path / "told.jsonl").read_text().splitlines()
 
 
-def test_model_options_reach_an_agent_that_takes_them_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = """
+SOURCE = """
+from dataclasses import dataclass
 from agents.scripted import StopAgent
+from vlnbench.rollout.agent_options import CheckpointOptions
 
-class Modelled(StopAgent):
+@dataclass(frozen=True, kw_only=True)
+class Own(CheckpointOptions):
+    width: int = 3
+
+class Configured(StopAgent):
+    options_type = Own
+
     def __init__(self, options):
         super().__init__()
         self.options = options
-"""
-    (tmp_path / "modelled_agent.py").write_text(source)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    options = ModelOptions(checkpoint=tmp_path, dtype="bfloat16")
-    agent = load_agent("modelled_agent:Modelled", options)
-    assert getattr(agent, "options") is options  # noqa: B009
-    with pytest.raises(UsageError, match="agent 'stop' loads no model: leave out --checkpoint, --dtype"):
-        load_agent("stop", options)
-    load_agent("stop", ModelOptions(max_batch=2))
 
-
-class Modelled(StopAgent):
-    def __init__(self, options: ModelOptions) -> None:
+class Undeclared(StopAgent):
+    def __init__(self, options, other=None):
         super().__init__()
+"""
 
 
-def test_options_of_parts_are_refused_by_agents_that_do_not_take_them() -> None:
-    served = ModelOptions(served=ServedOptions(base_url="http://127.0.0.1:1", model="tiny"))
-    with pytest.raises(UsageError, match=r"agent 'stop' loads no model: leave out --base-url, --model$"):
-        load_agent("stop", served)
-    with pytest.raises(UsageError, match=r"Modelled' takes other options: leave out --base-url, --model$"):
-        load_agent(f"{__name__}:Modelled", served)
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configured_agent.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_module")
+def test_an_agents_options_are_of_the_type_that_its_class_names() -> None:
+    kind = options_type("configured_agent:Configured")
+    assert [each.name for each in fields(kind)][-1] == "width"
+    options = replace(kind(), dtype="bfloat16")  # type: ignore[call-arg]
+    agent: Any = load_agent("configured_agent:Configured", options)
+    assert agent.options is options
+    agent = load_agent("configured_agent:Configured", CheckpointOptions(max_batch=2))
+    assert agent.options == kind(max_batch=2)
+    assert load_agent("configured_agent:Configured").options == kind()  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"its constructor wants options; an agent with options names their type"):
+        load_agent("configured_agent:Undeclared")
+
+
+def test_options_that_an_agent_does_not_take_are_refused() -> None:
+    asked = StreamVLNOptions(checkpoint=Path("here"), dtype="bfloat16", max_batch=2)
+    with pytest.raises(UsageError, match=r"agent 'stop' takes other options: leave out --checkpoint, --dtype$"):
+        load_agent("stop", asked)
+    load_agent("stop", StreamVLNOptions(max_batch=2))
     with pytest.raises(UsageError, match=r"'remote://127.0.0.1:1' takes other options: leave out --checkpoint$"):
-        load_agent("remote://127.0.0.1:1", ModelOptions(checkpoint=Path("here")))
+        load_agent("remote://127.0.0.1:1", StreamVLNOptions(checkpoint=Path("here")))
     with pytest.raises(UsageError, match=r"no agent is served there"):
-        load_agent("remote://127.0.0.1:1", ModelOptions(remote=RemoteOptions(remote_timeout=1.0)))
+        load_agent("remote://127.0.0.1:1", RemoteOptions(remote_timeout=1.0))
     with pytest.raises(UsageError, match=r"unknown agent 'remot': did you mean 'remote'"):
         load_agent("remot://127.0.0.1:1")
     with pytest.raises(UsageError, match=r"'stop://here': leave out what follows its name"):
         load_agent("stop://here")
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_table_names_the_options_that_the_class_names(name: str) -> None:
+    agent, _ = find_agent(name)
+    assert declared_options(import_string(agent)) is options_type(name)
+
+
+def test_options_load_nothing_heavy() -> None:
+    code = """
+import sys
+from vlnbench.rollout.agent_names import agent_names, options_type
+for name in agent_names():
+    options_type(name)
+print([name for name in ("torch", "numpy", "transformers", "PIL", "tyro") if name in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -113,15 +113,15 @@ def test_a_run_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_names_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parse_trackers("") == ()
-    assert parse_trackers(f"{FAKES}Slow,{FAKES}Hangs") == (f"{FAKES}Slow", f"{FAKES}Hangs")
+    assert parse_trackers(()) == ()
+    assert parse_trackers([f"{FAKES}Slow", f"{FAKES}Hangs"]) == (f"{FAKES}Slow", f"{FAKES}Hangs")
     with pytest.raises(UsageError, match="--tracker: unknown tracker 'wandbb': did you mean 'wandb'"):
-        parse_trackers("wandbb")
+        parse_trackers(["wandbb"])
     with pytest.raises(UsageError, match="has no 'Nothing'"):
-        parse_trackers(f"{FAKES}Nothing")
+        parse_trackers([f"{FAKES}Nothing"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="--tracker wandb: the package wandb is not installed"):
-        parse_trackers("wandb")
+        parse_trackers(["wandb"])
 
 
 def test_numbers_are_found_by_their_path() -> None:
@@ -154,7 +154,8 @@ def test_the_real_tracker(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 from pathlib import Path
 from vlnbench.util.trackers import TrackedRun, Trackers, parse_trackers
 if __name__ == "__main__":
-    with Trackers(parse_trackers({name!r}), TrackedRun("a run", Path({str(tmp_path)!r}), {{"seed": 0}}), 200) as t:
+    run = TrackedRun("a run", Path({str(tmp_path)!r}), {{"seed": 0}})
+    with Trackers(parse_trackers([{name!r}]), run, 200) as t:
         t.log({{"SR": 0.25}}, 1)
         t.log({{"SR": 0.5}}, 2)
         t.summarize({{"SR": 0.5}})

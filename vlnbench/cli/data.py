@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import subcommand
 
-from vlnbench.data.houses_config import HousesConfig
+from vlnbench.data.houses_config import HousesOptions
 from vlnbench.errors import UsageError
+from vlnbench.training.collect.options import QuestionsOptions
 
 
 @dataclass(frozen=True)
-class Houses(HousesConfig):
+class Houses(HousesOptions):
     """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
 
-    data_root: Path = Path("data")
-    """Folder below which datasets/ and scene_datasets/ are written."""
-    envdrop: bool = False
-    """Add the augmentation set of a noisy machine speaker, as split envdrop."""
-    envdrop_episodes: int | None = None
-    """Its episodes; default five times those of train."""
-
     def run(self) -> None:
-        from vlnbench.data.generate import generate_envdrop, generate_houses
+        from vlnbench.data.generate import generate
 
-        if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
-            raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
-        config = HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})
-        print(generate_houses(self.data_root, config))
-        if self.envdrop:
-            print(generate_envdrop(self.data_root, config, self.envdrop_episodes))
+        for table in generate(self):
+            print(table)
 
 
 @dataclass(frozen=True)
@@ -78,26 +68,13 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Questions:
+class Questions(QuestionsOptions):
     """Make a set of questions about images of the train houses to train on (LLaVA's layout). Resumable."""
 
-    out: Path
-    """Folder of the set, e.g. trajectory_data/Questions."""
-    data_root: Path = Path("data")
-    """Folder that holds datasets/ and scene_datasets/."""
-    views: int = 12000
-    """How many images, spread evenly over the train houses of the generated benchmark."""
-    frame_width: int | None = None
-    """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
-    seed: int = 0
-    """Seed of the places and questions."""
-    workers: int = 1
-    """Processes that look."""
-
     def run(self) -> None:
-        from vlnbench.training.collect.questions import QuestionsRequest, format_made, make_questions
+        from vlnbench.training.collect.questions import format_made, make_questions
 
-        print(format_made(make_questions(QuestionsRequest(**vars(self))), self.out))
+        print(format_made(make_questions(self), self.out))
 
 
 Data = (

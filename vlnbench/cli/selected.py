@@ -13,8 +13,12 @@ from typing import Annotated, Any, Union, get_args
 
 import tyro
 from tyro.conf import OmitArgPrefixes
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vlnbench.errors import UsageError
+from vlnbench.rollout.agent_names import agent_names, options_type
+from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.util.names import split_names
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class Selection:
     names: Callable[[], Iterable[str]]
 
 
+AGENT = Selection("agent", "agent_options", AgentOptions, options_type, agent_names)
+"""The agent of a command, and its options."""
+
+
 def parse(commands: Any, arguments: Sequence[str], description: str | None = None) -> Any:
     """The command that the arguments name, one of a union of annotated dataclasses, with its options.
 
@@ -48,9 +56,28 @@ def parse(commands: Any, arguments: Sequence[str], description: str | None = Non
             original = command
             member = Annotated[(_narrowed(command, arguments), *member.__metadata__)]
         members.append(member)
-    union = Union[tuple(members)]  # noqa: UP007
-    found = tyro.cli(union, prog="vlnbench", description=description, args=arguments)  # type: ignore[call-overload]
-    return found if original is None else original(**vars(found))
+    union: Any = Union[tuple(members)]  # noqa: UP007
+    found = tyro.cli(union, prog="vlnbench", description=description, args=arguments, registry=_RULES)
+    return (
+        found if original is None else original(**{each.name: getattr(found, each.name) for each in fields(found)})
+    )
+
+
+_RULES = ConstructorRegistry()
+
+
+@_RULES.primitive_rule
+def _names_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[str, ...]] | None:
+    """Lists of names: separated by spaces or by commas."""
+    if info.type != tuple[str, ...]:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[NAME ...]",
+        instance_from_str=lambda texts: tuple(name for text in texts for name in split_names(text)),
+        is_instance=lambda value: isinstance(value, tuple) and all(isinstance(each, str) for each in value),
+        str_from_instance=list,
+    )
 
 
 def _narrowed(command: Any, arguments: Sequence[str]) -> type:

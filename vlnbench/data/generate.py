@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tabulate import tabulate
 
 from vlnbench.data.benchmarks import Benchmark
-from vlnbench.data.houses_config import HousesConfig
+from vlnbench.data.houses_config import HousesConfig, HousesOptions
 from vlnbench.errors import UsageError
 from vlnbench.util.loading import import_module, import_string
 from vlnbench.util.progress import Progress, say
@@ -30,6 +31,17 @@ def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
             f"{data_root}: holds data of {found}, but this is {houses.VERSION}; run `vlnbench data houses` "
             "to make them anew, or choose another --data-root"
         )
+
+
+def generate(options: HousesOptions) -> Iterator[str]:
+    """Generate what the options ask for; yields tables of each part when it is there.
+
+    Raises UsageError, with nothing written, for options that contradict each other.
+    """
+    options.check()
+    yield generate_houses(options.data_root, options.config)
+    if options.envdrop:
+        yield generate_envdrop(options.data_root, options.config, options.envdrop_episodes)
 
 
 def generate_houses(data_root: Path, config: HousesConfig) -> str:

@@ -1,8 +1,9 @@
-"""What the generated houses benchmark is made of: one frozen dataclass, shared by command line and generator."""
+"""What the generated houses benchmark is made of: frozen dataclasses, shared by command line and generator."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
@@ -73,3 +74,25 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "clause_dropout": (0.0, 0.9),
 }
 """Least and greatest value of every number; whole numbers where the bounds are."""
+
+
+@dataclass(frozen=True)
+class HousesOptions(HousesConfig):
+    """What of the houses benchmark is generated, and where: the options of `vlnbench data houses`."""
+
+    data_root: Path = Path("data")
+    """Folder below which datasets/ and scene_datasets/ are written."""
+    envdrop: bool = False
+    """Add the augmentation set of a noisy machine speaker, as split envdrop."""
+    envdrop_episodes: int | None = None
+    """Its episodes; default five times those of train."""
+
+    def check(self) -> None:
+        """Raise UsageError where the augmentation set contradicts itself."""
+        if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
+            raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
+
+    @property
+    def config(self) -> HousesConfig:
+        """What decides the bytes that are generated."""
+        return HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})

@@ -1,4 +1,4 @@
-"""What one evaluation is asked to do, and checks of it that need no file."""
+"""What one evaluation is asked to do: the options of `vlnbench eval`, and checks of them that need no file."""
 
 from __future__ import annotations
 
@@ -6,39 +6,63 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.trackers import parse_trackers
 
 _MAX_DEFAULT_ENVS = 4
 """More simulators than this seldom pay: each takes memory, and the agent is the slower part."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvalRequest:
-    """One evaluation as the user asked for it; see the fields of the same names in `vlnbench.cli.Eval`."""
+@dataclass(frozen=True)
+class EvalOptions:
+    """One evaluation: which agent, on which episodes, and how it is carried out."""
 
-    agent: str
-    benchmark: str
-    split: str
-    episodes: int | None
-    seed: int
-    repeats: int
-    data_root: Path
-    out: Path | None
-    sim: str
-    video: int
+    agent: str = "streamvln-tiny"
+    """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
+    benchmark: str = "houses-r2r"
+    """Name from `vlnbench list`."""
+    split: str = "val_unseen"
+    """Split of the benchmark."""
+    episodes: int | None = None
+    """Run only this many episodes of the split (always the same ones); default all."""
+    seed: int = 0
+    """Seed of the run; every episode derives its own from it."""
+    repeats: int = 1
+    """Run every episode this many times, for agents that sample."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+    out: Path | None = None
+    """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
+    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    """Simulator; auto takes habitat-sim where it is installed."""
+    video: int = 0
+    """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
+    """Run although the split does not hold the published number of episodes; the run's identity says so."""
     envs: int | None = None
+    """Simulators of an agent, each in a process of its own; default one per CPU core, at most 4. Results do not
+    depend on it, nor on the three options that follow."""
     agents: int | None = None
-    gpus: str = ""
+    """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
+    --gpus or of the Ray cluster, otherwise one agent in the main process."""
+    gpus: tuple[str, ...] = ()
+    """GPUs, named as in CUDA_VISIBLE_DEVICES, on which agents run and their simulators render."""
     ray: str = ""
+    """Run the agents on a Ray cluster at this address: auto, HOST:PORT or ray://HOST:PORT."""
     episode_timeout: float = 300.0
+    """Seconds that simulator or agent may take for one answer. A simulator that hangs costs its episode (timeout)
+    and is replaced; an agent that hangs ends the program with exit code 124."""
     max_errors: float = 0.05
+    """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
-    tracker: str = ""
-    model: ModelOptions = field(default_factory=ModelOptions)
+    """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
+    tracker: tuple[str, ...] = ()
+    """Trackers that follow the run: tensorboard, trackio, wandb, or import strings."""
+    agent_options: AgentOptions = field(default_factory=AgentOptions)
+    """Options of the agent, of its own type."""
 
     def check(self) -> None:
         """Raise UsageError for numbers that make no sense."""
@@ -49,28 +73,23 @@ class EvalRequest:
                 raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
         if not self.episode_timeout > 0:
             raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
-        if self.model.max_batch < 1:
-            raise UsageError(f"--max-batch {self.model.max_batch}: expected 1 or more")
+        self.agent_options.check()
         parse_trackers(self.tracker)
-        gpus = self.gpu_names
+        gpus = self.gpus
         if not all(gpus) or len(set(gpus)) < len(gpus):
-            raise UsageError(f"--gpus {self.gpus}: expected names of different GPUs, separated by commas")
+            raise UsageError(f"--gpus {','.join(gpus)}: expected names of different GPUs, separated by commas")
         if gpus and self.ray:
             raise UsageError("--gpus: leave it out with --ray, which gives each agent a GPU")
         if gpus and (self.agents or len(gpus)) < len(gpus):
             raise UsageError(f"--agents {self.agents}: expected {len(gpus)} or more, as many as --gpus")
-        if self.model.device.startswith("cuda:") and (gpus or self.agents or self.ray):
-            raise UsageError(f"--device {self.model.device}: leave it out; each agent has a GPU of its own")
-
-    @property
-    def gpu_names(self) -> list[str]:
-        """The devices of agents, one each."""
-        return [name.strip() for name in self.gpus.split(",")] if self.gpus else []
+        device = self.agent_options.device_choice
+        if device.startswith("cuda:") and (gpus or self.agents or self.ray):
+            raise UsageError(f"--device {device}: leave it out; each agent has a GPU of its own")
 
     @property
     def n_agents(self) -> int:
         """Agent processes; 0: the agent acts in this one."""
-        return self.agents or len(self.gpu_names)
+        return self.agents or len(self.gpus)
 
     @property
     def n_envs(self) -> int:

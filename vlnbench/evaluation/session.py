@@ -17,7 +17,7 @@ from vlnbench.evaluation.evaluate import (
     evaluate,
     make_plan,
 )
-from vlnbench.evaluation.options import EvalRequest
+from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.evaluation.tally import Tally
@@ -34,14 +34,14 @@ from vlnbench.util.watchdog import Watchdog
 _ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
 
 
-def run_eval(request: EvalRequest) -> Summary:
+def run_eval(request: EvalOptions) -> Summary:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
     request.check()
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
     with _start(request) as simulators:  # while agent and data load
-        named = (request.agent, request.model)
+        named = (request.agent, request.agent_options)
         agent: Agent = simulators.load(*named) if isinstance(simulators, Lanes) else load_agent(*named)
         try:
             ensure_data(benchmark, request.data_root)
@@ -84,22 +84,22 @@ def _described(episode_set: EpisodeSet) -> str:
     return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
 
 
-def _start(request: EvalRequest) -> Simulators | Lanes:
+def _start(request: EvalOptions) -> Simulators | Lanes:
     """Simulator processes, or lanes where agents are to have processes of their own."""
     if request.ray:
         cluster = require("vlnbench.rollout.ray", "cluster")
-        gpu = request.model.device != "cpu"
+        gpu = request.agent_options.device_choice != "cpu"
         lanes: Lanes = cluster.open_lanes(request.ray, request.agents, request.envs, _ENV_LIBRARY, gpu)
         return lanes
     if request.n_agents:
-        site = LocalSite(request.n_envs, _ENV_LIBRARY, request.gpu_names)
+        site = LocalSite(request.n_envs, _ENV_LIBRARY, request.gpus)
         return Lanes(site, request.n_agents, request.n_envs)
     return Simulators(request.n_envs, _ENV_LIBRARY)
 
 
 def _set_up(
     simulators: Simulators | Lanes,
-    request: EvalRequest,
+    request: EvalOptions,
     body: Embodiment,
     scenes_dir: Path,
     sensors: frozenset[Sensor],
@@ -116,7 +116,7 @@ def _set_up(
 
 
 def _evaluate(
-    plan: Plan, agent: Agent, simulators: Simulators | Lanes, folder: Path, request: EvalRequest
+    plan: Plan, agent: Agent, simulators: Simulators | Lanes, folder: Path, request: EvalOptions
 ) -> Summary:
     tally = Tally([row for row in read_rows(folder) if not (request.retry_errors and row.failed)])
 
@@ -135,7 +135,7 @@ def _evaluate(
         Watchdog(request.episode_timeout, simulators.close) as watchdog,
     ):
         execution = Execution(
-            max_batch=request.model.max_batch,
+            max_batch=request.agent_options.max_batch,
             episode_timeout_s=request.episode_timeout,
             max_errors=request.max_errors,
             retry_errors=request.retry_errors,
@@ -150,7 +150,7 @@ def _evaluate(
         return summary
 
 
-def _write_videos(plan: Plan, scenes_dir: Path, request: EvalRequest, folder: Path) -> None:
+def _write_videos(plan: Plan, scenes_dir: Path, request: EvalOptions, folder: Path) -> None:
     write_video = import_string("vlnbench.evaluation.video:write_video")
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]

@@ -24,19 +24,21 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.data.houses_config import HousesConfig
+from vlnbench.data.houses_config import HousesOptions
 from vlnbench.errors import UsageError, unknown
-from vlnbench.evaluation.options import EvalRequest
+from vlnbench.evaluation.options import EvalOptions
 from vlnbench.matrix.yaml_file import read_yaml
-from vlnbench.rollout.model_options import ModelOptions
-from vlnbench.training.collect.collect import CollectRequest
+from vlnbench.rollout.agent_names import options_type
+from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
 from vlnbench.util.loading import import_string
+from vlnbench.util.names import split_names
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "houses", "collect", "run")
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
-EVALUATED = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+EVALUATED: dict[str, Any] = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
 """What is evaluated where the file does not say otherwise."""
 OF_PARTS = {"vision_tower_lr": "mm_vision_tower", "projector_lr": "mm_mlp_adapter"}
 """Options of `train` that are left out of the settings that do not train this part."""
@@ -171,8 +173,8 @@ def _values(axis: str, values: Any, path: Path) -> list[Value]:
     if not isinstance(values, list) or not values:
         raise UsageError(f"{where}: expected a list of at least one value, or nothing would be run")
     bundles = [value for value in values if isinstance(value, dict)]
-    known = [*_train_types(), *(EVALUATE + name for name in _eval_types())]
-    if axis not in known and len(bundles) < len(values):
+    known = [*_train_types(), *(EVALUATE + name for name in _eval_types(EVALUATED["agent"]))]
+    if axis not in known and not axis.startswith(EVALUATE) and len(bundles) < len(values):
         raise UsageError(f"{path}: {unknown('axis', axis, known)}; an axis of another name has mappings as values")
     found: list[Value] = []
     for number, value in enumerate(values, start=1):
@@ -184,7 +186,8 @@ def _values(axis: str, values: Any, path: Path) -> list[Value]:
             raise UsageError(f"{where}: value {number}: expected a label beside its options")
         found.append((label, {name: each for name, each in value.items() if name != "label"}))
     for label, options in found:
-        _known(options, known, f"{where}: {label}: option")
+        trained = [name for name in options if not name.startswith(EVALUATE)]  # the others depend on the agent
+        _known(trained, known, f"{where}: {label}: option")
         if not options:
             raise UsageError(f"{where}: {label}: expected options beside the label")
     return found
@@ -221,7 +224,6 @@ def _expand(
 ) -> Iterable[Setting]:
     """The product of the axes, the last one fastest. Raises UsageError for settings that cannot be told apart."""
     _known(train, _train_types(), f"{path}: train: option")
-    _known(evaluate, _eval_types(), f"{path}: evaluate: option")
     owners: dict[str, str] = {}
     for axis, values in axes.items():
         for option in {option for _, options in values for option in options}:
@@ -250,7 +252,10 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     merged = {key: value for key, value in merged.items() if key in own or OF_PARTS.get(key, "") in ("", *parts)}
     trained = TrainOptions(**merged, out=Path())
     others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
-    evaluated = {**EVALUATED, **_converted({**evaluate, **others}, _eval_types(), where)}
+    evaluation = {**EVALUATED, **evaluate, **others}
+    types = _checked(lambda: _eval_types(str(evaluation["agent"])), where)
+    _known(evaluation, types, f"{where}: evaluate: option")
+    evaluated = _converted(evaluation, types, where)
     _checked(trained.check, where)
     _checked(lambda: _check_windows(trained), where)
     _checked(lambda: _check_evaluation(evaluated), where)
@@ -264,16 +269,11 @@ def _check_evaluation(options: Mapping[str, Any]) -> None:
     for split in options["splits"]:
         if split not in benchmark.splits:
             raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
-    model = {each.name for each in fields(ModelOptions)}
-    request = {key: value for key, value in options.items() if key not in model and key != "splits"}
-    defaults = {"episodes": None, "seed": 0, "repeats": 1, "data_root": Path("data"), "sim": "auto"}
-    EvalRequest(
-        **{**defaults, **request},
-        split=options["splits"][0],
-        out=None,
-        video=0,
-        model=ModelOptions(**{key: value for key, value in options.items() if key in model}),
-    ).check()
+    kind = options_type(options["agent"])
+    own = {each.name for each in fields(kind)}
+    agent_options = kind(**{key: value for key, value in options.items() if key in own})
+    asked = {key: value for key, value in options.items() if key not in own and key != "splits"}
+    EvalOptions(**asked, split=options["splits"][0], agent_options=agent_options).check()
 
 
 def _check_windows(options: TrainOptions) -> None:
@@ -294,19 +294,20 @@ def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:
     where = f"{path}: collect.{name}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: expected the name of a folder")
-    types = _types(CollectRequest, without=("out", "dagger", "agent", "model"))
+    types = _types(CollectOptions, without=("out", "dagger", "agent", "agent_options"))
     given = _mapping(options, where)
     _known(given, types, f"{where}: option")
-    return _converted(given, types, where)
+    converted = _converted(given, types, where)
+    _checked(lambda: CollectOptions(out=Path(name), **converted).check(), where)
+    return converted
 
 
 def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     where = f"{path}: houses"
-    own = {"data_root": Path, "envdrop": bool, "envdrop_episodes": int}
-    types = _types(HousesConfig)
-    _known(options, [*types, *own], f"{where}: option")
-    converted = _converted(options, {**types, **own}, where)
-    _checked(lambda: HousesConfig(**{key: value for key, value in converted.items() if key in types}), where)
+    types = _types(HousesOptions)
+    _known(options, types, f"{where}: option")
+    converted = _converted(options, types, where)
+    _checked(lambda: HousesOptions(**converted).check(), where)
     return converted
 
 
@@ -314,10 +315,14 @@ def _train_types() -> dict[str, Any]:
     return _types(TrainOptions, without=("out",))
 
 
-def _eval_types() -> dict[str, Any]:
+def _eval_types(agent: str) -> dict[str, Any]:
+    """Options of an evaluation, those of its agent included. Raises UsageError if that loads no checkpoint."""
+    own = options_type(agent)
+    if not issubclass(own, CheckpointOptions):
+        raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
     places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
-    request = _types(EvalRequest, without=("split", "out", "video", "retry_errors", "model", *places))
-    return {**request, **_types(ModelOptions, without=("checkpoint",)), "splits": tuple[str, ...]}
+    common = _types(EvalOptions, without=("split", "out", "video", "retry_errors", "agent_options", *places))
+    return {**common, **_types(own, without=("checkpoint",)), "splits": tuple[str, ...]}
 
 
 def _types(kind: type, without: Sequence[str] = ()) -> dict[str, Any]:
@@ -337,7 +342,7 @@ def _converted(options: Mapping[str, Any], types: Mapping[str, Any], where: str)
         if isinstance(value, list) and types[name] is str:
             value = ",".join(map(str, value))  # tunable parts
         elif isinstance(value, str) and types[name] == tuple[str, ...]:
-            value = [value]
+            value = split_names(value)
         try:
             if isinstance(value, bool) and types[name] in (int, float, int | None, float | None):
                 raise UsageError(f"{where}: {name} {value!r}: expected a number")
@@ -348,9 +353,9 @@ def _converted(options: Mapping[str, Any], types: Mapping[str, Any], where: str)
     return result
 
 
-def _checked(check: Callable[[], object], where: str) -> None:
+def _checked(check: Callable[[], _T], where: str) -> _T:
     try:
-        check()
+        return check()
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from vlnbench.errors import UsageError, unknown
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Represents
-from vlnbench.rollout.model_options import ModelOptions, RemoteOptions, ServedOptions
-from vlnbench.util.loading import import_module, import_string
+from vlnbench.rollout.agent_names import declared_options, find_agent
+from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
+from vlnbench.util.loading import import_string
 
 
-def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
+@runtime_checkable
+class Addressed(Protocol):
+    """Trait of a class of agents that live at an address, `scheme://…`, which is their name."""
+
+    def at(self, address: str, options: Any) -> Agent:
+        """The agent at an address; called on the class. Raises UsageError where there is none."""
+        ...
+
+
+def load_agent(name: str, options: AgentOptions | None = None) -> Agent:
     """Make the agent called `name`: a name from the agent table or an import string `package.module:Class`.
 
-    Raises UsageError for unknown names, import failures, classes that are no agent, and options that the agent
-    does not take.
+    options: of the agent's own type (`agent_options.options_type`), or others of which only those are set that the
+    agent has too; default its own defaults. Raises UsageError for unknown names, import failures, classes that are
+    no agent, and options that the agent does not take.
     """
-    table: dict[str, tuple[str, str]] = import_module("agents.table").AGENTS
-    scheme, served, _ = name.partition("://")
-    if served and scheme not in table:
-        raise UsageError(f"--agent {name}: {unknown('agent', scheme, table)}")
-    if ":" not in name and name not in table:
-        raise UsageError(unknown("agent", name, table) + "; or give an import string package.module:Class")
-    listed = table.get(scheme if served else name)
-    factory = import_string(listed[0] if listed else name)
+    string, _ = find_agent(name)
+    factory = import_string(string)
     if not inspect.isclass(factory):
         raise UsageError(f"agent {name!r}: expected a class")
-    agent = _make_agent(name, factory, options or ModelOptions())
+    agent = _make_agent(name, factory, options or AgentOptions())
     if not isinstance(agent, Agent):
         members = ("sensors", "privileged", "expects", "identity", "reset", "act", "close")
         missing = ", ".join(member for member in members if not hasattr(agent, member))
@@ -40,28 +44,26 @@ def load_agent(name: str, options: ModelOptions | None = None) -> Agent:
     return agent
 
 
-def _make_agent(name: str, factory: type, options: ModelOptions) -> Any:
-    takes = inspect.signature(factory).parameters
-    if "://" in name and "address" not in takes:
+def _make_agent(name: str, factory: type, options: AgentOptions) -> Any:
+    if "://" in name and not isinstance(factory, Addressed):
         raise UsageError(f"agent {name!r}: leave out what follows its name; only remote:// has an address")
-    parts: dict[str, ServedOptions | RemoteOptions] = {"served": options.served, "remote": options.remote}
-    refused = [flag for part, value in parts.items() if part not in takes for flag in _given(value)]
-    if "options" not in takes:
-        refused = [flag for flag in _given(options) if flag != "--max-batch"] + refused
-    if refused:
-        what = "takes other options" if takes else "loads no model"
-        raise UsageError(f"agent {name!r} {what}: leave out {', '.join(refused)}")
-    offered = {"options": options, "address": name, **parts}
-    return factory(**{key: value for key, value in offered.items() if key in takes})
+    options = fitting(name, options, declared_options(factory))
+    if isinstance(factory, Addressed):
+        return factory.at(name, options)
+    if isinstance(factory, TakesOptions):
+        return factory(options)
+    missing = [each.name for each in inspect.signature(factory).parameters.values() if _is_needed(each)]
+    if missing:
+        raise UsageError(
+            f"agent {name!r}: its constructor wants {', '.join(missing)}; an agent with options names their type: "
+            "options_type = YourOptions, derived from vlnbench.rollout.agent_options.AgentOptions"
+        )
+    return factory()
 
 
-def _given(options: ModelOptions | ServedOptions | RemoteOptions) -> list[str]:
-    """The flags of the options that were set, parts left out."""
-    return [
-        "--" + field.name.replace("_", "-")
-        for field in fields(options)
-        if field.default is not MISSING and getattr(options, field.name) != field.default
-    ]
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in optional
 
 
 def recorded_name(agent: Agent, asked: str) -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from vlnbench import __version__
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Agent, Describes, Episode, Remarks, Represents
+from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import Engine, Simulators
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.messages import AgentFacts, EnvSetup, Limits, Ran
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
 from vlnbench.util.watchdog import Watchdog
@@ -52,7 +52,7 @@ class Lane:
         self._queue = SceneQueue()
         self._outcomes: Generator[Outcome, None, None] | None = None
 
-    def load(self, name: str, options: ModelOptions) -> AgentFacts:
+    def load(self, name: str, options: AgentOptions) -> AgentFacts:
         """Make the agent."""
         agent = self._agent = load_agent(name, options)
         return AgentFacts(

@@ -17,11 +17,11 @@ from typing import Any, Literal, NoReturn
 from vlnbench import __version__
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Episode, Observation, Sensor, StandsFor
+from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.engine import MAX_STARTS, POLL_S
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.launcher import LaneLostError, Remote, Site
 from vlnbench.rollout.messages import AgentFacts, EnvSetup, Limits, Ran
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.rollout.schedule import SceneQueue
 from vlnbench.util.progress import say
 
@@ -84,7 +84,7 @@ class Lanes:
         self.waited_s = 0.0
         self.envs, self._site = envs, site
         self._facts: AgentFacts | None = None
-        self._loading: tuple[str, ModelOptions]
+        self._loading: tuple[str, AgentOptions]
         self._setup: EnvSetup | None = None
         self._tries: Counter[tuple[str, int]] = Counter()
         self._lanes = [_Lane(index, site.open(index), [None] * envs) for index in range(count)]
@@ -106,7 +106,7 @@ class Lanes:
             lane.remote.close()
         self._site.close()
 
-    def load(self, name: str, options: ModelOptions) -> LaneAgent:
+    def load(self, name: str, options: AgentOptions) -> LaneAgent:
         """Make the agents, and wait for them; not for those that wait for a machine, if there is another.
 
         Raises UsageError if an agent does or if they differ, RunError if a process dies.

@@ -26,55 +26,24 @@ from vlnbench.interfaces import Action, Agent, Describes, Episode, Observation, 
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import describe, reported
-from vlnbench.rollout.model_options import TOKEN, ModelOptions
+from vlnbench.serving.options import TOKEN, ServeOptions
 from vlnbench.util.progress import say
 from vlnbench.util.watchdog import Watchdog
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Reply = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ServeRequest:
-    """What to serve and where; see the fields of the same names in `vlnbench.cli.serve.Serve`."""
-
-    agent: str
-    host: str = "127.0.0.1"
-    port: int = 8900
-    max_slots: int = 64
-    max_message_mb: int = 64
-    answer_timeout: float = 300.0
-    model: ModelOptions = field(default_factory=ModelOptions)
-
-    def check(self) -> None:
-        """Raise UsageError for numbers that make no sense and for an open door."""
-        if not 0 <= self.port <= 65535:
-            raise UsageError(f"--port {self.port}: expected 0 (any free one) to 65535")
-        for name, value in (
-            ("max-slots", self.max_slots),
-            ("max-message-mb", self.max_message_mb),
-            ("max-batch", self.model.max_batch),
-        ):
-            if value < 1:
-                raise UsageError(f"--{name} {value}: expected 1 or more")
-        if not self.answer_timeout > 0:
-            raise UsageError(f"--answer-timeout {self.answer_timeout:g}: expected more than 0 seconds")
-        if self.host not in _LOOPBACK and not os.environ.get(TOKEN):
-            raise UsageError(f"--host {self.host}: others can reach it; set a token in the environment as {TOKEN}")
-
-
-def run_serve(request: ServeRequest) -> None:
+def run_serve(options: ServeOptions) -> None:
     """Serve an agent until Ctrl-C. Raises UsageError if that cannot be done as asked."""
-    request.check()
+    options.check()
     require("vlnbench.serving.wire", "remote")
-    agent = load_agent(request.agent, request.model)
+    agent = load_agent(options.agent, options.agent_options)
     try:
-        with AgentServer(agent, request, os.environ.get(TOKEN, "")) as server:
+        with AgentServer(agent, options, os.environ.get(TOKEN, "")) as server:
             for line in _description(agent).splitlines():
                 say(line)
-            say(f"serving {request.agent} at {server.address}; Ctrl-C ends it")
-            with Watchdog(request.answer_timeout, lambda: None) as watchdog:
+            say(f"serving {options.agent} at {server.address}; Ctrl-C ends it")
+            with Watchdog(options.answer_timeout, lambda: None) as watchdog:
                 server.run(watchdog.beat)
     except KeyboardInterrupt:
         said = agent.remarks if isinstance(agent, Remarks) else ""
@@ -112,17 +81,17 @@ class AgentServer:
     Raises UsageError for an agent that cannot be served and for an address that cannot be used.
     """
 
-    def __init__(self, agent: Agent, request: ServeRequest, token: str = "") -> None:
+    def __init__(self, agent: Agent, options: ServeOptions, token: str = "") -> None:
         if agent.privileged:
             raise UsageError(
-                f"agent {request.agent!r} is shown goals and paths, and those stay in the evaluation: run it there"
+                f"agent {options.agent!r} is shown goals and paths, and those stay in the evaluation: run it there"
             )
-        self._agent, self._request, self._token = agent, request, token
+        self._agent, self._options, self._token = agent, options, token
         self._wire: ModuleType = require("vlnbench.serving.wire", "remote")
         self._asked: queue.SimpleQueue[_Turn | _Beginning | None] = queue.SimpleQueue()
         self._waiting: list[_Turn] = []
         self._owed: set[Future[Reply]] = set()
-        self._free = list(range(request.max_slots))
+        self._free = list(range(options.max_slots))
         self._clients = 0
         self._thought_s = 0.0
         self._ended = False
@@ -132,14 +101,14 @@ class AgentServer:
         handler = functools.partial(
             self._answer, about=self._about(), token=self._token, free=self._free, perform=self._perform
         )
-        place = f"--host {self._request.host} --port {self._request.port}"
+        place = f"--host {self._options.host} --port {self._options.port}"
         try:
             self._server = self._wire.server.serve(
                 handler,
-                self._request.host,
-                self._request.port,
+                self._options.host,
+                self._options.port,
                 compression=None,
-                max_size=self._request.max_message_mb * 2**20,
+                max_size=self._options.max_message_mb * 2**20,
                 origins=[None],  # no browser
             )
         except (OSError, OverflowError) as error:
@@ -191,14 +160,14 @@ class AgentServer:
     def _about(self) -> Reply:
         place = {"vlnbench": __version__, "python": platform.python_version(), "machine": platform.machine()}
         return {
-            "name": recorded_name(self._agent, self._request.agent),
+            "name": recorded_name(self._agent, self._options.agent),
             "code": code_digest(self._agent),
             "sensors": sorted(self._agent.sensors),
             "expects": asdict(self._agent.expects),
             "identity": dict(self._agent.identity),
             "description": _description(self._agent),
-            "max_batch": self._request.model.max_batch,
-            "max_bytes": self._request.max_message_mb * 2**20,
+            "max_batch": self._options.agent_options.max_batch,
+            "max_bytes": self._options.max_message_mb * 2**20,
             "place": place,
         }
 
@@ -209,8 +178,10 @@ class AgentServer:
             asked = _Beginning(request["slot"], _episode(request["episode"]), int(request["seed"]))
         elif request["type"] == "act":
             seen = {entry["slot"]: _observation(entry) for entry in request["observations"]}
-            if not 1 <= len(seen) <= self._request.model.max_batch:
-                raise ValueError(f"{len(seen)} episodes at once; 1 to {self._request.model.max_batch} are allowed")
+            if not 1 <= len(seen) <= self._options.agent_options.max_batch:
+                raise ValueError(
+                    f"{len(seen)} episodes at once; 1 to {self._options.agent_options.max_batch} are allowed"
+                )
             asked = _Turn(seen, bool(request.get("alone")))
         else:
             raise ValueError(f"unknown type {request['type']!r}")
@@ -256,13 +227,15 @@ class AgentServer:
         batch: list[_Turn] = []
         for turn in self._waiting:
             size = sum(len(each.observations) for each in (*batch, turn))
-            if not turn.alone and size <= self._request.model.max_batch:
+            if not turn.alone and size <= self._options.agent_options.max_batch:
                 batch.append(turn)
         return batch
 
     def _is_full(self, batch: list[_Turn]) -> bool:
         size = sum(len(turn.observations) for turn in batch)
-        return batch[0].alone or size == self._request.model.max_batch or len(self._waiting) >= self._clients
+        return (
+            batch[0].alone or size == self._options.agent_options.max_batch or len(self._waiting) >= self._clients
+        )
 
     def _begin(self, asked: _Beginning) -> Reply:
         try:

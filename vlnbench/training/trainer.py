@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training import data
 from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.log import Phases, taken
@@ -34,6 +33,7 @@ from vlnbench.training.setup import (
 from vlnbench.util import measure as vram
 from vlnbench.util.files import append_line, open_for_append, write_json
 from vlnbench.util.loading import import_string
+from vlnbench.util.names import split_names
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
@@ -55,9 +55,9 @@ def train(options: TrainOptions) -> Trained:
     """
     process = find_process()
     options.check(process.world_size)
-    parse_trackers(options.tracker)  # a missing package is named before anything is written
+    parse_trackers(split_names(options.tracker))  # a missing package is named before anything is written
     place = import_string("agents.common.placement:place")(
-        ModelOptions(device=str(process.device), dtype=options.dtype, attn=options.attn), torch.bfloat16
+        str(process.device), options.dtype, options.attn, torch.bfloat16
     )
     deepspeed_config(options, place.dtype)  # a contradicting file is named before anything is read
     data.make_windows(options)
@@ -221,7 +221,7 @@ class _Run:
                 tracked = TrackedRun(
                     str(options.out), options.out, json.loads(json.dumps(asdict(options), default=str))
                 )
-                trackers = stack.enter_context(Trackers(parse_trackers(options.tracker), tracked))
+                trackers = stack.enter_context(Trackers(parse_trackers(split_names(options.tracker)), tracked))
             losses: list[torch.Tensor] = []
             logged = time.monotonic()
             for step in range(self._start + 1, schedule.steps + 1):

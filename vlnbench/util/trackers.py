@@ -16,7 +16,7 @@ import platform
 import queue
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -125,13 +125,13 @@ TRACKERS = {
 """Import string and package by name."""
 
 
-def parse_trackers(text: str) -> tuple[str, ...]:
-    """Import strings of the trackers in `NAME[,NAME]`; a name is one of `TRACKERS` or an import string itself.
+def parse_trackers(names: Iterable[str]) -> tuple[str, ...]:
+    """Import strings of trackers; a name is one of `TRACKERS` or an import string itself. Empty ones are left out.
 
     Raises UsageError for unknown names and for packages that are not installed.
     """
     found = []
-    for name in filter(None, (part.strip() for part in text.split(","))):
+    for name in filter(None, names):
         if ":" in name:
             import_string(name)
             found.append(name)

@@ -9,7 +9,6 @@ import torch
 from agents.common import placement
 from agents.common.placement import place
 from vlnbench.errors import UsageError
-from vlnbench.rollout.model_options import ModelOptions
 
 Machine = Callable[..., None]
 
@@ -30,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def placed(checkpoint: torch.dtype = torch.bfloat16, **options: str) -> tuple[str, str, str]:
-    found = place(ModelOptions(**options), checkpoint)  # type: ignore[arg-type]
+    found = place(**{"device": "auto", "dtype": "auto", "attn": "auto", **options}, checkpoint_dtype=checkpoint)
     return str(found.device), found.dtype_name, found.attn
 
 

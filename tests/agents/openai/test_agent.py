@@ -15,6 +15,7 @@ from PIL import Image
 from agents.openai import api
 from agents.openai.agent import OpenAIAgent, _spread
 from agents.openai.api import ApiError
+from agents.openai.options import OpenAIOptions
 from tests.agents.openai.stub import Stub, says, stub
 from tests.fakes import make_set
 from tests.faulty import PictureEnv
@@ -26,7 +27,6 @@ from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.interfaces import Action, Conventions, Episode, Observation
-from vlnbench.rollout.model_options import ServedOptions
 
 RGB = np.full((48, 64, 3), 90, np.uint8)
 FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
@@ -43,7 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 def make(server: Stub, **options: Any) -> OpenAIAgent:
     """An agent whose question before the run is forgotten."""
     options = {"base_url": server.url, "model": "tiny", "retries": 2, **options}
-    agent = OpenAIAgent(ServedOptions(**options))
+    agent = OpenAIAgent(OpenAIOptions(**options))
     server.requests.clear()
     return agent
 
@@ -229,7 +229,7 @@ def test_auto_takes_text_where_a_schema_is_refused(server: Stub) -> None:
 
 def test_nobody_there_is_a_user_mistake() -> None:
     with pytest.raises(UsageError, match=r"nobody answers: http://127.0.0.1:1/v1/chat/completions: .*refused"):
-        OpenAIAgent(ServedOptions(base_url="http://127.0.0.1:1/v1", model="tiny", retries=0))
+        OpenAIAgent(OpenAIOptions(base_url="http://127.0.0.1:1/v1", model="tiny", retries=0))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_nobody_there_is_a_user_mistake() -> None:
 )
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        OpenAIAgent(ServedOptions(**{"base_url": "http://127.0.0.1:1/v1", "model": "tiny", **options}))
+        OpenAIAgent(OpenAIOptions(**{"base_url": "http://127.0.0.1:1/v1", "model": "tiny", **options}))
     assert "sk-secret" not in str(caught.value)
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from agents.openai.agent import OpenAIAgent
+from agents.openai.options import OpenAIOptions
 from tests.fakes import make_set
 from tests.faulty import PictureEnv
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
-from vlnbench.rollout.model_options import ServedOptions
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,7 +61,7 @@ def test_a_run_asks_records_and_repeats_itself(served: tuple[str, str], tmp_path
     """Random weights answer nothing that can be read: every episode stops, every token is counted."""
     planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 3), "openai", count=None, seed=0, repeats=1)
     for name in ("first", "second"):
-        options = ServedOptions(base_url=served[0], model=served[1], retries=1, max_answer_tokens=8)
+        options = OpenAIOptions(base_url=served[0], model=served[1], retries=1, max_answer_tokens=8)
         evaluate(planned, OpenAIAgent(options), PictureEnv(), tmp_path / name)
     rows = [[replace(row, seconds={}) for row in read_rows(tmp_path / name)] for name in ("first", "second")]
     assert rows[0] == rows[1]
@@ -74,4 +74,4 @@ def test_a_run_asks_records_and_repeats_itself(served: tuple[str, str], tmp_path
 
 def test_another_model_is_refused_by_its_server(served: tuple[str, str]) -> None:
     with pytest.raises(UsageError, match=r"nobody answers|check --base-url and --model"):
-        OpenAIAgent(ServedOptions(base_url=served[0], model="another", retries=0))
+        OpenAIAgent(OpenAIOptions(base_url=served[0], model="another", retries=0))

@@ -15,18 +15,18 @@ import pytest
 
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recorded, replay
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Scalar
-from vlnbench.rollout.model_options import ModelOptions
 
 
 @pytest.fixture(scope="module")
-def options(goldens: Path) -> ModelOptions:
-    return ModelOptions(
+def options(goldens: Path) -> StreamVLNOptions:
+    return StreamVLNOptions(
         checkpoint=goldens / "checkpoint",
         vision_tower=goldens / "vision_tower",
         device="cpu",
@@ -35,14 +35,14 @@ def options(goldens: Path) -> ModelOptions:
 
 
 @pytest.fixture(scope="module")
-def agent(options: ModelOptions) -> Iterator[StreamVLNAgent]:
+def agent(options: StreamVLNOptions) -> Iterator[StreamVLNAgent]:
     with closing(StreamVLNAgent(options)) as agent:
         yield agent
 
 
 class TestStreamVLN(AgentConformance):
     @pytest.fixture(autouse=True)
-    def _options(self, options: ModelOptions) -> None:
+    def _options(self, options: StreamVLNOptions) -> None:
         self.options = options
 
     def make_agent(self) -> Agent:
@@ -58,7 +58,9 @@ def test_a_recorded_episode_in_two_slots(goldens: Path, agent: StreamVLNAgent) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_batch", [1, 2, 5])
-def test_recorded_episodes_side_by_side_in_any_order(goldens: Path, options: ModelOptions, max_batch: int) -> None:
+def test_recorded_episodes_side_by_side_in_any_order(
+    goldens: Path, options: StreamVLNOptions, max_batch: int
+) -> None:
     episodes = [*recorded(goldens, "main"), *recorded(goldens, "stop_mid_turn")]
     runs = dict(zip((4, 0, 7, 1, 2), [*episodes, *episodes[1:]], strict=True))
     with closing(StreamVLNAgent(replace(options, max_batch=max_batch))) as agent:
@@ -68,7 +70,7 @@ def test_recorded_episodes_side_by_side_in_any_order(goldens: Path, options: Mod
 
 
 @pytest.mark.parametrize("name", ["two_action_turns", "no_action_text", "desync_three_action_turns"])
-def test_recorded_episodes_with_cut_answers(goldens: Path, options: ModelOptions, name: str) -> None:
+def test_recorded_episodes_with_cut_answers(goldens: Path, options: StreamVLNOptions, name: str) -> None:
     (run,) = recorded(goldens, name)
     with closing(StreamVLNAgent(replace(options, max_new_tokens=run.settings["max_new_tokens"]))) as agent:
         taken = replay(agent, {0: run})[0]
@@ -101,13 +103,13 @@ def test_the_description_says_what_was_loaded_and_what_it_takes(agent: StreamVLN
         assert part in agent.description
 
 
-def identity(options: ModelOptions, **changes: Any) -> dict[str, str]:
+def identity(options: StreamVLNOptions, **changes: Any) -> dict[str, str]:
     with closing(StreamVLNAgent(replace(options, **changes))) as agent:
         return dict(agent.identity)
 
 
 def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
-    options: ModelOptions, tmp_path: Path
+    options: StreamVLNOptions, tmp_path: Path
 ) -> None:
     own = identity(options)
     assert all(isinstance(value, Scalar) for value in own.values())
@@ -127,7 +129,7 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
         assert {key for key in own if own[key] != other[key]} == {name}
 
 
-def test_a_closed_agent_says_so(options: ModelOptions) -> None:
+def test_a_closed_agent_says_so(options: StreamVLNOptions) -> None:
     agent = TestStreamVLN()
     agent.options = options
     closed = agent.make_agent()
@@ -136,7 +138,7 @@ def test_a_closed_agent_says_so(options: ModelOptions) -> None:
         closed.reset(0, agent.make_episode(), 0)
 
 
-def with_config(options: ModelOptions, folder: Path, **fields: Any) -> ModelOptions:
+def with_config(options: StreamVLNOptions, folder: Path, **fields: Any) -> StreamVLNOptions:
     """The checkpoint with other fields in its config.json."""
     source = options.checkpoint or Path()
     for path in source.iterdir():
@@ -163,18 +165,18 @@ def with_config(options: ModelOptions, folder: Path, **fields: Any) -> ModelOpti
     ],
 )
 def test_options_that_cannot_be_met_are_one_line(
-    options: ModelOptions, changes: dict[str, Any], message: str
+    options: StreamVLNOptions, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         StreamVLNAgent(replace(options, **changes))
     assert "\n" not in str(caught.value)
 
 
-def test_a_memory_that_does_not_divide_the_window_is_refused(options: ModelOptions, tmp_path: Path) -> None:
+def test_a_memory_that_does_not_divide_the_window_is_refused(options: StreamVLNOptions, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config.json: num_history 5: expected a divisor of num_frames, 32"):
         StreamVLNAgent(with_config(options, tmp_path, num_history=5))
 
 
-def test_a_config_without_history_means_eight_frames(options: ModelOptions, tmp_path: Path) -> None:
+def test_a_config_without_history_means_eight_frames(options: StreamVLNOptions, tmp_path: Path) -> None:
     with closing(StreamVLNAgent(with_config(options, tmp_path, num_history=None))) as agent:
         assert agent.identity["num_history"] == 8

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from agents.streamvln import checkpoint
+from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import Prompts
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agents import load_agent
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.memory.trace import model_config
 
 NAMES = ("streamvln-tiny", "streamvln-tiny-base")
@@ -38,7 +38,7 @@ def test_names_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_small_agent_brings_its_checkpoint() -> None:
-    agent = load_agent("streamvln-tiny", ModelOptions())
+    agent = load_agent("streamvln-tiny", StreamVLNOptions())
     assert agent.sensors == {"rgb"}
     with pytest.raises(UsageError, match="has its own checkpoint: use --agent streamvln for another"):
-        load_agent("streamvln-tiny", ModelOptions(checkpoint=Path("other")))
+        load_agent("streamvln-tiny", StreamVLNOptions(checkpoint=Path("other")))

@@ -24,7 +24,8 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode
-from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, CollectRequest, collect
+from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, collect
+from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.collect.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceWay, tours, walk
 
 pytestmark = pytest.mark.slow  # walks houses
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.slow  # walks houses
 WIDTH = 64
 
 
-def request(houses: Path, out: Path, **changes: Any) -> CollectRequest:
-    asked = CollectRequest(
+def request(houses: Path, out: Path, **changes: Any) -> CollectOptions:
+    asked = CollectOptions(
         benchmark="houses-r2r",
         split=None,
         set="r2r",

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from agents.base import EpisodeAgent
+from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.presets import create
 from envs.habitat_env import HabitatEnv
 from tests.fakes import PlaneEnv, make_episode
@@ -23,7 +24,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode, GroundTruth, Observation, Vec3
-from vlnbench.rollout.model_options import ModelOptions
+from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.collect import dagger
 from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, MANIFEST, Collected, collect
 from vlnbench.training.collect.dagger import CorrectedWay, DaggerSettings
@@ -162,7 +163,7 @@ def test_walks_with_a_detour_are_kept(
 def test_a_streamvln_sees_all_windows_whoever_drives(tmp_path: Path) -> None:
     """Random weights name no action, which is a STOP every time it is asked: over three windows."""
     create(SMALL, tmp_path / "base", TEXTS * 20, seed=0)
-    options = ModelOptions(checkpoint=tmp_path / "base", max_new_tokens=4)
+    options = StreamVLNOptions(checkpoint=tmp_path / "base", max_new_tokens=4)
     way = DaggerSettings("streamvln", options, 3.0).make(get_benchmark("houses-r2r").body)
     (tour,) = tours([straight(0, 6, 12, 18, 24)], "r2r")
     env = GuidedPlane()
@@ -244,7 +245,10 @@ def test_a_checkpoint_drives_from_the_command_line(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": ModelOptions(checkpoint=Path("base"))}, "nobody drives without --dagger; give it too"),
+        (
+            {"agent_options": StreamVLNOptions(checkpoint=Path("base"))},
+            "nobody drives without --dagger; give it too",
+        ),
         ({"agent": "forward"}, "nobody drives without --dagger; give it too"),
         ({"dagger": True, "agent": "streamvlm"}, "unknown agent 'streamvlm': did you mean 'streamvln'"),
     ],
@@ -260,11 +264,11 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 
 def test_agents_that_cannot_be_corrected_or_see_otherwise_are_refused(tmp_path: Path) -> None:
-    settings = DaggerSettings(f"{__name__}:Unguided", ModelOptions(), 3.0)
+    settings = DaggerSettings(f"{__name__}:Unguided", CheckpointOptions(), 3.0)
     with pytest.raises(UsageError, match=r"cannot be corrected, it lacks watch"):
         settings.make(GuidedPlane().embodiment)
     create(SMALL, tmp_path / "base", TEXTS * 20, seed=0)
-    settings = DaggerSettings("streamvln", ModelOptions(checkpoint=tmp_path / "base"), 3.0)
+    settings = DaggerSettings("streamvln", StreamVLNOptions(checkpoint=tmp_path / "base"), 3.0)
     with pytest.raises(UsageError, match=r"does not fit the body that walks: needs width 640"):
         settings.make(GuidedPlane().embodiment)
 
@@ -272,7 +276,9 @@ def test_agents_that_cannot_be_corrected_or_see_otherwise_are_refused(tmp_path: 
 class Placed(EpisodeAgent):
     """Knows where it was loaded to."""
 
-    def __init__(self, options: ModelOptions) -> None:
+    options_type = CheckpointOptions
+
+    def __init__(self, options: CheckpointOptions) -> None:
         self.device = options.device
 
 
@@ -292,5 +298,5 @@ def test_the_processes_of_a_collection_take_the_gpus_in_turn(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(current_process(), "name", process)
     monkeypatch.setattr(dagger, "CorrectedWay", lambda agent, _: loaded.append(agent))
-    DaggerSettings(f"{__name__}:Placed", ModelOptions(device=chosen), 3.0).make(GuidedPlane().embodiment)
+    DaggerSettings(f"{__name__}:Placed", CheckpointOptions(device=chosen), 3.0).make(GuidedPlane().embodiment)
     assert loaded[0].device == taken

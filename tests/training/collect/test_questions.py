@@ -17,15 +17,16 @@ from PIL import Image
 from agents.streamvln.conversations import read_conversations
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.training.collect.questions import CONVERSATIONS, JOURNAL, QuestionsRequest, make_questions
+from vlnbench.training.collect.options import QuestionsOptions
+from vlnbench.training.collect.questions import CONVERSATIONS, JOURNAL, make_questions
 
 pytestmark = pytest.mark.slow  # looks at houses
 
 VIEWS, WIDTH = 9, 64
 
 
-def request(houses: Path, out: Path, **changes: Any) -> QuestionsRequest:
-    asked = QuestionsRequest(out=out, data_root=houses, views=VIEWS, frame_width=WIDTH, seed=0, workers=1)
+def request(houses: Path, out: Path, **changes: Any) -> QuestionsOptions:
+    asked = QuestionsOptions(out=out, data_root=houses, views=VIEWS, frame_width=WIDTH, seed=0, workers=1)
     return replace(asked, **changes)
 
 

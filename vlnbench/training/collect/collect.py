@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tabulate import tabulate
 
@@ -28,7 +28,6 @@ from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Scalar
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.dagger import (
     CORRECTED_BELOW,
     DISAGREEMENTS_PER_ACTION,
@@ -38,6 +37,7 @@ from vlnbench.training.collect.dagger import (
     UNCORRECTED_BELOW,
     DaggerSettings,
 )
+from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.collect.walk import (
     GOAL_RADIUS_M,
     JPEG_QUALITY,
@@ -58,34 +58,11 @@ from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 
-SetName = Literal["r2r", "rxr", "envdrop"]
-
 FORMAT = 1
 ANNOTATIONS = "annotations.json"
 MANIFEST = "collect.json"
 KIND = Kind("collection", MANIFEST)
 JOURNAL = "collected.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class CollectRequest:
-    """What to collect and where to; see the options of `vlnbench collect`."""
-
-    benchmark: str
-    split: str | None
-    set: SetName
-    out: Path
-    data_root: Path
-    workers: int
-    frame_width: int | None
-    tours: int | None
-    sim: str
-    gpu: int | None
-    allow_partial: bool
-    disturbance: float = 0.0
-    dagger: bool = False
-    agent: str = "streamvln"
-    model: ModelOptions = field(default_factory=ModelOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +78,12 @@ class Collected:
     bytes: int
 
 
-def collect(request: CollectRequest) -> Collected:
+def collect(request: CollectOptions) -> Collected:
     """Walk every episode of a split and write the trajectories.
 
     Raises UsageError, with nothing written, for unknown names, broken data and a folder that holds another set.
     """
-    if request.workers < 1:
-        raise UsageError(f"--workers {request.workers}: expected at least 1")
-    if not 0 <= request.disturbance < 1:
-        raise UsageError(f"--disturbance {request.disturbance}: expected a chance from 0 to below 1")
-    if request.dagger and request.disturbance:
-        raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
-    if not request.dagger and (request.agent, request.model) != ("streamvln", ModelOptions()):
-        raise UsageError("--agent and the options of a trained model: nobody drives without --dagger; give it too")
+    request.check()
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
@@ -124,7 +94,7 @@ def collect(request: CollectRequest) -> Collected:
     planned = _planned(episode_set, request)
     success_m = benchmark.success_distance_m
     way = (
-        DaggerSettings(request.agent, request.model, success_m)
+        DaggerSettings(request.agent, request.agent_options, success_m)
         if request.dagger
         else ReferenceWay(success_m, request.disturbance)
     )
@@ -197,7 +167,7 @@ def resized(body: Embodiment, width: int | None) -> Embodiment:
     return replace(body, camera=replace(camera, width=width, height=int(height)))
 
 
-def _planned(episode_set: EpisodeSet, request: CollectRequest) -> list[Tour]:
+def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
     planned = tours(episode_set.episodes, request.set)
     if request.dagger:  # each instruction leads elsewhere; one walk per name
         by_name = {tour_name(episode, request.set): episode for episode in episode_set.episodes}
@@ -222,7 +192,7 @@ def _planned(episode_set: EpisodeSet, request: CollectRequest) -> list[Tour]:
 
 
 def _manifest(
-    request: CollectRequest, fingerprint: str, split: str, episode_set: EpisodeSet, settings: WalkSettings
+    request: CollectOptions, fingerprint: str, split: str, episode_set: EpisodeSet, settings: WalkSettings
 ) -> dict[str, Any]:
     backend = import_string("envs.backends:choose_backend")(request.sim, request.gpu)
     if backend.name.startswith("embedded"):

@@ -26,9 +26,9 @@ from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3
+from vlnbench.rollout.agent_options import AgentOptions, CheckpointOptions
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.episode import SLOT, episode_seed
-from vlnbench.rollout.model_options import ModelOptions
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
 
 REACHED_M = 1.8
@@ -56,7 +56,7 @@ class DaggerSettings:
     """Which agent drives. `success_m`: a STOP this far from the goal (metres, geodesic) or farther is wrong."""
 
     agent: str
-    model: ModelOptions
+    agent_options: AgentOptions
     success_m: float
 
     def make(self, body: Embodiment) -> CorrectedWay:
@@ -64,7 +64,10 @@ class DaggerSettings:
 
         Raises UsageError if that fails, if it does not fit the body or cannot be corrected.
         """
-        agent = load_agent(self.agent, replace(self.model, device=_own_device(self.model.device)))
+        options = self.agent_options
+        if isinstance(options, CheckpointOptions):
+            options = replace(options, device=_own_device(options.device))
+        agent = load_agent(self.agent, options)
         conflicts = agent.expects.conflicts(body)
         if conflicts:
             listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())

@@ -23,6 +23,7 @@ from vlnbench.data.generate import ensure_data, warm_up
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.training.collect.collect import processes, resized
+from vlnbench.training.collect.options import QuestionsOptions
 from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
 from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.folder import Kind, open_folder
@@ -37,18 +38,6 @@ _SIMULATOR = "embedded"
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionsRequest:
-    """What to make and where to; see the options of `vlnbench data questions`."""
-
-    out: Path
-    data_root: Path
-    views: int
-    frame_width: int | None
-    seed: int
-    workers: int
-
-
-@dataclass(frozen=True, slots=True)
 class Made:
     """What a folder holds."""
 
@@ -58,25 +47,23 @@ class Made:
     bytes: int
 
 
-def make_questions(request: QuestionsRequest) -> Made:
+def make_questions(options: QuestionsOptions) -> Made:
     """Look around in every train house and write what is seen with questions and answers.
 
     Raises UsageError, with nothing written, for bad options, broken data and a folder that holds something else.
     """
-    for name, least in (("views", 1), ("workers", 1), ("seed", 0)):
-        if getattr(request, name) < least:
-            raise UsageError(f"--{name} {getattr(request, name)}: expected at least {least}")
+    options.check()
     benchmark = get_benchmark("houses-r2r")
-    body = resized(benchmark.body, request.frame_width)
-    ensure_data(benchmark, request.data_root)
-    counts = _counts(import_string("envs.houses.files.questions:train_houses")(request.data_root), request.views)
+    body = resized(benchmark.body, options.frame_width)
+    ensure_data(benchmark, options.data_root)
+    counts = _counts(import_string("envs.houses.files.questions:train_houses")(options.data_root), options.views)
     warm_up(renderer=True)
     with ExitStack() as stack:
-        stack.enter_context(open_folder(request.out, KIND, _manifest(request, body)))
-        records = _look_around(request, body, counts)
+        stack.enter_context(open_folder(options.out, KIND, _manifest(options, body)))
+        records = _look_around(options, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
-        made = _verify(request.out, counts, records)
-        write_bytes(request.out / CONVERSATIONS, (content + "\n").encode())
+        made = _verify(options.out, counts, records)
+        write_bytes(options.out / CONVERSATIONS, (content + "\n").encode())
     return made
 
 
@@ -98,14 +85,14 @@ def _counts(houses: list[str], views: int) -> dict[str, int]:
     return {house: count for house, count in counts.items() if count}
 
 
-def _manifest(request: QuestionsRequest, body: Embodiment) -> dict[str, Any]:
+def _manifest(options: QuestionsOptions, body: Embodiment) -> dict[str, Any]:
     digest = import_string("envs.houses.files.dataset:fingerprint")
-    houses = request.data_root / import_string("envs.houses.files.dataset:MANIFEST")
+    houses = options.data_root / import_string("envs.houses.files.dataset:MANIFEST")
     return {
         "format": FORMAT,
         "houses_sha256": digest(houses)["sha256"],
-        "views": request.views,
-        "seed": request.seed,
+        "views": options.views,
+        "seed": options.seed,
         "simulator": _SIMULATOR,
         "frame": [body.camera.width, body.camera.height],
         "jpeg_quality": JPEG_QUALITY,
@@ -113,16 +100,16 @@ def _manifest(request: QuestionsRequest, body: Embodiment) -> dict[str, Any]:
 
 
 def _look_around(
-    request: QuestionsRequest, body: Embodiment, counts: Mapping[str, int]
+    options: QuestionsOptions, body: Embodiment, counts: Mapping[str, int]
 ) -> dict[str, list[dict[str, Any]]]:
     """Records of every house; houses that the journal does not hold are looked at."""
-    path = request.out / JOURNAL
+    path = options.out / JOURNAL
     done = {entry["house"]: entry["records"] for _, entry in read_jsonl(path)}
     todo = [house for house in counts if house not in done]
-    say(f"{len(counts)} houses, {len(counts) - len(todo)} of them seen before; folder {request.out}")
+    say(f"{len(counts)} houses, {len(counts) - len(todo)} of them seen before; folder {options.out}")
     views = sum(counts[house] for house in done)
     with (
-        processes(request.workers, _start_process, request, body) as executor,
+        processes(options.workers, _start_process, options, body) as executor,
         open_for_append(path) as journal,
         Progress("looking at views") as progress,
     ):
@@ -132,7 +119,7 @@ def _look_around(
             append_line(journal, {"house": house, "records": records})
             done[house] = records
             views += len(records)
-            progress.update(views, request.views)
+            progress.update(views, options.views)
     return done
 
 
@@ -152,22 +139,22 @@ def _verify(out: Path, counts: Mapping[str, int], records: Mapping[str, list[dic
     return Made(len(counts), sum(counts.values()), questions, size)
 
 
-_setting: tuple[QuestionsRequest, Embodiment] | None = None
+_setting: tuple[QuestionsOptions, Embodiment] | None = None
 """What a process looks at houses for, and with which body."""
 
 
-def _start_process(request: QuestionsRequest, body: Embodiment) -> None:
+def _start_process(options: QuestionsOptions, body: Embodiment) -> None:
     global _setting
     end_with_parent()
-    _setting = request, body
+    _setting = options, body
 
 
 @cache
 def _environment() -> Env:
     """One environment for all houses of a process."""
     assert _setting is not None
-    request, body = _setting
-    scenes = request.data_root / import_string("envs.houses.files.dataset:SCENES_DIR")
+    options, body = _setting
+    scenes = options.data_root / import_string("envs.houses.files.dataset:SCENES_DIR")
     env: Env = import_string("envs.habitat_env:HabitatEnv")(body, scenes, frozenset({"rgb"}), _SIMULATOR)
     return env
 
@@ -175,17 +162,17 @@ def _environment() -> Env:
 def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]:
     """Write the images of a house; returns its name and its records."""
     assert _setting is not None
-    request, _ = _setting
+    options, _ = _setting
     scene, views = import_string("envs.houses.files.questions:house_views")(
-        request.data_root, house, request.seed, count
+        options.data_root, house, options.seed, count
     )
-    (request.out / "images" / house).mkdir(parents=True, exist_ok=True)
+    (options.out / "images" / house).mkdir(parents=True, exist_ok=True)
     records = []
     for number, view in enumerate(views):
         observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
         assert observation.rgb is not None
         image = f"images/{house}/{number:04d}.jpg"
-        (request.out / image).write_bytes(jpeg(observation.rgb))
+        (options.out / image).write_bytes(jpeg(observation.rgb))
         records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(view.pairs)})
     return house, records
 

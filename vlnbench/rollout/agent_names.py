@@ -1,0 +1,46 @@
+"""Finds agents and their options by name, without loading the agents of the table. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from vlnbench.errors import UsageError, unknown
+from vlnbench.rollout.agent_options import AgentOptions, TakesOptions
+from vlnbench.util.loading import import_module, import_string
+
+
+def agent_names() -> list[str]:
+    """Names of the agents that ship with vlnbench."""
+    return list(import_module("agents.table").AGENTS)
+
+
+def find_agent(name: str) -> tuple[str, str | None]:
+    """The import strings of an agent's class and, if it is one of the table, of its options' type.
+
+    Raises UsageError for a name that is neither in the table nor an import string `package.module:Class`.
+    """
+    table = import_module("agents.table")
+    scheme, addressed, _ = name.partition("://")
+    if addressed and scheme not in table.AGENTS:
+        raise UsageError(f"--agent {name}: {unknown('agent', scheme, table.AGENTS)}")
+    listed = scheme if addressed else name
+    if listed in table.AGENTS:
+        return table.AGENTS[listed][0], table.OPTIONS.get(listed, "vlnbench.rollout.agent_options:AgentOptions")
+    if ":" not in name:
+        raise UsageError(unknown("agent", name, table.AGENTS) + "; or give an import string package.module:Class")
+    return name, None
+
+
+def options_type(name: str) -> type[AgentOptions]:
+    """The type of an agent's options. An agent of the table is not loaded for it.
+
+    Raises UsageError as `find_agent` does, and for an import string that cannot be imported.
+    """
+    agent, options = find_agent(name)
+    found: type[AgentOptions] = (
+        declared_options(import_string(agent)) if options is None else import_string(options)
+    )
+    return found
+
+
+def declared_options(factory: object) -> type[AgentOptions]:
+    """The options that a class of agents names itself; those of every agent for one that names none."""
+    return factory.options_type if isinstance(factory, TakesOptions) else AgentOptions

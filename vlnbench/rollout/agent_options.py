@@ -1,0 +1,89 @@
+"""Options of agents: what all agents take, and what those that load a checkpoint take.
+
+The options of one agent are a dataclass beside it, derived from one of those here, in a module that loads nothing
+heavy: the command line shows them without the agent. The agent's class names it as `options_type`, and
+`agents.table.OPTIONS` by import string.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+
+from vlnbench.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentOptions:
+    """What every agent can be told."""
+
+    max_batch: int = 8
+    """Episodes that the agent acts on at once, at most."""
+
+    @property
+    def device_choice(self) -> str:
+        """The device on which the agent computes, as --device says it; `auto` for agents without that option."""
+        return "auto"
+
+    def check(self) -> None:
+        """Raise UsageError for the first value that cannot be. Looks at no file and loads nothing."""
+        self.at_least(max_batch=1)
+
+    def at_least(self, **minima: float) -> None:
+        """Raise UsageError for an option below its minimum, or NaN; None is allowed."""
+        for name, least in minima.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least:g} or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(AgentOptions):
+    """What agents that load a checkpoint can be told."""
+
+    checkpoint: Path | None = None
+    """Folder of a trained checkpoint, or the name of one that comes with vlnbench."""
+    device: str = "auto"
+    """auto (the first CUDA device, else the CPU), cpu, cuda or cuda:N."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU."""
+    trust_pickle: bool = False
+    """Read weights from pickle files too (tensors only)."""
+
+    @property
+    def device_choice(self) -> str:
+        return self.device
+
+
+@runtime_checkable
+class TakesOptions(Protocol):
+    """Trait of a class of agents: it names the type of its options, and its constructor takes them."""
+
+    options_type: ClassVar[type[AgentOptions]]
+
+
+_Options = TypeVar("_Options", bound=AgentOptions)
+
+
+def fitting(name: str, options: AgentOptions, wanted: type[_Options]) -> _Options:
+    """Options as the agent wants them: the same, or those that are set, in its own type.
+
+    Raises UsageError naming the options that are set and that the agent does not have.
+    """
+    known = {each.name for each in fields(wanted)}
+    given = set_options(options)
+    refused = [f"--{each.replace('_', '-')}" for each in given if each not in known]
+    if refused:
+        raise UsageError(f"agent {name!r} takes other options: leave out {', '.join(refused)}")
+    return options if isinstance(options, wanted) else wanted(**given)
+
+
+def set_options(options: AgentOptions) -> dict[str, Any]:
+    """The options that differ from their defaults, by name."""
+    found = {}
+    for each in fields(options):
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if getattr(options, each.name) != default:
+            found[each.name] = getattr(options, each.name)
+    return found

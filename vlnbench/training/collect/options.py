@@ -1,0 +1,86 @@
+"""What is collected: the options of `vlnbench collect` and `vlnbench data questions`, and checks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from vlnbench.errors import UsageError
+from vlnbench.rollout.agent_options import AgentOptions, set_options
+
+_DRIVER = "streamvln"
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """What is collected, with which simulator, and where to."""
+
+    out: Path
+    """Folder of the set, e.g. trajectory_data/R2R."""
+    benchmark: str = "houses-r2r"
+    """Name from `vlnbench list`."""
+    set: Literal["r2r", "rxr", "envdrop"] = "r2r"
+    """Which data: names the trajectories; envdrop takes the split envdrop."""
+    split: str | None = None
+    """Split; default train, for the set envdrop envdrop."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+    workers: int = 1
+    """Processes that walk."""
+    frame_width: int | None = None
+    """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
+    tours: int | None = None
+    """Walk only this many (the first ones); episodes that differ in their instruction alone share a tour."""
+    disturbance: float = 0.0
+    """Chance, before every action, of a short random burst from which the follower finds back."""
+    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    """Simulator; auto takes habitat-sim where it is installed."""
+    gpu: int | None = None
+    """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
+    allow_partial: bool = False
+    """Collect although the split does not hold the published number of episodes."""
+    dagger: bool = False
+    """Let a model drive and the expert correct it, and keep the walks that reach the goal with a detour."""
+    agent: str = _DRIVER
+    """Who drives: name from `vlnbench list`, or an import string package.module:Class."""
+    agent_options: AgentOptions = field(default_factory=AgentOptions)
+    """Options of the agent that drives, of its own type."""
+
+    def check(self) -> None:
+        """Raise UsageError for the first option that cannot be. Looks at no file."""
+        if self.workers < 1:
+            raise UsageError(f"--workers {self.workers}: expected at least 1")
+        if not 0 <= self.disturbance < 1:
+            raise UsageError(f"--disturbance {self.disturbance}: expected a chance from 0 to below 1")
+        if self.dagger and self.disturbance:
+            raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
+        if not self.dagger and (self.agent != _DRIVER or set_options(self.agent_options)):
+            raise UsageError(
+                "--agent and the options of a trained model: nobody drives without --dagger; give it too"
+            )
+        self.agent_options.check()
+
+
+@dataclass(frozen=True)
+class QuestionsOptions:
+    """How many questions about what, and where to."""
+
+    out: Path
+    """Folder of the set, e.g. trajectory_data/Questions."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+    views: int = 12000
+    """How many images, spread evenly over the train houses of the generated benchmark."""
+    frame_width: int | None = None
+    """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
+    seed: int = 0
+    """Seed of the places and questions."""
+    workers: int = 1
+    """Processes that look."""
+
+    def check(self) -> None:
+        """Raise UsageError for the first option that cannot be."""
+        for name, least in (("views", 1), ("workers", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"--{name} {getattr(self, name)}: expected at least {least}")

@@ -1,0 +1,111 @@
+"""Writes down the whole command line, so that a change of it shows: `python -m tests.cli.command_line`.
+
+It is read from the dataclasses of the commands, not from the parser, whose layout changes with its version.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from vlnbench.cli import Command
+from vlnbench.cli.selected import Selection
+
+FILE = Path(__file__).with_suffix(".txt")
+
+
+def commands(union: Any = Command, before: str = "vlnbench") -> Iterator[tuple[str, type]]:
+    """Every command with its dataclass, those below others included."""
+    for member in get_args(union):
+        kind, named = get_args(member)[:2]
+        name = f"{before} {named.name}"
+        if get_origin(kind) in (Union, types.UnionType):
+            yield from commands(kind, name)
+        else:
+            yield name, kind
+
+
+def selections() -> dict[str, Selection]:
+    """What options are chosen by, each once."""
+    found = (each for _, kind in commands() for each in getattr(kind, "selections", ()))
+    return {each.kind: each for each in found}
+
+
+def written() -> str:
+    """The content of the file."""
+    parts = ["The command line: names, types, defaults, help. Written by `python -m tests.cli.command_line`."]
+    for name, kind in commands():
+        chosen: tuple[Selection, ...] = getattr(kind, "selections", ())
+        lines = [name, *_indented(inspect.cleandoc(kind.__doc__ or "")), ""]
+        lines += _options(kind, without={each.field for each in chosen})
+        lines += [f"  and the options of the {each.kind} that --{each.kind} names, see below" for each in chosen]
+        parts.append("\n".join(lines))
+    for what, selection in selections().items():
+        by_type: dict[type, list[str]] = {}
+        for name in selection.names():
+            by_type.setdefault(selection.options_of(name), []).append(name)
+        for kind, names in by_type.items():
+            parts.append("\n".join([f"--{what} {', '.join(names)}", "", *_options(kind)]))
+    return "\n\n\n".join(parts) + "\n"
+
+
+def flags(kind: type, without: frozenset[str] | set[str] = frozenset()) -> dict[str, Field[Any]]:
+    """The options of a dataclass by flag, positional ones by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    shown = [each for each in fields(kind) if each.name not in without]
+    return {
+        each.name if "Positional" in str(hints[each.name]) else "--" + each.name.replace("_", "-"): each
+        for each in shown
+    }
+
+
+def _options(kind: type, without: set[str] | frozenset[str] = frozenset()) -> list[str]:
+    hints, helps = get_type_hints(kind), _helps(kind)
+    lines = []
+    for flag, each in flags(kind, without).items():
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        shown = "" if default is MISSING else f" = {str(default) if isinstance(default, Path) else repr(default)}"
+        lines += [f"  {flag}: {_type(hints[each.name])}{shown}", *_indented(helps[each.name], "      ")]
+    return lines
+
+
+def _type(hint: Any) -> str:
+    return (
+        hint.__name__
+        if isinstance(hint, type) and not get_args(hint)
+        else re.sub(r"\b(typing|pathlib|_local)\.", "", str(hint))
+    )
+
+
+def _helps(kind: type) -> dict[str, str]:
+    """The text below each field, that of the class which says it last."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(text, ast.Expr)
+                and isinstance(field.target, ast.Name)
+            ):
+                found[field.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return found
+
+
+def _indented(text: str, by: str = "  ") -> list[str]:
+    paragraphs = (" ".join(each.split()) for each in text.split("\n\n"))
+    return [
+        line for each in paragraphs for line in textwrap.wrap(each, 100, initial_indent=by, subsequent_indent=by)
+    ]
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(), encoding="utf-8")

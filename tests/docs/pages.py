@@ -43,3 +43,9 @@ def commands(text: str) -> Iterator[list[str]]:
             found = _COMMAND.search(part)
             if found:
                 yield shlex.split(found["rest"], comments=True)
+
+
+def code(page: Path, name: str) -> str:
+    """The Python block in which a class is defined."""
+    (text,) = (text for language, text in blocks(page) if language == "python" and f"class {name}(" in text)
+    return text

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.docs.pages import PAGES, ROOT, blocks, commands, inline
+from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli
 
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")
@@ -68,14 +68,17 @@ def whole(page: Path) -> list[list[str]]:
 
 
 @pytest.fixture
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands are parsed and not carried out."""
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Commands are parsed and not carried out; the agent of the page on agents is there."""
     for name, module in list(sys.modules.items()):
         if name.startswith("vlnbench.cli"):
             for kind in vars(module).values():
                 if isinstance(kind, type) and dataclasses.is_dataclass(kind) and "run" in vars(kind):
                     monkeypatch.setattr(kind, "run", lambda self: None)
+    (tmp_path / "my_module.py").write_text(code(ROOT / "docs" / "agents.md", "Mine"), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.delitem(sys.modules, "my_module", raising=False)
 
 
 @pytest.mark.usefixtures("_nothing_runs")

@@ -1,0 +1,73 @@
+"""Code in documents does what is said of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.docs.pages import ROOT, code
+from tests.synthetic import r2r_entry, write_split
+from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
+from vlnbench.data.episodes import load_split
+from vlnbench.interfaces import Action, Observation
+
+README, AGENTS, PAGE = ROOT / "README.md", ROOT / "docs" / "agents.md", ROOT / "docs" / "contributing.md"
+
+
+def run(text: str) -> dict[str, Any]:
+    """What the code defines."""
+    names: dict[str, Any] = {"__name__": "documents"}
+    exec(compile(text, "a document", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", [README, AGENTS], ids=lambda page: page.name)
+def test_the_agent_of_ten_lines_acts(page: Path) -> None:
+    text = code(page, "Mine")
+    assert len(text.splitlines()) <= 10
+    assert run(text)["Mine"]().act_one(Observation("Go.", 0)) is Action.MOVE_FORWARD
+
+
+def test_the_agent_to_add_passes_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("agents.my_agent")
+    vars(module).update(run(code(PAGE, "Mine")))
+    monkeypatch.setitem(sys.modules, "agents.my_agent", module)
+    tests = run(code(PAGE, "TestMine"))["TestMine"]()
+    names = [name for name in dir(tests) if name.startswith("test_")]
+    assert len(names) >= 5
+    tests.observe = lambda agent, step: Observation("Go.", step, depth=np.full((480, 640), step % 2, np.float32))
+    for name in names:
+        getattr(tests, name)()
+
+
+def test_the_benchmark_to_add_finds_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE.read_text(encoding="utf-8").split("## Add a benchmark")[1].split("```python\n")[1].split("```")[0]
+    made = run(text.replace("\nBenchmark(", "\nmade = Benchmark("))["made"]
+    assert isinstance(made, Benchmark)
+    monkeypatch.setitem(BENCHMARKS, made.name, made)
+    write_split(tmp_path / "datasets" / "my_r2r" / "val_unseen", "val_unseen", [r2r_entry(7)])
+    found = load_split(get_benchmark("my-r2r"), "val_unseen", tmp_path, allow_partial=True)
+    assert [episode.episode_id for episode in found.episodes] == ["7"]
+
+
+@pytest.mark.slow
+def test_the_environment_to_add_is_dim(houses: Path) -> None:
+    from envs.habitat_env import HabitatEnv
+
+    benchmark = get_benchmark("houses-r2r")
+    split = load_split(benchmark, "val_unseen", houses, allow_partial=True)
+    episode, sensors = split.episodes[0], frozenset({"rgb"})
+    seen = []
+    for kind in (HabitatEnv, run(code(PAGE, "DimEnv"))["DimEnv"]):
+        env = kind(benchmark.body, split.scenes_dir, sensors, "embedded")
+        seen.append((env.reset(episode).rgb, env.step(Action.TURN_LEFT).rgb, env.simulator))
+        env.close()
+    (bright, turned, name), (dim, dim_turned, dim_name) = seen
+    assert dim_name == f"{name}-dim"
+    np.testing.assert_array_equal(dim, bright // 2)
+    np.testing.assert_array_equal(dim_turned, turned // 2)

@@ -1,0 +1,197 @@
+"""Released VLN-CE checkpoints (.pth): found complete, checked key by key, and made into a network.
+
+A file is a dictionary of `state_dict` and `config`; those of interrupted trainings hold an optimizer and counters
+beside them. Files from before October 2021 name the RGB network as torchvision does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agents.vlnce.config import Config, NetworkConfig, read_config
+from agents.vlnce.container import ITEM_BYTES, Container, open_container
+from agents.vlnce.pickles import StoredTensor
+from agents.vlnce.policy import Policy
+from vlnbench.errors import UsageError
+
+DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
+DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")
+RGB_FILES = ("resnet50-0676ba61.pth", "resnet50-19c8e357.pth")
+"""torchvision's first weights for ResNet-50, under both names they have had."""
+DDPPO_PREFIX = "actor_critic.net.visual_encoder."
+TORCHVISION = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
+NAMED = 3  # keys of one kind that a message lists
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in a file, not yet read."""
+
+    container: Container
+    key: str
+    stored: StoredTensor
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint's network on the CPU, in evaluation mode, its config, and a hash of the files it came from."""
+
+    policy: Policy
+    config: Config
+    sha256: str
+
+
+def load(path: Path) -> Loaded:
+    """Read a checkpoint. Convolutions that it lacks are looked for beside it: see DEPTH_FILE and RGB_FILES.
+
+    Raises UsageError, one line with file and key, before a network is built in memory, for files that
+    `open_container` or `read_config` refuse and for weights that are not exactly those of the network in the
+    config; and for weights that are not finite.
+    """
+    with ExitStack() as opened:
+        container = opened.enter_context(open_container(path))
+        content = container.content
+        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+            raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
+        config = read_config(content.get("config"), str(path))
+        entries = _renamed(_entries(container, content["state_dict"]))
+        files = [path, *_complete(entries, path, opened)]
+        config = replace(config, network=_with_shapes(config.network, entries, path))
+        with torch.device("meta"):
+            policy = Policy(config.network)
+        _check(entries, policy, path)
+        policy.load_state_dict({name: _read(entry) for name, entry in entries.items()}, assign=True)
+    return Loaded(policy.eval(), config, _sha256(files))
+
+
+def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]:
+    for key, value in state.items():
+        if not isinstance(value, StoredTensor) or not isinstance(key, str):
+            raise UsageError(f"{container.path}: state_dict[{key!r}]: expected a tensor under a name")
+    return {key: Entry(container, key, stored) for key, stored in state.items()}
+
+
+def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Entries under today's names; torchvision's classifier, which old files carry unused, is left out."""
+    renamed = {}
+    for key, entry in entries.items():
+        if key.startswith(RGB_PREFIX):
+            child, _, rest = key.removeprefix(RGB_PREFIX).partition(".")
+            if child == "fc":
+                continue
+            key = f"{RGB_PREFIX}{TORCHVISION.get(child, child)}.{rest}"
+        elif key in ("net.rgb_encoder.fc.weight", "net.rgb_encoder.fc.bias"):
+            key = key.replace(".fc.", ".fc.1.")
+        renamed[key] = entry
+    return renamed
+
+
+def _complete(entries: dict[str, Entry], path: Path, opened: ExitStack) -> list[Path]:
+    """Add the convolutions that a checkpoint lacks as a whole from the files beside it; returns those files."""
+    used = []
+    if not any(key.startswith(DEPTH_PREFIX) for key in entries):
+        place = path.parent / DEPTH_FILE
+        if not place.is_file():
+            raise UsageError(f"{path} lacks the depth encoder: put DD-PPO's {DEPTH_FILE.name} at {place}")
+        found = _beside(place, opened)
+        cut = len(DDPPO_PREFIX)
+        entries |= {DEPTH_PREFIX + key[cut:]: entry for key, entry in found.items() if key.startswith(DDPPO_PREFIX)}
+        used.append(place)
+    if not any(key.startswith(RGB_PREFIX) for key in entries):
+        places = [place for name in RGB_FILES if (place := path.parent / name).is_file()]
+        if not places:
+            raise UsageError(
+                f"{path} lacks the RGB encoder: put torchvision's {RGB_FILES[0]} at {path.parent / RGB_FILES[0]}"
+            )
+        found = _beside(places[0], opened)
+        entries |= _renamed({RGB_PREFIX + key: entry for key, entry in found.items()})
+        used.append(places[0])
+    return used
+
+
+def _beside(place: Path, opened: ExitStack) -> dict[str, Entry]:
+    """The tensors of another file, with or without a `state_dict` around them."""
+    container = opened.enter_context(open_container(place))
+    content = container.content
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
+    if not isinstance(state, dict):
+        raise UsageError(f"{place}: expected the weights of an encoder, by name")
+    return _entries(container, state)
+
+
+def _with_shapes(config: NetworkConfig, entries: Mapping[str, Entry], path: Path) -> NetworkConfig:
+    """The config with what only the weights tell: number of actions and widths of the two ResNets."""
+
+    def rows(key: str, allowed: Sequence[int], expected: str) -> int:
+        shape = entries[key].stored.shape if key in entries else ()
+        if not shape:
+            raise UsageError(f"{path}: {key} is missing: these are not the weights of a {config.kind} of VLN-CE")
+        if shape[0] not in allowed:
+            raise UsageError(f"{path}: {entries[key].key} {list(shape)}: expected {expected}")
+        return shape[0]
+
+    return replace(
+        config,
+        num_actions=rows("action_distribution.linear.weight", (4, 6), "4 actions, or 6 with looking up and down"),
+        rgb_width=rows(RGB_PREFIX + "0.weight", range(1, 1025), "1 to 1024 channels"),
+        depth_planes=rows(DEPTH_PREFIX + "backbone.conv1.0.weight", range(2, 1025, 2), "2, 4, ... 1024 channels"),
+    )
+
+
+def _check(entries: Mapping[str, Entry], policy: Policy, path: Path) -> None:
+    """Raise UsageError unless `entries` are exactly what the network holds, and no more bytes than their files."""
+    wanted = policy.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+    faults = {
+        "missing": [name for name in wanted if name not in entries],
+        "unexpected": [entries[name].key for name in entries if name not in wanted],
+        "misshapen": [
+            f"{entry.key} {list(entry.stored.shape)} for {list(shapes[name])}"
+            for name, entry in entries.items()
+            if name in shapes and entry.stored.shape != shapes[name]
+        ],
+        "of another type": [
+            f"{entry.key} ({entry.stored.storage.dtype})"
+            for name, entry in entries.items()
+            if name in wanted and str(wanted[name].dtype) != f"torch.{entry.stored.storage.dtype}"
+        ],
+    }
+    found = [f"{len(names)} {kind}: {_shorten(names)}" for kind, names in faults.items() if names]
+    if found:
+        raise UsageError(f"{path}: the weights are not those of the {policy.config.kind} in its config: {'; '.join(found)}")
+    for container in {entry.container for entry in entries.values()}:
+        parts = [entry.stored for entry in entries.values() if entry.container is container]
+        claimed = sum(math.prod(part.shape) * ITEM_BYTES[part.storage.dtype] for part in parts)
+        if claimed > container.path.stat().st_size:
+            raise UsageError(f"{container.path}: its tensors claim {claimed} bytes, more than the file has")
+
+
+def _shorten(names: list[str]) -> str:
+    listed = ", ".join(names[:NAMED])
+    return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
+
+
+def _read(entry: Entry) -> Tensor:
+    tensor = entry.container.tensor(entry.stored)
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise UsageError(f"{entry.container.path}: {entry.key} holds numbers that are not finite")
+    return tensor
+
+
+def _sha256(files: list[Path]) -> str:
+    """Hash over the contents of all files that were read."""
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,83 @@
+"""CMA, cross-modal attention (arXiv 2004.02857): one GRU decides where to look, a second one what to do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from agents.vlnce.config import NetworkConfig
+from agents.vlnce.encoders import DepthEncoder, InstructionEncoder, RgbEncoder, StateEncoder, Steps
+from agents.vlnce.resnet import GRID
+
+ACTION_SIZE = 32
+MASKED = 1e8
+"""Taken from the scores of masked positions, as VLN-CE does it."""
+
+
+class CMANet(nn.Module):
+    """Attention of the state over words, and of the words over the two grids of features."""
+
+    layers = 2
+    _scale: Tensor
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self._config = config
+        hidden, half = config.state_size, config.state_size // 2
+        self.instruction_encoder = InstructionEncoder(config)
+        self.depth_encoder = DepthEncoder(config)
+        self.rgb_encoder = RgbEncoder(config)
+        text = self.instruction_encoder.output_size
+        rgb, depth = self.rgb_encoder.output_size, self.depth_encoder.output_size
+        self.prev_action_embedding = nn.Embedding(config.num_actions + 1, ACTION_SIZE)
+        self.rgb_linear = nn.Sequential(
+            nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(rgb, config.rgb_size), nn.ReLU()
+        )
+        self.depth_linear = nn.Sequential(nn.Flatten(), nn.Linear(depth * GRID**2, config.depth_size), nn.ReLU())
+        self.state_encoder = StateEncoder(config.rgb_size + config.depth_size + ACTION_SIZE, hidden)
+        self.rgb_kv = nn.Conv1d(rgb, half + config.rgb_size, 1)
+        self.depth_kv = nn.Conv1d(depth, half + config.depth_size, 1)
+        self.state_q = nn.Linear(hidden, half)
+        self.text_k = nn.Conv1d(text, half, 1)
+        self.text_q = nn.Linear(text, half)
+        self.register_buffer("_scale", torch.tensor(half**-0.5))
+        joined = hidden + text + config.rgb_size + config.depth_size + ACTION_SIZE
+        self.second_state_compress = nn.Sequential(nn.Linear(joined, hidden), nn.ReLU())
+        self.second_state_encoder = StateEncoder(hidden, hidden)
+        self.progress_monitor = nn.Linear(hidden, 1)
+
+    def forward(self, steps: Steps, states: Tensor) -> tuple[Tensor, Tensor]:
+        """What the action layer reads, (B, H), and the states after the last step, (N, 2, H)."""
+        words, rgb, depth = self._ablated(steps)
+        action = self.prev_action_embedding(steps.previous_index)
+        seen = torch.cat([self.rgb_linear(rgb), self.depth_linear(depth), action], dim=1)
+        state, first = self.state_encoder(seen, states[:, 0], steps.masks)
+        keys, rows = self.text_k(words), steps.instruction_of
+        unread = (words == 0).all(dim=1)
+        text = self.attend(self.state_q(state), keys[rows], words[rows], unread[rows])
+        half = self._config.state_size // 2
+        rgb_key, rgb_value = self.rgb_kv(rgb).split((half, self._config.rgb_size), dim=1)
+        depth_key, depth_value = self.depth_kv(depth).split((half, self._config.depth_size), dim=1)
+        query = self.text_q(text)
+        rgb_seen, depth_seen = self.attend(query, rgb_key, rgb_value), self.attend(query, depth_key, depth_value)
+        x = self.second_state_compress(torch.cat([state, text, rgb_seen, depth_seen, action], dim=1))
+        x, second = self.second_state_encoder(x, states[:, 1], steps.masks)
+        return x, torch.stack([first, second], dim=1)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, masked: Tensor | None = None) -> Tensor:
+        """query (B, half), keys (B, half, P), values (B, C, P), masked (B, P) bool -> (B, C)."""
+        return torch.einsum("ni,nci->nc", self.weigh(query, keys, masked), values)
+
+    def weigh(self, query: Tensor, keys: Tensor, masked: Tensor | None) -> Tensor:
+        """How much each position counts, (B, P)."""
+        scores = torch.einsum("nc,nci->ni", query, keys)
+        if masked is not None:
+            scores = scores - masked.float() * MASKED
+        return torch.softmax(scores * self._scale, dim=1)
+
+    def _ablated(self, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
+        """Instructions (I, C, L) and the two grids (B, C, cells), zeroed where the config says so."""
+        words = steps.instructions * (not self._config.ablate_instruction)
+        rgb = self.rgb_encoder(steps.rgb).flatten(2) * (not self._config.ablate_rgb)
+        depth = self.depth_encoder(steps.depth).flatten(2) * (not self._config.ablate_depth)
+        return words, rgb, depth

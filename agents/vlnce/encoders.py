@@ -1,0 +1,183 @@
+"""The encoders that CMA and Seq2Seq share: instruction, RGB, depth, and the recurrent state.
+
+The two visual encoders work in two steps, so that what a frozen network made of a frame can be kept: `features` runs
+the convolutions, `forward` does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from agents.vlnce.config import TOKENS, NetworkConfig
+from agents.vlnce.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
+
+POSITION_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Input for T steps of N slots, B = T * N rows, time-major: step t of slot n is row t * N + n.
+
+    instructions: as `Policy.read` returns them, (I, C, L) or (I, C). instruction_of: (B,) int64, which of them
+    each row follows. rgb, depth: features as `Policy.see` returns them, B rows each. previous: (B,) int64, the
+    action before, any value where an episode begins. masks: (B,) bool, False where an episode begins.
+    """
+
+    instructions: Tensor
+    instruction_of: Tensor
+    rgb: Tensor
+    depth: Tensor
+    previous: Tensor
+    masks: Tensor
+
+    @property
+    def previous_index(self) -> Tensor:
+        """Row of the action embedding: 0 where an episode begins, else 1 more than the action before."""
+        return (self.previous + 1) * self.masks.long()
+
+
+class InstructionEncoder(nn.Module):
+    """Words -> LSTM outputs, or the last state of the LSTM.
+
+    A word counts if its vector is not all zero. As in VLN-CE, as many positions as words count are read, from the
+    first: a zero inside an instruction stays and the last word is lost.
+    """
+
+    embedding_layer: nn.Embedding
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self._sequence = config.kind == "cma"
+        self.encoder_rnn = nn.LSTM(
+            config.embedding_size, config.text_size, bidirectional=config.bidirectional, batch_first=True
+        )
+        if config.reads == TOKENS:
+            self.embedding_layer = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=0)
+            self.embedding_layer.requires_grad_(config.tune_embeddings)
+        self.output_size = config.text_size * (1 + config.bidirectional)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(N, L) int64 tokens or (N, L, 768) features -> (N, C, longest), zeros behind the words; or (N, C).
+
+        Raises ValueError for an instruction without words.
+        """
+        vectors = words if words.dim() == 3 else self.embedding_layer(words)
+        counts = (vectors != 0).any(dim=2).sum(dim=1)
+        if not bool(counts.all()):
+            raise ValueError("an instruction without words")
+        packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
+        outputs, (last, _) = self.encoder_rnn(packed)
+        if not self._sequence:
+            return last.squeeze(0)
+        padded, _ = pad_packed_sequence(outputs, batch_first=True)
+        return padded.transpose(1, 2)
+
+
+class Positions(nn.Embedding):
+    """Learned vectors of the cells, appended to a grid of features as channels."""
+
+    def __init__(self) -> None:
+        super().__init__(GRID**2, POSITION_SIZE)
+
+    def append_to(self, grid: Tensor) -> Tensor:
+        """(N, C, GRID, GRID) -> (N, C + POSITION_SIZE, GRID, GRID).
+
+        The table is laid out as channels row by row, as VLN-CE does it: a cell's channels are not a row of it.
+        """
+        cells = self.weight.view(1, POSITION_SIZE, GRID, GRID).expand(len(grid), -1, -1, -1)
+        return torch.cat([grid, cells], dim=1)
+
+
+class RgbEncoder(nn.Module):
+    """Frames -> a grid with positions (CMA) or a vector (Seq2Seq)."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self._normalize = config.normalize_rgb
+        self._tuned = config.tune_rgb
+        self._grid = config.kind == "cma"
+        channels = 32 * config.rgb_width
+        self.cnn = rgb_resnet(config.rgb_width, GRID if self._grid else 1)
+        self.cnn.requires_grad_(config.tune_rgb)
+        self.output_size = channels + POSITION_SIZE if self._grid else config.rgb_size
+        if self._grid:
+            self.spatial_embeddings = Positions()
+        else:
+            self.fc = nn.Sequential(nn.Flatten(), nn.Linear(channels, config.rgb_size), nn.ReLU())
+
+    def features(self, frames: Tensor) -> Tensor:
+        """(N, H, W, 3) uint8 -> (N, 32 * width, GRID, GRID), or (..., 1, 1) for Seq2Seq."""
+        images = frames.permute(0, 3, 1, 2).float() / 255.0
+        grid: Tensor = self.cnn(imagenet_normalized(images) if self._normalize else images)
+        return grid
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features -> (N, C, GRID, GRID) or (N, rgb_size)."""
+        if self._grid:
+            return self.spatial_embeddings.append_to(features)
+        vector: Tensor = self.fc(features)
+        return vector
+
+    def train(self, mode: bool = True) -> RgbEncoder:
+        """Training mode, in which a frozen network still uses the statistics that it was trained with."""
+        super().train(mode)
+        self.cnn.train(mode and self._tuned)
+        return self
+
+
+class DepthEncoder(nn.Module):
+    """Depth images -> a grid with positions (CMA) or a vector (Seq2Seq)."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.visual_encoder = DepthResnet(config.depth_planes)
+        self.visual_encoder.requires_grad_(config.tune_depth)
+        self._grid = config.kind == "cma"
+        channels = DepthResnet.CHANNELS
+        self.output_size = channels + POSITION_SIZE if self._grid else config.depth_size
+        if self._grid:
+            self.spatial_embeddings = Positions()
+        else:
+            head = nn.Linear(channels * GRID**2, config.depth_size)
+            self.visual_fc = nn.Sequential(nn.Flatten(), head, nn.ReLU())
+
+    def features(self, depth: Tensor) -> Tensor:
+        """(N, 256, 256) float in [0, 1] -> (N, 128, GRID, GRID)."""
+        grid: Tensor = self.visual_encoder(depth)
+        return grid
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features -> (N, C, GRID, GRID) or (N, depth_size)."""
+        if self._grid:
+            return self.spatial_embeddings.append_to(features)
+        vector: Tensor = self.visual_fc(features)
+        return vector
+
+
+class StateEncoder(nn.Module):
+    """A GRU over steps, whose state is set to zero where an episode begins."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(inputs, hidden)
+
+    def forward(self, x: Tensor, state: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        """One step or many.
+
+        x: (T * N, C), step t of slot n at t * N + n. state: (N, hidden) before the first step. masks: (T * N,)
+        bool, False where an episode begins. Returns outputs (T * N, hidden) and the state after the last step.
+        """
+        slots = len(state)
+        steps = x.view(-1, slots, x.shape[1])
+        keep = masks.view(-1, slots, 1)
+        begins = (~keep.squeeze(2)).any(dim=1).nonzero().flatten().tolist()
+        bounds = sorted({0, *begins, len(steps)})
+        hidden, outputs = state.unsqueeze(0), []
+        for first, end in zip(bounds, bounds[1:], strict=False):
+            output, hidden = self.rnn(steps[first:end], hidden * keep[first])
+            outputs.append(output)
+        return torch.cat(outputs).flatten(0, 1), hidden.squeeze(0)

@@ -25,6 +25,14 @@ AGENTS: dict[str, tuple[str, str]] = {
         "a StreamVLN of 1.5 M parameters, trained on the generated houses; comes with vlnbench",
     ),
     "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
+    "vlnce-cma": (
+        "agents.vlnce.agent:CMAAgent",
+        "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)",
+    ),
+    "vlnce-seq2seq": (
+        "agents.vlnce.agent:Seq2SeqAgent",
+        "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
+    ),
 }
 
 OPTIONS: dict[str, str] = {
@@ -32,5 +40,7 @@ OPTIONS: dict[str, str] = {
     "openai": "agents.openai.options:OpenAIOptions",
     "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
     "streamvln": "agents.streamvln.options:StreamVLNOptions",
+    "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
+    "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",
 }
 """Import strings of the options of agents that have more than the common ones, in modules that load nothing."""

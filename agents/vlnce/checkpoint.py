@@ -6,8 +6,6 @@ beside them. Files from before October 2021 name the RGB network as torchvision 
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agents.common.files import content_hash
+from agents.common.weights import shorten
 from agents.vlnce.config import Config, NetworkConfig, read_config
 from agents.vlnce.container import ITEM_BYTES, Container, open_container
 from agents.vlnce.pickles import StoredTensor
@@ -29,7 +29,6 @@ RGB_FILES = ("resnet50-0676ba61.pth", "resnet50-19c8e357.pth")
 """torchvision's first weights for ResNet-50, under both names they have had."""
 DDPPO_PREFIX = "actor_critic.net.visual_encoder."
 TORCHVISION = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
-NAMED = 3  # keys of one kind that a message lists
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def load(path: Path) -> Loaded:
             policy = Policy(config.network)
         _check(entries, policy, path)
         policy.load_state_dict({name: _read(entry) for name, entry in entries.items()}, assign=True)
-    return Loaded(policy.eval(), config, _sha256(files))
+    return Loaded(policy.eval(), config, content_hash(files))
 
 
 def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]:
@@ -104,7 +103,9 @@ def _complete(entries: dict[str, Entry], path: Path, opened: ExitStack) -> list[
             raise UsageError(f"{path} lacks the depth encoder: put DD-PPO's {DEPTH_FILE.name} at {place}")
         found = _beside(place, opened)
         cut = len(DDPPO_PREFIX)
-        entries |= {DEPTH_PREFIX + key[cut:]: entry for key, entry in found.items() if key.startswith(DDPPO_PREFIX)}
+        entries |= {
+            DEPTH_PREFIX + key[cut:]: entry for key, entry in found.items() if key.startswith(DDPPO_PREFIX)
+        }
         used.append(place)
     if not any(key.startswith(RGB_PREFIX) for key in entries):
         places = [place for name in RGB_FILES if (place := path.parent / name).is_file()]
@@ -165,19 +166,16 @@ def _check(entries: Mapping[str, Entry], policy: Policy, path: Path) -> None:
             if name in wanted and str(wanted[name].dtype) != f"torch.{entry.stored.storage.dtype}"
         ],
     }
-    found = [f"{len(names)} {kind}: {_shorten(names)}" for kind, names in faults.items() if names]
+    found = [f"{len(names)} {kind}: {shorten(names)}" for kind, names in faults.items() if names]
     if found:
-        raise UsageError(f"{path}: the weights are not those of the {policy.config.kind} in its config: {'; '.join(found)}")
+        raise UsageError(
+            f"{path}: the weights are not those of the {policy.config.kind} in its config: {'; '.join(found)}"
+        )
     for container in {entry.container for entry in entries.values()}:
         parts = [entry.stored for entry in entries.values() if entry.container is container]
-        claimed = sum(math.prod(part.shape) * ITEM_BYTES[part.storage.dtype] for part in parts)
+        claimed = sum(part.size * ITEM_BYTES[part.storage.dtype] for part in parts)
         if claimed > container.path.stat().st_size:
             raise UsageError(f"{container.path}: its tensors claim {claimed} bytes, more than the file has")
-
-
-def _shorten(names: list[str]) -> str:
-    listed = ", ".join(names[:NAMED])
-    return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
 
 
 def _read(entry: Entry) -> Tensor:
@@ -185,13 +183,3 @@ def _read(entry: Entry) -> Tensor:
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise UsageError(f"{entry.container.path}: {entry.key} holds numbers that are not finite")
     return tensor
-
-
-def _sha256(files: list[Path]) -> str:
-    """Hash over the contents of all files that were read."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return digest.hexdigest()

@@ -89,8 +89,8 @@ class Fields:
 class NetworkConfig:
     """Sizes and switches of one network.
 
-    `reads` is the sensor of the instruction. `text_size` is the LSTM's hidden size per direction, `state_size` that
-    of the recurrent states. `rgb_width` and `depth_planes` are the channels of the first convolutions and
+    `reads` is the sensor of the instruction. `text_size` is the LSTM's hidden size per direction, `state_size`
+    that of the recurrent states. `rgb_width` and `depth_planes` are the channels of the first convolutions and
     `num_actions` the width of the action layer: the config does not have them, the weights do.
     """
 
@@ -219,7 +219,10 @@ def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
     rgb, depth = simulator.node("RGB_SENSOR"), simulator.node("DEPTH_SENSOR")
     frame = (rgb.size("HEIGHT", 480 if rxr else 224), rgb.size("WIDTH", 640 if rxr else 224))
     depth_frame = (depth.size("HEIGHT", 480 if rxr else 256), depth.size("WIDTH", 640 if rxr else 256))
-    nearest, farthest = (depth.number("MIN_DEPTH", 0.5 if rxr else 0.0), depth.number("MAX_DEPTH", 5.0 if rxr else 10))
+    nearest, farthest = (
+        depth.number("MIN_DEPTH", 0.5 if rxr else 0.0),
+        depth.number("MAX_DEPTH", 5.0 if rxr else 10),
+    )
     if not 0 <= nearest < farthest or not depth.flag("NORMALIZE_DEPTH", True):
         raise depth.error("MAX_DEPTH", "metres above MIN_DEPTH, with NORMALIZE_DEPTH True")
     transforms = config.node("RL").node("POLICY").node("OBS_TRANSFORMS")
@@ -238,7 +241,7 @@ def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
     crops: dict[str, tuple[int, int]] = {}
     for item in cropper.items("SENSOR_CROPS"):
         match item:
-            case ["rgb" | "depth" as sensor, [int(height), int(width)]] if 1 <= height and 1 <= width:
+            case ["rgb" | "depth" as sensor, [int(height), int(width)]] if min(height, width) >= 1:
                 crops[f"{sensor}_crop"] = (height, width)
             case _:
                 raise cropper.error("SENSOR_CROPS", "[sensor, [height, width]] for rgb and depth")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import mmap
 import struct
 import zipfile
@@ -50,7 +49,7 @@ class Container:
 
     def tensor(self, stored: StoredTensor) -> Tensor:
         """One tensor, contiguous and in memory of its own. Raises UsageError where the file does not hold it."""
-        if math.prod(stored.shape) == 0:
+        if stored.size == 0:
             return torch.empty(stored.shape, dtype=TORCH_DTYPES[stored.storage.dtype])
         data = bytearray(self._read_bytes(stored.storage))
         numbers = torch.frombuffer(data, dtype=TORCH_DTYPES[stored.storage.dtype])
@@ -61,7 +60,7 @@ class Container:
 
 @contextmanager
 def open_container(path: Path) -> Iterator[Container]:
-    """Open a checkpoint file; nothing in it is run, and nothing but its pickle is read before tensors are asked for.
+    """Open a checkpoint file; nothing in it is run, and tensors are read when they are asked for.
 
     Raises UsageError, one line, for files that are no PyTorch checkpoint, that are damaged or cut off, that name
     anything but tensors and settings, or whose parts claim more bytes than the file has.
@@ -70,7 +69,9 @@ def open_container(path: Path) -> Iterator[Container]:
         with path.open("rb") as file:
             head = file.read(2)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); expected a VLN-CE checkpoint (.pth)") from None
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}); expected a VLN-CE checkpoint (.pth)"
+        ) from None
     if head not in (b"PK", b"\x80\x02"):
         raise UsageError(f"{path}: not a PyTorch checkpoint (.pth), neither of the old layout nor of the new one")
     with ExitStack() as opened:
@@ -96,7 +97,9 @@ def _open_zip(path: Path, opened: ExitStack) -> Container:
     def read_bytes(storage: Storage) -> bytes:
         info = members.get(f"{folder}data/{storage.key}")
         if info is None or info.file_size != storage.count * ITEM_BYTES[storage.dtype]:
-            raise UsageError(f"{path} is damaged: data/{storage.key} is absent or of another length; copy it again")
+            raise UsageError(
+                f"{path} is damaged: data/{storage.key} is absent or of another length; copy it again"
+            )
         try:
             return archive.read(info)
         except _DAMAGE as error:
@@ -111,7 +114,9 @@ def _check_members(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> None:
     for name, info in members.items():
         limit = MAX_BYTES if name.endswith("data.pkl") else size
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit or info.flag_bits & 1:
-            raise UsageError(f"{path}: {name} is packed or longer than a checkpoint's; torch.save writes none such")
+            raise UsageError(
+                f"{path}: {name} is packed or longer than a checkpoint's; torch.save writes none such"
+            )
     if sum(info.file_size for info in members.values()) > size:
         raise UsageError(f"{path}: its members claim more bytes than the file has")
 
@@ -139,7 +144,7 @@ def _open_legacy(path: Path, opened: ExitStack) -> Container:
 
 
 def _legacy_places(path: Path, view: mmap.mmap, keys: Any, content: Any) -> dict[str, tuple[int, int]]:
-    """Where in the file each storage begins, and how many numbers it has: storages follow in the order of `keys`."""
+    """Where in the file each storage begins and how many numbers it has; they follow in the order of `keys`."""
     storages = {tensor.storage.key: tensor.storage for tensor in _tensors_in(content)}
     places: dict[str, tuple[int, int]] = {}
     position = view.tell()

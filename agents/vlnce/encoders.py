@@ -1,12 +1,13 @@
 """The encoders that CMA and Seq2Seq share: instruction, RGB, depth, and the recurrent state.
 
-The two visual encoders work in two steps, so that what a frozen network made of a frame can be kept: `features` runs
-the convolutions, `forward` does the rest.
+The two visual encoders work in two steps, so that what a frozen network made of a frame can be kept: `features`
+runs the convolutions, `forward` does the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,8 @@ class InstructionEncoder(nn.Module):
         packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
         outputs, (last, _) = self.encoder_rnn(packed)
         if not self._sequence:
-            return last.squeeze(0)
+            state: Tensor = last.squeeze(0)
+            return state
         padded, _ = pad_packed_sequence(outputs, batch_first=True)
         return padded.transpose(1, 2)
 
@@ -177,7 +179,7 @@ class StateEncoder(nn.Module):
         begins = (~keep.squeeze(2)).any(dim=1).nonzero().flatten().tolist()
         bounds = sorted({0, *begins, len(steps)})
         hidden, outputs = state.unsqueeze(0), []
-        for first, end in zip(bounds, bounds[1:], strict=False):
+        for first, end in pairwise(bounds):
             output, hidden = self.rnn(steps[first:end], hidden * keep[first])
             outputs.append(output)
         return torch.cat(outputs).flatten(0, 1), hidden.squeeze(0)

@@ -7,7 +7,6 @@ the configuration class of habitat-lab, which becomes a dictionary. Everything e
 
 from __future__ import annotations
 
-import math
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,8 +46,16 @@ class StoredTensor:
         if len(self.shape) != len(self.stride) or not all(_is_count(number) for number in numbers):
             raise ValueError("a tensor without a proper shape")
         last = self.offset + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
-        if math.prod(self.shape) > self.storage.count or (math.prod(self.shape) and last >= self.storage.count):
+        if self.size > self.storage.count or (self.size and last >= self.storage.count):
             raise ValueError(f"a tensor of shape {list(self.shape)} in a storage of {self.storage.count} numbers")
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        size = 1
+        for length in self.shape:
+            size *= length
+        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,10 @@ def _tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> Stor
     return StoredTensor(storage, offset, tuple(shape), tuple(stride))
 
 
+def _empty() -> dict[Any, Any]:
+    return {}
+
+
 def _set(items: Any) -> list[Any]:
     if not isinstance(items, list):
         raise ValueError("a set of what is no list")
@@ -192,8 +203,8 @@ def _set(items: Any) -> list[Any]:
 
 _CALLS: dict[str, Callable[..., Any]] = {
     TENSOR: _tensor,
-    CONFIG: lambda: {},
-    "collections OrderedDict": lambda: {},
+    CONFIG: _empty,
+    "collections OrderedDict": _empty,
     "__builtin__ set": _set,
 }
 _LITERALS = frozenset(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"))

@@ -80,10 +80,10 @@ def sequence_losses(
 ) -> Losses:
     """VLN-CE's loss over whole episodes.
 
-    labels, weights, progress: (T, N): the expert's actions, the weight of each step (0 behind the end of an episode,
-    the inflection coefficient where the expert's action changes, else 1), and the part of the way that is done.
-    Each slot's cross entropy is averaged by its weights, then over slots; the progress monitor adds `progress_weight`
-    times its mean squared error over steps with a weight.
+    labels, weights, progress: (T, N): the expert's actions, the weight of each step (0 behind the end of an
+    episode, the inflection coefficient where the expert's action changes, else 1), and the part of the way that is
+    done. Each slot's cross entropy is averaged by its weights, then over slots; the progress monitor adds
+    `progress_weight` times its mean squared error over steps with a weight.
     """
     logits = decisions.logits.view(*labels.shape, -1)
     entropy = functional.cross_entropy(logits.permute(0, 2, 1), labels, reduction="none")

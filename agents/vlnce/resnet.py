@@ -68,7 +68,7 @@ class DepthBlock(nn.Module):
 
 
 def rgb_resnet(width: int, cells: int) -> nn.Sequential:
-    """ResNet-50 without its head: (N, 3, H, W) -> (N, 32 * width, cells, cells); children as torchvision has them."""
+    """ResNet-50 without its head: (N, 3, H, W) -> (N, 32 * width, cells, cells); children are torchvision's."""
     children: list[nn.Module] = [
         nn.Conv2d(3, width, 7, 2, 3, bias=False),
         nn.BatchNorm2d(width),

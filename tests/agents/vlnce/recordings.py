@@ -109,7 +109,9 @@ class Recordings:
         if name == "cma_rxr":
             rows = self.traces["rxr_features"]
             return torch.from_numpy(
-                np.stack([formula.rxr_features(key, rows[key]["rows"]) for key in ("r0", "r1")][: len(instructions)])
+                np.stack(
+                    [formula.rxr_features(key, rows[key]["rows"]) for key in ("r0", "r1")][: len(instructions)]
+                )
             )
         table = self.traces["tiny_instructions" if name in _TINY else "instructions"]
         tokens = [table[key] if name in _TINY else table[key]["tokens"] for key in instructions]
@@ -155,7 +157,8 @@ def step(policy: Policy, words: Tensor, features: tuple[Tensor, Tensor], recorde
     masks = torch.tensor(recorded["mask"], dtype=torch.bool)
     encoded = policy.read(words)
     decided = policy(
-        Steps(encoded, torch.arange(len(words)), *features, torch.tensor(recorded["prev_action_in"]), masks), states
+        Steps(encoded, torch.arange(len(words)), *features, torch.tensor(recorded["prev_action_in"]), masks),
+        states,
     )
     if hasattr(policy.net, "weigh"):
         del policy.net.weigh

@@ -40,7 +40,9 @@ def test_every_step_of_a_run(recordings: Recordings, name: str) -> None:
         if f"{name}/logits" in arrays:
             np.testing.assert_allclose(seen.logits.numpy(), arrays[f"{name}/logits"][t], atol=LOOSE)
             np.testing.assert_allclose(states.numpy(), arrays[f"{name}/states"][t], atol=LOOSE)
-            np.testing.assert_allclose(seen.inside["x_features"].numpy(), arrays[f"{name}/features"][t], atol=LOOSE)
+            np.testing.assert_allclose(
+                seen.inside["x_features"].numpy(), arrays[f"{name}/features"][t], atol=LOOSE
+            )
         for kind, weights in zip(("attn_text", "attn_rgb", "attn_depth"), seen.attention, strict=False):
             if f"{name}/{kind}" in arrays:
                 expected = arrays[f"{name}/{kind}"][t, :, : weights.shape[1]]
@@ -108,9 +110,13 @@ def test_the_training_call(recordings: Recordings, name: str) -> None:
     policy.eval()
     logits = decided.logits.detach().view(12, 2, 4)
     np.testing.assert_allclose(logits.numpy(), recordings.arrays[f"{name}/logits"], atol=LOOSE)
-    np.testing.assert_allclose(decided.states.detach().numpy(), recordings.arrays[f"{name}/final_states"], atol=LOOSE)
+    np.testing.assert_allclose(
+        decided.states.detach().numpy(), recordings.arrays[f"{name}/final_states"], atol=LOOSE
+    )
     np.testing.assert_allclose(decided.progress.detach().view(12, 2).numpy(), run["progress_tanh"], atol=LOOSE)
-    for found, expected in zip((losses.total, losses.action, losses.progress), ("loss", "action_loss", "aux_loss"), strict=True):
+    for found, expected in zip(
+        (losses.total, losses.action, losses.progress), ("loss", "action_loss", "aux_loss"), strict=True
+    ):
         assert found.item() == pytest.approx(run[expected], abs=LOOSE)
     norms = {key: p.grad.norm().item() for key, p in policy.named_parameters() if p.grad is not None}
     assert norms == pytest.approx(run["grad_l2"], rel=1e-3, abs=1e-6)  # one is zero but for rounding
@@ -124,7 +130,9 @@ def test_any_batch_and_order_of_slots(recordings: Recordings, name: str) -> None
     for order in ([0], [1], [1, 0]):
         states = policy.new_states(len(order))
         for recorded in recordings.steps(name):
-            mine = {key: [value[slot] for slot in order] for key, value in recorded.items() if isinstance(value, list)}
+            mine = {
+                key: [value[slot] for slot in order] for key, value in recorded.items() if isinstance(value, list)
+            }
             words = recordings.words(name, mine["instructions"])
             seen = step(policy, words, recordings.features(name, mine["frames"]), mine, states)
             states = seen.states

@@ -1,0 +1,162 @@
+"""VLN-CE's CMA and Seq2Seq as agents: a recurrent state per slot, all slots in one forward pass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from agents.common.placement import place
+from agents.vlnce.checkpoint import load
+from agents.vlnce.config import FEATURES, Kind
+from agents.vlnce.encoders import Steps
+from agents.vlnce.options import VLNCEOptions
+from agents.vlnce.policy import Policy
+from agents.vlnce.views import TextFeatures, frames, tokens
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+
+NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
+
+
+@dataclass(slots=True)
+class _Running:
+    """One episode under way: its encoded instruction, (1, C, words) or (1, C), and what the last step left."""
+
+    instruction: Tensor
+    rng: random.Random
+    state: Tensor
+    previous: int = 0
+    begun: bool = False
+
+
+class VLNCEAgent:
+    """A released checkpoint of one kind: greedy, or sampling with the episode's seed where it says so."""
+
+    kind: Kind
+    sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})
+    privileged = False
+    options_type = VLNCEOptions
+    expects: Conventions
+    identity: Mapping[str, Scalar]
+
+    def __init__(self, options: VLNCEOptions) -> None:
+        """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
+        name = NAMES[self.kind]
+        if options.checkpoint is None:
+            raise UsageError(f"agent {name!r} needs a trained model: name its file (.pth) with --checkpoint")
+        placement = place(options.device, "float32", "eager", torch.float32)
+        loaded = load(options.checkpoint)
+        config = loaded.config
+        if config.network.kind != self.kind:
+            raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
+        self._texts = _texts(options, config.network.reads == FEATURES)
+        self._policy: Policy | None = loaded.policy.to(placement.device)
+        self._device, self._config, self._max_batch = placement.device, config, options.max_batch
+        self._slots: dict[int, _Running] = {}
+        self.expects = config.expects
+        self.identity = {
+            "checkpoint": loaded.sha256,
+            "device": placement.device.type,
+            "actions": "sampled" if config.samples else "greedy",
+            "torch": torch.__version__,
+        }
+        count = sum(parameter.numel() for parameter in loaded.policy.parameters())
+        self.description = (
+            f"checkpoint {options.checkpoint}: {self.kind}, {count / 1e6:,.1f} M parameters, "
+            f"{config.network.num_actions} actions, {self.identity['actions']}; float32 on {placement.device}"
+        )
+
+    @torch.no_grad()
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """Begin an episode: its instruction is encoded once."""
+        network = self._config.network
+        words = tokens(episode, network.vocab_size) if self._texts is None else self._texts.of(episode)
+        encoded = self._model.read(torch.from_numpy(words)[None].to(self._device))
+        self._slots[slot] = _Running(encoded, random.Random(seed), self._model.new_states(1))
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot, `max_batch` slots in one forward pass at most."""
+        slots, actions = list(observations), dict[int, Action]()
+        for first in range(0, len(slots), self._max_batch):
+            batch = slots[first : first + self._max_batch]
+            actions |= self._act(
+                [self._slots[slot] for slot in batch], {slot: observations[slot] for slot in batch}
+            )
+        return actions
+
+    @torch.no_grad()
+    def _act(self, running: Sequence[_Running], seen: Mapping[int, Observation]) -> dict[int, Action]:
+        policy = self._model
+        rgb, depth = zip(*(frames(observation, self._config.views) for observation in seen.values()), strict=True)
+        features = policy.see(torch.stack(rgb).to(self._device), torch.stack(depth).to(self._device))
+        steps = Steps(
+            _joined([one.instruction for one in running]),
+            torch.arange(len(running), device=self._device),
+            *features,
+            torch.tensor([one.previous for one in running], device=self._device),
+            torch.tensor([one.begun for one in running], device=self._device),
+        )
+        decided = policy(steps, torch.cat([one.state for one in running]))
+        actions: dict[int, Action] = {}
+        for row, (slot, one, logits) in enumerate(zip(seen, running, decided.logits.cpu(), strict=True)):
+            one.state, one.begun = decided.states[row : row + 1], True
+            one.previous = _drawn(logits, one.rng) if self._config.samples else int(logits.argmax())
+            actions[slot] = Action(one.previous)
+        return actions
+
+    def close(self) -> None:
+        """Forget all episodes and give the model's memory back to the device."""
+        self._slots.clear()
+        self._policy = None
+        torch.cuda.empty_cache()
+
+    @property
+    def _model(self) -> Policy:
+        if self._policy is None:
+            raise RuntimeError("the agent is closed")
+        return self._policy
+
+
+class CMAAgent(VLNCEAgent):
+    """Cross-modal attention."""
+
+    kind: Kind = "cma"
+
+
+class Seq2SeqAgent(VLNCEAgent):
+    """Sequence to sequence."""
+
+    kind: Kind = "seq2seq"
+
+
+def _texts(options: VLNCEOptions, rxr: bool) -> TextFeatures | None:
+    """Where RxR's features are read, for a checkpoint that reads them."""
+    if not rxr:
+        if options.text_features is not None:
+            raise UsageError(f"--text-features: {options.checkpoint} reads tokens of R2R; leave the option out")
+        return None
+    if options.text_features is None:
+        raise UsageError(
+            f"{options.checkpoint} reads the BERT features of RxR's instructions: name their folder, "
+            "RxR_VLNCE_v0/text_features, with --text-features"
+        )
+    return TextFeatures(options.text_features)
+
+
+def _joined(instructions: Sequence[Tensor]) -> Tensor:
+    """Encoded instructions in one tensor, with zeros behind the shorter ones."""
+    if instructions[0].dim() == 2:
+        return torch.cat(list(instructions))
+    longest = max(one.shape[2] for one in instructions)
+    return torch.cat([functional.pad(one, (0, longest - one.shape[2])) for one in instructions])
+
+
+def _drawn(logits: Tensor, rng: random.Random) -> int:
+    """An action with the probability that the logits give it."""
+    chances = torch.softmax(logits.double(), dim=0).tolist()
+    return rng.choices(range(len(chances)), chances)[0]

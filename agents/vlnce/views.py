@@ -66,7 +66,7 @@ def tokens(episode: Episode, vocab_size: int) -> NDArray[np.int64]:
         what = f"{len(found)} tokens" + (f" up to {found.max()}" if len(found) else "")
         raise UsageError(
             f"episode {episode.episode_id}: instruction_tokens: expected {TOKENS_PER_INSTRUCTION} numbers below "
-            f"{vocab_size}, as in R2R_VLNCE_v1-3_preprocessed, found {what}; other datasets number words differently"
+            f"{vocab_size}, as in R2R_VLNCE_v1-3_preprocessed, found {what}; others number words differently"
         )
     return found
 

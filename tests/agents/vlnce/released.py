@@ -26,7 +26,8 @@ class Config(dict[str, Any]):
     """Pickles as habitat-lab's config node does: a dictionary of another module, with attributes."""
 
     def __init__(self, values: Mapping[str, Any] = types.MappingProxyType({})) -> None:
-        super().__init__({key: Config(value) if isinstance(value, dict) else value for key, value in values.items()})
+        nodes = {key: Config(value) for key, value in values.items() if isinstance(value, dict)}
+        super().__init__({**values, **nodes})
         self.__dict__.update(__immutable__=True, __deprecated_keys__={"SIMULATOR_GPU_ID"}, __renamed_keys__={})
 
 
@@ -65,7 +66,7 @@ def settings(config: NetworkConfig) -> dict[str, Any]:
     rxr = config.reads == FEATURES
     sensors: dict[str, Any] = {
         "RGB_SENSOR": {"WIDTH": 224, "HEIGHT": 224, "HFOV": 90, "POSITION": [0, 1.25, 0]},
-        "DEPTH_SENSOR": {"WIDTH": 256, "HEIGHT": 256, "MIN_DEPTH": 0.0, "MAX_DEPTH": 10.0, "NORMALIZE_DEPTH": True},
+        "DEPTH_SENSOR": {"WIDTH": 256, "HEIGHT": 256, "MIN_DEPTH": 0.0, "MAX_DEPTH": 10.0},
     }
     if rxr:
         sensors["RGB_SENSOR"] = {"WIDTH": 640, "HEIGHT": 480, "HFOV": 79, "POSITION": [0, 0.88, 0]}

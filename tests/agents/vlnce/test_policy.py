@@ -16,7 +16,7 @@ from tests.agents.vlnce import formula
 from tests.agents.vlnce.released import tiny
 
 EPISODES = ("ep0", "ep1")
-# Logits of the original classes (commit 729d141) in six steps of two slots, and the previous actions they were fed.
+# Logits of the original classes (commit 729d141) in six steps of two slots, and the previous actions fed to them.
 CMA = [
     [[0.8723, -0.551523, 3.098421, 0.882192], [1.715486, 0.618305, 3.777565, 0.405327]],
     [[3.014566, 1.03047, 3.741067, 1.537937], [1.213331, -0.981322, 2.786737, 1.814976]],

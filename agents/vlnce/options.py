@@ -17,7 +17,7 @@ class VLNCEOptions(AgentOptions):
     device: str = "auto"
     """auto (the first CUDA device, else the CPU), cpu, cuda or cuda:N."""
     text_features: Path | None = None
-    """Folder with the BERT features of RxR's instructions (RxR_VLNCE_v0/text_features), for models that read them."""
+    """Folder with the BERT features of RxR instructions (RxR_VLNCE_v0/text_features), where a model reads them."""
 
     @property
     def device_choice(self) -> str:

@@ -6,7 +6,7 @@ beside them. Files from before October 2021 name the RGB network as torchvision 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +25,11 @@ from vlnbench.errors import UsageError
 
 DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
 DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")
-RGB_FILES = ("resnet50-0676ba61.pth", "resnet50-19c8e357.pth")
-"""torchvision's first weights for ResNet-50, under both names they have had."""
+RGB_FILE = Path("resnet50-0676ba61.pth")
+"""torchvision's first weights for ResNet-50; the second ones are another network's."""
 DDPPO_PREFIX = "actor_critic.net.visual_encoder."
+COUNT = ".num_batches_tracked"
+"""How often batch norm has averaged: older files of torchvision lack it, and nothing here reads it."""
 TORCHVISION = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
 
 
@@ -50,7 +52,7 @@ class Loaded:
 
 
 def load(path: Path) -> Loaded:
-    """Read a checkpoint. Convolutions that it lacks are looked for beside it: see DEPTH_FILE and RGB_FILES.
+    """Read a checkpoint. Convolutions that it lacks are looked for beside it: see DEPTH_FILE and RGB_FILE.
 
     Raises UsageError, one line with file and key, before a network is built in memory, for files that
     `open_container` or `read_config` refuse and for weights that are not exactly those of the network in the
@@ -64,11 +66,14 @@ def load(path: Path) -> Loaded:
         config = read_config(content.get("config"), str(path))
         entries = _renamed(_entries(container, content["state_dict"]))
         files = [path, *_complete(entries, path, opened)]
+        counted = path.parent / RGB_FILE not in files
         config = replace(config, network=_with_shapes(config.network, entries, path))
         with torch.device("meta"):
             policy = Policy(config.network)
-        _check(entries, policy, path)
-        policy.load_state_dict({name: _read(entry) for name, entry in entries.items()}, assign=True)
+        counts = [name for name in policy.state_dict() if name.endswith(COUNT) and name not in entries]
+        _check(entries, policy, path, () if counted else counts)
+        zeros = {name: torch.tensor(0) for name in counts}
+        policy.load_state_dict(zeros | {name: _read(entry) for name, entry in entries.items()}, assign=True)
     return Loaded(policy.eval(), config, content_hash(files))
 
 
@@ -81,7 +86,7 @@ def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]
 
 def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Entries under today's names; torchvision's classifier, which old files carry unused, is left out."""
-    renamed = {}
+    renamed: dict[str, Entry] = {}
     for key, entry in entries.items():
         if key.startswith(RGB_PREFIX):
             child, _, rest = key.removeprefix(RGB_PREFIX).partition(".")
@@ -90,6 +95,9 @@ def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
             key = f"{RGB_PREFIX}{TORCHVISION.get(child, child)}.{rest}"
         elif key in ("net.rgb_encoder.fc.weight", "net.rgb_encoder.fc.bias"):
             key = key.replace(".fc.", ".fc.1.")
+        if key in renamed:
+            path, other = entry.container.path, renamed[key].key
+            raise UsageError(f"{path}: {entry.key} and {other} are two names of one weight")
         renamed[key] = entry
     return renamed
 
@@ -108,14 +116,12 @@ def _complete(entries: dict[str, Entry], path: Path, opened: ExitStack) -> list[
         }
         used.append(place)
     if not any(key.startswith(RGB_PREFIX) for key in entries):
-        places = [place for name in RGB_FILES if (place := path.parent / name).is_file()]
-        if not places:
-            raise UsageError(
-                f"{path} lacks the RGB encoder: put torchvision's {RGB_FILES[0]} at {path.parent / RGB_FILES[0]}"
-            )
-        found = _beside(places[0], opened)
+        place = path.parent / RGB_FILE
+        if not place.is_file():
+            raise UsageError(f"{path} lacks the RGB encoder: put torchvision's {RGB_FILE} at {place}")
+        found = _beside(place, opened)
         entries |= _renamed({RGB_PREFIX + key: entry for key, entry in found.items()})
-        used.append(places[0])
+        used.append(place)
     return used
 
 
@@ -148,12 +154,15 @@ def _with_shapes(config: NetworkConfig, entries: Mapping[str, Entry], path: Path
     )
 
 
-def _check(entries: Mapping[str, Entry], policy: Policy, path: Path) -> None:
-    """Raise UsageError unless `entries` are exactly what the network holds, and no more bytes than their files."""
+def _check(entries: Mapping[str, Entry], policy: Policy, path: Path, spare: Collection[str]) -> None:
+    """Raise UsageError unless `entries` are exactly what the network holds, and no more bytes than their files.
+
+    `spare` are names that may be missing.
+    """
     wanted = policy.state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
     faults = {
-        "missing": [name for name in wanted if name not in entries],
+        "missing": [name for name in wanted if name not in entries and name not in spare],
         "unexpected": [entries[name].key for name in entries if name not in wanted],
         "misshapen": [
             f"{entry.key} {list(entry.stored.shape)} for {list(shapes[name])}"

@@ -211,7 +211,7 @@ def test_rxr_samples_with_the_episodes_seed(folder: Path) -> None:
         for slots, seed in (((0,), 1), ((0, 1), 1), ((1,), 2)):
             for slot in slots:
                 agent.reset(slot, rxr_episode(slot % 2 if len(slots) > 1 else 0), seed)
-            actions = [agent.act({slot: rxr_seen(step) for slot in slots})[slots[0]] for step in range(12)]
+            actions = [agent.act({slot: rxr_seen(step) for slot in slots})[slots[0]] for step in range(6)]
             runs.append(actions)
         assert runs[0] == runs[1] != runs[2]
         assert set(runs[0]) <= set(Action)

@@ -40,18 +40,21 @@ class Fields:
         return float(value)
 
     def text(self, name: str, default: str | None = None) -> str:
+        """A string. A field that is absent or null takes the default, if there is one."""
         value = self._get(name, default)
         if not isinstance(value, str):
             raise self.error(name, "a string")
         return value
 
     def choice(self, name: str, *allowed: Any, default: Any = None) -> Any:
+        """One of the allowed values, which are all booleans or none."""
         value = self._get(name, default)
         if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
             raise self.error(name, " or ".join(json.dumps(option) for option in allowed))
         return value
 
     def error(self, name: str, expected: str) -> UsageError:
+        """The complaint about a field, to be raised: what was expected there and what was found."""
         found = json.dumps(self.values[name])[:80] if name in self.values else "nothing"
         return UsageError(f"{self.where}: {name}: expected {expected}, found {found}")
 

@@ -25,11 +25,15 @@ TOKENIZER_FILES = (
 class Tokenizer(Protocol):
     """The part of a Hugging Face tokenizer that is used here."""
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Numbers of the text's tokens."""
+        ...
 
     def decode(
         self, token_ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> str: ...
+    ) -> str:
+        """The text of tokens."""
+        ...
 
     def __len__(self) -> int: ...
 

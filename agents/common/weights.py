@@ -99,6 +99,7 @@ def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path) 
 
 
 def shorten(names: Sequence[str]) -> str:
+    """The first `NAMED` of the names, and how many more there are."""
     listed = ", ".join(names[:NAMED])
     return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
 

@@ -71,6 +71,7 @@ class StreamVLNConfig:
 
     @property
     def head_dim(self) -> int:
+        """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property

@@ -106,6 +106,7 @@ class Decoder:
 
     @property
     def cache_bytes_per_token(self) -> int:
+        """Bytes of the keys and values of one token, over all layers."""
         config = self.model.config
         entries = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
         return entries * self.model.dtype.itemsize

@@ -23,9 +23,13 @@ class Answers(Protocol):
 
     max_new_tokens: int
 
-    def run(self, turns: Sequence[Turn]) -> list[list[int]]: ...
+    def run(self, turns: Sequence[Turn]) -> list[list[int]]:
+        """The tokens of the answer to each turn."""
+        ...
 
-    def drop(self, slot: int) -> None: ...
+    def drop(self, slot: int) -> None:
+        """Forget the window of a slot; nothing to do for a slot that has none."""
+        ...
 
 
 @dataclass(slots=True)

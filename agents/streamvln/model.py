@@ -84,14 +84,17 @@ class StreamVLN(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where the model computes."""
         return self.lm_head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """Precision of the language model's weights."""
         return self.lm_head.weight.dtype
 
     @property
     def tower(self) -> nn.Module:
+        """The vision tower, without the wrappers that its checkpoint names have."""
         return self.model.vision_tower.get_submodule("vision_tower.vision_model")
 
     def enable_checkpointing(self) -> None:

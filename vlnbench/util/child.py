@@ -73,9 +73,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def send(self, message: object) -> None:
+        """Send a message; one to a process that has died is lost, and `receive` says so."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
 
@@ -158,12 +160,14 @@ class Line:
         self._connection: Connection[Any, Any] = Connection(descriptor)
 
     def send(self, message: object) -> None:
+        """Send a message. Raises HungUp."""
         try:
             self._connection.send(message)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise HungUp from error
 
     def receive(self) -> Any:
+        """Wait for the next message. Raises HungUp."""
         try:
             return self._connection.recv()
         except (EOFError, ConnectionResetError) as error:

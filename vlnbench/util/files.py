@@ -171,6 +171,7 @@ def _last_newline(file: int, end: int) -> int:
 
 
 def stopped(path: Path, error: OSError) -> RunError:
+    """What to raise when a file of a run cannot be written: the run stops and can be resumed."""
     return RunError(
         f"{path}: cannot be written ({error.strerror}); what is recorded is safe: run the same command again when "
         "that is mended"

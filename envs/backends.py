@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -45,6 +45,13 @@ class Backend(Protocol):
     simulator_type: str
     look_types: tuple[str, str]
     gpu_device_id: int
+
+    def prepare(self, renderer: bool) -> Iterator[str]:
+        """Do what is needed before the first use on this machine, yielding each step as it begins.
+
+        renderer: whether it will be asked for pictures.
+        """
+        ...
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         """Raise UsageError for the first scene or start position that cannot be used."""
@@ -92,6 +99,10 @@ class HabitatSimBackend:
         # Builds from source come without package metadata, so the module itself is asked.
         self.name = f"habitat-sim-{self._habitat_sim.__version__}"
         self.gpu_device_id = gpu if gpu is not None else 0 if cuda_is_visible() else _DEFAULT_EGL_DEVICE
+
+    def prepare(self, renderer: bool) -> Iterator[str]:
+        """Nothing to do: it comes compiled."""
+        return iter(())
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         """As the embedded simulator's check, before native code sees a file.

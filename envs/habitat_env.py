@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,14 @@ class HabitatEnv:
         self._followers: dict[float, Follower] = {}
         self._episode: Episode | None = None
         self._steps = 0
+
+    @staticmethod
+    def load_ahead() -> None:
+        """Import habitat-lab, which takes seconds."""
+        import_habitat()
+
+    def prepare(self) -> Iterator[str]:
+        return self._backend.prepare(renderer=bool(self._sensors & {"rgb", "depth"}))
 
     def check(self, episodes: Sequence[Episode]) -> None:
         self._backend.check(self._scenes_dir, episodes, self.embodiment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ class PlaneEnv:
         self.embodiment = Embodiment(camera=Camera(width=8, height=6, hfov=90.0, height_m=1.25))
         self.resets = 0
         self.closed = False
+
+    def prepare(self) -> Iterator[str]:
+        return iter(())
 
     def check(self, episodes: Sequence[Episode]) -> None:
         pass

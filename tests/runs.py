@@ -15,6 +15,7 @@ from vlnbench.data.episodes import load_split
 from vlnbench.evaluation.evaluate import Plan, evaluate, make_plan
 from vlnbench.evaluation.identity import Identity
 from vlnbench.interfaces import Agent, Episode
+from vlnbench.rollout.inline import Inline
 
 FILES = {
     "houses-r2r": "houses_r2r/val_unseen/val_unseen",
@@ -90,5 +91,5 @@ def record(root: Path, agent: Agent, folder: Path, benchmark: str = "houses-r2r"
     protocol = get_benchmark(benchmark)
     settings = {"count": None, "seed": 0, "repeats": 1, **options}
     plan = make_plan(protocol, load_split(protocol, "val_unseen", root, allow_partial=True), "agent", **settings)
-    evaluate(plan, agent, PlaneEnv(), folder)
+    evaluate(plan, Inline(agent, PlaneEnv()), folder)
     return plan

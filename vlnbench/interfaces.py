@@ -7,7 +7,7 @@ Conventions used everywhere in vlnbench: world frame y up, right-handed, metres;
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal, Protocol, runtime_checkable
@@ -242,7 +242,7 @@ class Agent(Protocol):
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
     numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
-    `Remarks`, `Reports`, `Represents`.
+    `Remarks`, `Reports`, `Represents`, `Watches`.
     """
 
     sensors: frozenset[Sensor]
@@ -305,6 +305,15 @@ class Represents(Protocol):
 
 
 @runtime_checkable
+class Watches(Protocol):
+    """Trait of an agent that can be overruled."""
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See observations on which somebody else acts; the episode goes on, even if the agent has said STOP."""
+        ...
+
+
+@runtime_checkable
 class Env(Protocol):
     """One simulator holding one episode at a time.
 
@@ -334,10 +343,26 @@ class Env(Protocol):
         """Navigable area of the current scene within half a metre of a floor height (world y, metres)."""
         ...
 
+    def prepare(self) -> Iterator[str]:
+        """Do what is needed before the first use on this machine (compiling, say); yields each step as it begins.
+
+        Yields nothing where nothing is to be done.
+        """
+        ...
+
     def check(self, episodes: Sequence[Episode]) -> None:
         """Raise UsageError for the first scene or start position that cannot be used; costs no rendering."""
         ...
 
     def close(self) -> None:
         """Release the simulator. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class LoadsAhead(Protocol):
+    """Trait of a class of environments whose libraries take long to import."""
+
+    def load_ahead(self) -> object:
+        """Import them; called on the class in each simulator's process, while agent and data load."""
         ...

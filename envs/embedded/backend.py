@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.simulator import SIMULATOR_TYPE, VERSION  # importing it registers it with habitat-lab
+from envs.embedded.warmup import WarmUp
 from envs.scene_checks import check_positions, check_scene_files
 from vlnbench.interfaces import Embodiment, Episode
 
@@ -21,6 +22,10 @@ class EmbeddedBackend:
     simulator_type = SIMULATOR_TYPE
     look_types = ("EmbeddedLookUpAction", "EmbeddedLookDownAction")
     gpu_device_id = -1  # draws on the CPU
+
+    def prepare(self, renderer: bool) -> Iterator[str]:
+        """Compile the kernels, where this machine has not done it yet."""
+        return WarmUp(renderer).steps()
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         settings = NavMeshSettings(agent_height=body.agent_height_m, agent_radius=body.agent_radius_m)

@@ -11,6 +11,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,11 @@ from tests.fakes import PlaneEnv, make_episode
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent, Camera, Embodiment, Env, Observation
-from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Task, run_tasks
-from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.rollout.episode import Task
+from vlnbench.rollout.executor import EnvSetup, Executor, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.processes import Processes
+from vlnbench.util.loading import DEFAULT_ENV
 
 STILL = "tests.benchmarks.bench_engine:StillEnv"
 
@@ -68,14 +71,21 @@ class SeeingOracle(ShortestPathAgent):
 
 def seconds_here(env: Env, agent: Agent, tasks: Sequence[Task]) -> float:
     start = time.perf_counter()
-    list(run_tasks(env, agent, tasks))
+    list(Inline(agent, env).run(tasks))
     return time.perf_counter() - start
 
 
-def seconds_there(simulators: Simulators, agent: Agent, tasks: Sequence[Task], max_batch: int = 1) -> float:
+def seconds_there(executor: Executor, tasks: Sequence[Task], max_batch: int = 1) -> float:
     start = time.perf_counter()
-    list(Engine(simulators, agent, max_batch).run(SceneQueue(tasks)))
+    list(executor.run(tasks, Limits(max_batch)))
     return time.perf_counter() - start
+
+
+def ready(envs: int, agent: Agent, factory: str, arguments: tuple[Any, ...]) -> Processes:
+    processes = Processes(envs)
+    processes.use(agent)
+    processes.set_up(EnvSetup(factory, arguments, agent.sensors))
+    return processes
 
 
 def channel_overhead(rounds: int) -> None:
@@ -83,11 +93,8 @@ def channel_overhead(rounds: int) -> None:
     tasks = [Task(make_episode(0), 0, 0, steps)]
     for frames, label in ((True, "RGB + depth 640x480"), (False, "no frames")):
         agent, env = Turner(), StillEnv(frames)
-        with Simulators(1) as simulators:
-            simulators.set_up(STILL, [(frames,)], agent.sensors)
-            pairs = [
-                (seconds_here(env, agent, tasks), seconds_there(simulators, agent, tasks)) for _ in range(rounds)
-            ]
+        with ready(1, agent, STILL, (frames,)) as there_env:
+            pairs = [(seconds_here(env, agent, tasks), seconds_there(there_env, tasks)) for _ in range(rounds)]
         here, there = (min(column) * 1e3 / steps for column in zip(*pairs, strict=True))
         print(f"step, {label:20s} here {here:.3f} ms, through the channel {there:.3f} ms: + {there - here:.3f} ms")
 
@@ -99,10 +106,9 @@ def overlap(rounds: int, delay_s: float = 0.005) -> None:
     agent = Turner(delay_s)
     one = 0.0
     for envs, batch in ((1, 1), (2, 1), (4, 4)):
-        with Simulators(envs) as simulators:
-            simulators.set_up(STILL, [(False, delay_s)] * envs, agent.sensors)
-            seconds_there(simulators, agent, tasks)  # all of them have started
-            best = min(seconds_there(simulators, agent, tasks, batch) for _ in range(rounds))
+        with ready(envs, agent, STILL, (False, delay_s)) as processes:
+            seconds_there(processes, tasks)  # all of them have started
+            best = min(seconds_there(processes, tasks, batch) for _ in range(rounds))
         one = one or best
         rate = len(tasks) * steps / best
         print(
@@ -115,17 +121,16 @@ def houses(data_root: Path, rounds: int, episodes: int) -> None:
     split = load_split(benchmark, "val_unseen", data_root)
     tasks = [Task(episode, 0, 0, 500) for episode in split.episodes[:episodes]]
     for agent, label in ((ShortestPathAgent(), "no cameras"), (SeeingOracle(), "RGB + depth")):
-        pools = {envs: Simulators(envs) for envs in (1, 2)}
-        for envs, simulators in pools.items():
-            arguments = [(benchmark.body, split.scenes_dir, agent.sensors, "embedded")] * envs
-            simulators.set_up("envs.habitat_env:HabitatEnv", arguments, agent.sensors)
-            seconds_there(simulators, agent, tasks)
+        arguments = (benchmark.body, split.scenes_dir, agent.sensors, "embedded")
+        pools = {envs: ready(envs, agent, DEFAULT_ENV, arguments) for envs in (1, 2)}
+        for processes in pools.values():
+            seconds_there(processes, tasks)
         rates = dict.fromkeys(pools, 0.0)
         for _ in range(rounds):
-            for envs, simulators in pools.items():
-                rates[envs] = max(rates[envs], len(tasks) / seconds_there(simulators, agent, tasks))
-        for simulators in pools.values():
-            simulators.close()
+            for envs, processes in pools.items():
+                rates[envs] = max(rates[envs], len(tasks) / seconds_there(processes, tasks))
+        for processes in pools.values():
+            processes.close()
         ratio = rates[2] / rates[1]
         print(f"houses, {label:11s}: episodes/s {rates[1]:.1f} with 1, {rates[2]:.1f} with 2; ratio {ratio:.2f}")
 

@@ -23,9 +23,11 @@ from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Agent
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.rollout.agents import load_agent
-from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Outcome, Task, run_tasks
-from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.rollout.episode import Outcome, Task
+from vlnbench.rollout.executor import EnvSetup, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.processes import Processes
+from vlnbench.util.loading import DEFAULT_ENV
 
 Walks = dict[str, tuple[Action, ...]]
 
@@ -87,17 +89,19 @@ def main() -> None:
     agent: Agent = load_agent(options.agent, model)
     arguments = (benchmark.body, split.scenes_dir, agent.sensors, "auto")
     seconds: dict[str, list[float]] = {name: [] for name in ("vlnbench", *LOOPS)}
-    with Simulators(options.envs) as simulators:
-        simulators.set_up("envs.habitat_env:HabitatEnv", [arguments] * options.envs, agent.sensors)
-        list(Engine(simulators, agent, options.max_batch).run(SceneQueue(tasks[: options.envs])))
+    limits = Limits(options.max_batch)
+    with Processes(options.envs) as processes:
+        processes.use(agent)
+        processes.set_up(EnvSetup(DEFAULT_ENV, arguments, agent.sensors))
+        list(processes.run(tasks[: options.envs], limits))
         for _ in range(options.rounds):
             start = time.perf_counter()
-            ours = walks(list(Engine(simulators, agent, options.max_batch).run(SceneQueue(tasks))))
+            ours = walks(list(processes.run(tasks, limits)))
             seconds["vlnbench"].append(time.perf_counter() - start)
             for name, loop in LOOPS.items():
                 env = loop(*arguments)
                 start = time.perf_counter()
-                theirs = walks(list(run_tasks(env, agent, tasks)))
+                theirs = walks(list(Inline(agent, env).run(tasks)))
                 seconds[name].append(time.perf_counter() - start)
                 env.close()
                 if theirs != ours:

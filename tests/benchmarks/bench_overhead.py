@@ -1,8 +1,9 @@
 """What the harness itself costs, with an agent that does not think and a simulator that does not simulate.
 
 Run as a script: `python -m tests.benchmarks.bench_overhead`. Prints milliseconds per step in one process, through
-the channel to simulator processes, and through lanes (target: below 0.3); then, for growing numbers of synthetic
-episodes, seconds per episode with rows on disk and the peak memory of a process of its own (targets: constant).
+the channel to simulator processes, and through replicas (target: below 0.3); then, for growing numbers of
+synthetic episodes, seconds per episode with rows on disk and the peak memory of a process of its own
+(targets: constant).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Episode, Observation, Pose
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Task, run_tasks
-from vlnbench.rollout.launcher import LocalSite
-from vlnbench.rollout.messages import Limits
-from vlnbench.rollout.replicas import Lanes
-from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.rollout.episode import Task
+from vlnbench.rollout.executor import EnvSetup, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.launcher import LocalLauncher
+from vlnbench.rollout.processes import Processes
+from vlnbench.rollout.replicas import Replicas
 
 HERE = "tests.benchmarks.bench_overhead"
 STEPS = 500
@@ -74,21 +75,20 @@ def per_step(label: str, rounds: int, episodes: int, run: Callable[[list[Task]],
 
 def overhead(rounds: int) -> None:
     agent = NullAgent()
-    per_step("in one process", rounds, 4, lambda tasks: list(run_tasks(NullEnv(), agent, tasks)))
+    per_step("in one process", rounds, 4, lambda tasks: list(Inline(agent, NullEnv()).run(tasks)))
     for envs, batch in ((1, 1), (4, 4)):
-        with Simulators(envs) as simulators:
-            simulators.set_up(f"{HERE}:NullEnv", [()] * envs, agent.sensors)
+        with Processes(envs) as processes:
+            processes.use(agent)
+            processes.set_up(EnvSetup(f"{HERE}:NullEnv", (), agent.sensors))
 
-            def run(tasks: list[Task], simulators: Simulators = simulators, batch: int = batch) -> object:
-                return list(Engine(simulators, agent, batch).run(SceneQueue(tasks)))
+            def run(tasks: list[Task], processes: Processes = processes, batch: int = batch) -> object:
+                return list(processes.run(tasks, Limits(batch)))
 
             per_step(f"{envs} simulators, batch {batch}", rounds, 4, run)
-    with Lanes(LocalSite(2), 1, 2) as lanes:
-        loaded = lanes.load(f"{HERE}:NullAgent", AgentOptions())
-        lanes.set_up(f"{HERE}:NullEnv", (), loaded.sensors)
-        per_step(
-            "1 lane, 2 simulators, batch 2", rounds, 4, lambda tasks: list(lanes.run(tasks, Limits(2, 300.0)))
-        )
+    with Replicas(LocalLauncher(2), 1, 2) as replicas:
+        loaded = replicas.load(f"{HERE}:NullAgent", AgentOptions())
+        replicas.set_up(EnvSetup(f"{HERE}:NullEnv", (), loaded.sensors))
+        per_step("1 replica, 2 simulators, batch 2", rounds, 4, lambda tasks: list(replicas.run(tasks, Limits(2))))
 
 
 def one_size(count: int) -> None:
@@ -99,7 +99,7 @@ def one_size(count: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        evaluate(plan, TenSteps(), NullEnv(), Path(folder) / "run")
+        evaluate(plan, Inline(TenSteps(), NullEnv()), Path(folder) / "run")
         seconds = time.perf_counter() - start
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{count:6d} episodes: {1e3 * seconds / count:.2f} ms each, peak memory + {grown / 1024:.0f} MiB")

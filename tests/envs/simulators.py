@@ -18,6 +18,7 @@ from vlnbench.data.episodes import EpisodeSet
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows, read_trajectories
 from vlnbench.interfaces import Camera
+from vlnbench.rollout.inline import Inline
 
 R2R = get_benchmark("r2r-ce")
 SMALL = replace(R2R.body, camera=Camera(width=96, height=72, hfov=79.0, height_m=1.25))
@@ -62,7 +63,7 @@ def check_replay(
     env = HabitatEnv(R2R.body, root / "scene_datasets", agent.sensors, simulator)
     plan = make_plan(R2R, episode_set, "gt-replay", count=None, seed=0, repeats=1)
     with closing(env):
-        evaluate(plan, agent, env, folder)
+        evaluate(plan, Inline(agent, env), folder)
     rows = {row.episode_id: row.scores for row in read_rows(folder)}
     trajectories = {key[2]: value for key, value in read_trajectories(folder).items()}
     assert len(rows) == len(episode_set.episodes)

@@ -21,6 +21,7 @@ from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.interfaces import Action, Camera, Embodiment, Env, Episode, Observation, Sensor
+from vlnbench.rollout.inline import Inline
 
 
 @pytest.fixture(params=SIMULATORS)
@@ -149,7 +150,7 @@ def test_the_oracle_reaches_the_goal_on_the_shortest_path(
     env = HabitatEnv(R2R.body, shared / "data" / "scene_datasets", agent.sensors, simulator)
     plan = make_plan(R2R, subset(val_seen, 4), "shortest-path", count=None, seed=0, repeats=1)
     with closing(env):
-        summary = evaluate(plan, agent, env, tmp_path)
+        summary = evaluate(plan, Inline(agent, env), tmp_path)
     success, spl = summary.metrics["SR"], summary.metrics["SPL"]
     assert success is not None
     assert spl is not None

@@ -34,6 +34,7 @@ from vlnbench.evaluation.summary import format_summary
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.episode import episode_seed
+from vlnbench.rollout.inline import Inline
 
 BENCHMARK = get_benchmark("houses-r2r")
 
@@ -48,7 +49,7 @@ def timeless(folder: Path) -> list[dict]:
 
 
 def test_a_run_leaves_manifest_rows_trajectories_and_summary(tmp_path: Path) -> None:
-    summary = evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path / "run")
+    summary = evaluate(plan(), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         ATTEMPTS,
         MANIFEST,
@@ -69,53 +70,53 @@ def test_a_run_leaves_manifest_rows_trajectories_and_summary(tmp_path: Path) -> 
 
 
 def test_running_again_does_nothing_new_and_says_the_same(tmp_path: Path) -> None:
-    first = evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path)
+    first = evaluate(plan(), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path)
     env = PlaneEnv()
-    again = evaluate(plan(), GroundTruthReplayAgent(), env, tmp_path)
+    again = evaluate(plan(), Inline(GroundTruthReplayAgent(), env), tmp_path)
     assert env.resets == 0
     assert again == first
 
 
 def test_another_run_in_the_same_folder_is_refused_by_field(tmp_path: Path) -> None:
-    evaluate(plan(seed=1), RandomAgent(), PlaneEnv(), tmp_path)
+    evaluate(plan(seed=1), Inline(RandomAgent(), PlaneEnv()), tmp_path)
     before = (tmp_path / ROWS).read_bytes()
     with pytest.raises(UsageError, match=r"holds another run: .*seed 1 \(now 2\)"):
-        evaluate(plan(seed=2), RandomAgent(), PlaneEnv(), tmp_path)
+        evaluate(plan(seed=2), Inline(RandomAgent(), PlaneEnv()), tmp_path)
     assert (tmp_path / ROWS).read_bytes() == before
 
 
 def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UsageError, match="not empty and not the folder of a run"):
-        evaluate(plan(), StopAgent(), PlaneEnv(), tmp_path)
+        evaluate(plan(), Inline(StopAgent(), PlaneEnv()), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_an_interrupted_run_resumes_to_equal_rows(tmp_path: Path) -> None:
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "whole")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "whole")
 
     def interrupt(row: Row, done: int, total: int) -> None:
         if done == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "cut", interrupt)
+        evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "cut", interrupt)
     assert len(read_rows(tmp_path / "cut")) == 4
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "cut")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "cut")
     assert timeless(tmp_path / "cut") == timeless(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", [ROWS, TRAJECTORIES])
 def test_a_torn_last_line_is_cut_off_and_run_again(tmp_path: Path, name: str) -> None:
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "whole")
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "torn")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "whole")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "torn")
     rows = tmp_path / "torn" / ROWS
     lines = rows.read_bytes().splitlines(keepends=True)
     rows.write_bytes(b"".join(lines[:5]) + (lines[5][:30] if name == ROWS else b""))
     if name == TRAJECTORIES:
         path = tmp_path / "torn" / TRAJECTORIES
         path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:5]) + b'{"key":["ho')
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "torn")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "torn")
     assert timeless(tmp_path / "torn") == timeless(tmp_path / "whole")
     assert len(read_trajectories(tmp_path / "torn")) == 9
 
@@ -130,12 +131,13 @@ def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
         from tests.fakes import PlaneEnv
         from tests.evaluation.test_evaluate import plan
         from vlnbench.evaluation.evaluate import evaluate
+        from vlnbench.rollout.inline import Inline
 
         def die(row, done, total):
             if done % 4 == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        evaluate(plan("random"), RandomAgent(), PlaneEnv(), Path(sys.argv[1]), die)
+        evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), Path(sys.argv[1]), die)
         """
     )
     root = Path(__file__).parents[2]
@@ -146,7 +148,7 @@ def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
         if codes[-1] == 0:
             break
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "whole")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "whole")
     assert timeless(tmp_path / "killed") == timeless(tmp_path / "whole")
 
 
@@ -168,7 +170,7 @@ class BreaksOnFive(EpisodeAgent):
 
 
 def test_an_exception_in_an_episode_is_a_failed_row_with_its_reason(tmp_path: Path) -> None:
-    summary = evaluate(plan("breaks"), BreaksOnFive(), PlaneEnv(), tmp_path)
+    summary = evaluate(plan("breaks"), Inline(BreaksOnFive(), PlaneEnv()), tmp_path)
     assert (summary.n_done, summary.n_errors) == (9, 1)
     row = next(row for row in read_rows(tmp_path) if row.status == "error")
     assert row.episode_id == "5"
@@ -188,7 +190,7 @@ class NeedsFile(EpisodeAgent):
 
 def test_a_user_error_before_the_first_row_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="missing"):
-        evaluate(plan("needs"), NeedsFile(), PlaneEnv(), tmp_path / "run")
+        evaluate(plan("needs"), Inline(NeedsFile(), PlaneEnv()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -198,7 +200,7 @@ class WantsSquare(StopAgent):
 
 def test_an_agent_that_does_not_fit_the_body_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\)$"):
-        evaluate(plan("square"), WantsSquare(), PlaneEnv(), tmp_path / "run")
+        evaluate(plan("square"), Inline(WantsSquare(), PlaneEnv()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -217,7 +219,7 @@ def test_a_split_without_public_goals_is_run_and_not_scored(tmp_path: Path) -> N
     bare = make_set("test.json.gz")
     bare = replace(bare, episodes=tuple(replace(episode, goals=()) for episode in bare.episodes))
     secret = make_plan(BENCHMARK, bare, "breaks", count=None, seed=0, repeats=1)
-    summary = evaluate(secret, BreaksOnFive(), PlaneEnv(), tmp_path)
+    summary = evaluate(secret, Inline(BreaksOnFive(), PlaneEnv()), tmp_path)
     assert (summary.n_done, summary.n_unscored, summary.n_errors) == (9, 8, 1)
     assert set(summary.metrics.values()) == {None}
     assert "n_unscored 8: no public goals" in format_summary(summary)
@@ -226,15 +228,15 @@ def test_a_split_without_public_goals_is_run_and_not_scored(tmp_path: Path) -> N
 
 
 def test_rows_do_not_depend_on_which_other_episodes_run(tmp_path: Path) -> None:
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "all")
-    evaluate(plan("random", count=3), RandomAgent(), PlaneEnv(), tmp_path / "three")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "all")
+    evaluate(plan("random", count=3), Inline(RandomAgent(), PlaneEnv()), tmp_path / "three")
     everything = timeless(tmp_path / "all")
     for row in timeless(tmp_path / "three"):
         assert row in everything
 
 
 def test_repeats_have_seeds_of_their_own(tmp_path: Path) -> None:
-    summary = evaluate(plan("random", repeats=3), RandomAgent(), PlaneEnv(), tmp_path)
+    summary = evaluate(plan("random", repeats=3), Inline(RandomAgent(), PlaneEnv()), tmp_path)
     rows = read_rows(tmp_path)
     assert (summary.n_planned, len(rows), len({row.seed for row in rows})) == (27, 27, 27)
     assert episode_seed(0, "1", 0) == episode_seed(0, "1", 0) != episode_seed(1, "1", 0)
@@ -243,7 +245,7 @@ def test_repeats_have_seeds_of_their_own(tmp_path: Path) -> None:
 def test_a_partial_summary_says_so(tmp_path: Path) -> None:
     from vlnbench.evaluation.summary import summarize
 
-    evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path)
+    evaluate(plan(), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path)
     keys = [key for key, _, _ in plan().units()]
     identity = load_run(tmp_path).identity
     partial = summarize(read_rows(tmp_path)[:4], keys, identity)
@@ -254,7 +256,7 @@ def test_a_partial_summary_says_so(tmp_path: Path) -> None:
 
 
 def test_the_summary_has_intervals_by_scene_and_by_trajectory(tmp_path: Path) -> None:
-    summary = evaluate(plan("random", repeats=2), RandomAgent(), PlaneEnv(), tmp_path)
+    summary = evaluate(plan("random", repeats=2), Inline(RandomAgent(), PlaneEnv()), tmp_path)
     for by_scene, by_trajectory in zip(summary.metrics.values(), summary.by_trajectory.values(), strict=True):
         assert by_scene is not None
         assert by_trajectory is not None
@@ -265,7 +267,7 @@ def test_the_summary_has_intervals_by_scene_and_by_trajectory(tmp_path: Path) ->
 
 
 def test_broken_rows_are_named_by_line(tmp_path: Path) -> None:
-    evaluate(plan(), GroundTruthReplayAgent(), PlaneEnv(), tmp_path)
+    evaluate(plan(), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path)
     with (tmp_path / ROWS).open("a") as file:
         file.write("not json\n")
     with pytest.raises(UsageError, match=r"episodes.jsonl: line 10: broken JSON"):
@@ -284,7 +286,7 @@ def test_the_agent_gets_only_what_it_declared(tmp_path: Path) -> None:
             seen.append(observation)
             return Action.STOP
 
-    evaluate(plan("curious", count=1), Curious(), PlaneEnv(), tmp_path)
+    evaluate(plan("curious", count=1), Inline(Curious(), PlaneEnv()), tmp_path)
     assert (seen[0].pose, seen[0].rgb, seen[0].depth, seen[0].oracle_action) == (None, None, None, None)
     assert episodes[0].goals == ()
     assert episodes[0].ground_truth is None
@@ -295,7 +297,7 @@ def test_an_episode_ends_at_the_step_budget(tmp_path: Path) -> None:
         def act_one(self, observation: Observation) -> Action:
             return Action.TURN_LEFT
 
-    evaluate(plan("dancer", count=1), Dancer(), PlaneEnv(), tmp_path)
+    evaluate(plan("dancer", count=1), Inline(Dancer(), PlaneEnv()), tmp_path)
     row = read_rows(tmp_path)[0]
     assert (row.scores["steps"], row.scores["stopped"], row.scores["success"]) == (500, False, 0.0)
 
@@ -311,6 +313,6 @@ def test_an_edited_agent_is_another_run(tmp_path: Path, monkeypatch: pytest.Monk
         sys.modules.pop("edited_agent", None)
         return load_agent("edited_agent:Mine")
 
-    evaluate(plan("edited_agent:Mine"), edited("first"), PlaneEnv(), tmp_path / "run")
+    evaluate(plan("edited_agent:Mine"), Inline(edited("first"), PlaneEnv()), tmp_path / "run")
     with pytest.raises(UsageError, match=r"holds another run: agent_code"):
-        evaluate(plan("edited_agent:Mine"), edited("second"), PlaneEnv(), tmp_path / "run")
+        evaluate(plan("edited_agent:Mine"), Inline(edited("second"), PlaneEnv()), tmp_path / "run")

@@ -18,6 +18,7 @@ from vlnbench.evaluation.evaluate import default_folder, evaluate
 from vlnbench.evaluation.identity import IDENTITY_VERSION, agent_identity, read_identity
 from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, read_rows
+from vlnbench.rollout.inline import Inline
 
 OLDER = Path(__file__).parent / "older" / MANIFEST
 """The manifest of a run that was made before identities had typed fields."""
@@ -35,7 +36,7 @@ class Tuned(RandomAgent):
 
 
 def test_what_is_written_is_read_back_with_its_types(tmp_path: Path) -> None:
-    evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path / "run")
+    evaluate(plan("tuned"), Inline(Tuned(), PlaneEnv()), tmp_path / "run")
     found = json.loads((tmp_path / "run" / MANIFEST).read_text())["identity"]
     assert found["identity_version"] == IDENTITY_VERSION == 2
     assert (found["episodes"], found["split_size"], found["partial"]) == (9, 9, False)
@@ -104,34 +105,36 @@ def test_every_command_reads_an_older_run(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_an_older_run_goes_on_where_it_ended(tmp_path: Path) -> None:
-    evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path)
+    evaluate(plan("tuned"), Inline(Tuned(), PlaneEnv()), tmp_path)
     rows = (tmp_path / ROWS).read_bytes().splitlines(keepends=True)
     (tmp_path / ROWS).write_bytes(b"".join(rows[:4]))
     as_version_1(tmp_path)
     before = (tmp_path / MANIFEST).read_bytes()
     again: list[int] = []
-    summary = evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path, lambda row, done, total: again.append(done))
+    summary = evaluate(
+        plan("tuned"), Inline(Tuned(), PlaneEnv()), tmp_path, lambda row, done, total: again.append(done)
+    )
     assert (again, summary.complete, len(read_rows(tmp_path))) == ([5, 6, 7, 8, 9], True, 9)
     assert (tmp_path / MANIFEST).read_bytes() == before
 
 
 def test_another_older_run_is_refused_in_one_line(tmp_path: Path) -> None:
-    evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path)
+    evaluate(plan("tuned"), Inline(Tuned(), PlaneEnv()), tmp_path)
     as_version_1(tmp_path, agent_frames="32")
     with pytest.raises(UsageError, match=r"holds another run: agent_identity.frames 32 \(now 64\)") as caught:
-        evaluate(plan("tuned"), Tuned(), PlaneEnv(), tmp_path)
+        evaluate(plan("tuned"), Inline(Tuned(), PlaneEnv()), tmp_path)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_command_finds_the_folder_that_it_had_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = default_folder(plan("stop"), StopAgent(), PlaneEnv())
-    evaluate(plan("stop"), StopAgent(), PlaneEnv(), folder)
+    folder = default_folder(plan("stop"), Inline(StopAgent(), PlaneEnv()))
+    evaluate(plan("stop"), Inline(StopAgent(), PlaneEnv()), folder)
     as_version_1(folder)
     older = folder.with_name(f"stop-{load_run(folder).identity.digest_version_1()}")
     folder.rename(older)
-    assert default_folder(plan("stop"), StopAgent(), PlaneEnv()) == older
-    assert default_folder(plan("stop", seed=1), StopAgent(), PlaneEnv()) != older
+    assert default_folder(plan("stop"), Inline(StopAgent(), PlaneEnv())) == older
+    assert default_folder(plan("stop", seed=1), Inline(StopAgent(), PlaneEnv())) != older
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from vlnbench.evaluation.records import (
     read_trajectories,
 )
 from vlnbench.evaluation.tally import Tally
+from vlnbench.rollout.inline import Inline
 from vlnbench.util import files
 
 pytestmark = pytest.mark.slow  # runs in processes of their own
@@ -47,12 +48,10 @@ ROOT = Path(__file__).parents[2]
 VLNBENCH = """
 import signal, sys
 from vlnbench.cli import main
-from vlnbench.evaluation import session
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
-session._ENV, session._ENV_LIBRARY = "tests.faulty:plane", ""
 raise SystemExit(main(sys.argv[1:]))
 """
-"""The command line, with a free plane in place of a simulator."""
+"""The command line, as from a terminal."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(data: Path, folder: Path, *arguments: str, faults: str = "", agent: str = "gt-replay") -> Any:
     options = ["--benchmark", "rxr-ce", "--allow-partial", "--data-root", str(data), "--out", str(folder)]
     return subprocess.Popen(
-        [sys.executable, "-c", VLNBENCH, "eval", "--agent", agent, *options, "--envs", "2", *arguments],
+        [
+            sys.executable,
+            "-c",
+            VLNBENCH,
+            "eval",
+            "--agent",
+            agent,
+            *options,
+            "--envs",
+            "2",
+            "--env",
+            "tests.faulty:plane",
+            *arguments,
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT), "FAULTS": faults},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -192,7 +204,7 @@ def test_simulators_die_with_the_main_process_even_when_they_hang(data: Path, tm
     wait_for(lambda: not any(map(alive, workers)))
 
 
-def test_faults_of_simulators_become_rows_and_are_told(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_faults_of_simulators_become_rows_and_are_shown(data: Path, undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     faults = "3=segfault,14=exit,25=raise,36=kill"
     code, stderr = finish(start(data, folder, faults=faults))
@@ -297,7 +309,7 @@ def test_a_full_disk_at_any_call_loses_nothing(tmp_path: Path, monkeypatch: pyte
 
     def run(folder: Path, disk: FaultyDisk) -> None:
         monkeypatch.setattr(files, "os", disk)
-        evaluate(plan, RandomAgent(), PlaneEnv(), folder)
+        evaluate(plan, Inline(RandomAgent(), PlaneEnv()), folder)
 
     counting = FaultyDisk()
     run(tmp_path / "whole", counting)
@@ -316,7 +328,7 @@ def test_what_a_kill_leaves_of_a_manifest_is_no_obstacle(tmp_path: Path) -> None
     for name in (".manifest.json.123", ".summary.json.45"):
         (tmp_path / name).write_text('{"form')
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
-    evaluate(plan, RandomAgent(), PlaneEnv(), tmp_path)
+    evaluate(plan, Inline(RandomAgent(), PlaneEnv()), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES, SUMMARY}
 
 
@@ -324,7 +336,7 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
     with pytest.raises(UsageError, match=r"run: cannot be written \(Not a directory\)"):
-        evaluate(plan, RandomAgent(), PlaneEnv(), tmp_path / "file" / "run")
+        evaluate(plan, Inline(RandomAgent(), PlaneEnv()), tmp_path / "file" / "run")
 
 
 def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from vlnbench.evaluation.metrics import METRICS_VERSION
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, read_rows
 from vlnbench.evaluation.rescore import BACKUP, rescore
 from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.rollout.inline import Inline
 from vlnbench.util.files import locked
 
 
@@ -94,13 +95,13 @@ def test_a_run_of_an_older_version_is_brought_up_to_date(data: Path, tmp_path: P
     del manifest["metrics_version"]
     (run / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(UsageError, match=r"scored with metrics version None, this is 1; run `vlnbench rescore"):
-        evaluate(plan, RandomAgent(), PlaneEnv(), run)
+        evaluate(plan, Inline(RandomAgent(), PlaneEnv()), run)
     result = rescore(run, data, write=True)
     assert (result.n_changed, result.changed) == (9, {"cls": 9, "failure": 9})
     assert {name: content for name, content in contents(run).items() if name in (ROWS, SUMMARY)} == {
         name: before[name] for name in (ROWS, SUMMARY)
     }
-    assert evaluate(plan, RandomAgent(), PlaneEnv(), run) == result.summary
+    assert evaluate(plan, Inline(RandomAgent(), PlaneEnv()), run) == result.summary
 
 
 def test_a_run_still_under_way_is_partial_and_is_not_written_to(run: Path, data: Path) -> None:

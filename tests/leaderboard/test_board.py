@@ -23,6 +23,7 @@ from vlnbench.leaderboard.board import OURS, load, make_tables, outdated, render
 from vlnbench.leaderboard.committed import committed_runs
 from vlnbench.leaderboard.compare import compare
 from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
+from vlnbench.rollout.inline import Inline
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -38,7 +39,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    evaluate(plan("random"), RandomAgent(), PlaneEnv(), tmp_path / "run")
+    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -96,7 +97,7 @@ def test_a_run_joins_the_table_of_its_protocol_unless_its_fingerprint_is_another
 
 
 def test_a_partial_run_is_labelled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:
-    evaluate(plan("gt", count=3), GroundTruthReplayAgent(), PlaneEnv(), tmp_path / "part")
+    evaluate(plan("gt", count=3), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path / "part")
     tables = make_tables(*load(results, [tmp_path / "part", run]))
     table = next(t for t in tables if t.protocol == "houses-r2r")
     assert [(row.method, row.partial) for row in table.rows] == [("random", False), ("gt", True)]

@@ -14,13 +14,14 @@ from vlnbench.evaluation.evaluate import evaluate
 from vlnbench.evaluation.records import MANIFEST, ROWS, read_rows
 from vlnbench.evaluation.stats import bootstrap, estimate
 from vlnbench.leaderboard.compare import compare, format_comparison
+from vlnbench.rollout.inline import Inline
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> dict[str, Path]:
     agents = {"random": RandomAgent(), "gt-replay": GroundTruthReplayAgent(), "stop": StopAgent()}
     for name, agent in agents.items():
-        evaluate(plan(name), agent, PlaneEnv(), tmp_path / name)
+        evaluate(plan(name), Inline(agent, PlaneEnv()), tmp_path / name)
     return {name: tmp_path / name for name in agents}
 
 
@@ -120,7 +121,7 @@ def test_an_unfinished_run_is_refused(runs: dict[str, Path]) -> None:
 
 def test_repeats_are_pairs_of_their_own(tmp_path: Path) -> None:
     for name, agent in (("stop", StopAgent()), ("gt", GroundTruthReplayAgent())):
-        evaluate(plan(name, repeats=2), agent, PlaneEnv(), tmp_path / name)
+        evaluate(plan(name, repeats=2), Inline(agent, PlaneEnv()), tmp_path / name)
     wins = compare(tmp_path / "stop", tmp_path / "gt").wins
     assert len(wins) == 18
     assert wins[0].endswith(("#0", "#1"))

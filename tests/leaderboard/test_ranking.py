@@ -13,13 +13,14 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
 from vlnbench.evaluation.records import MANIFEST, ROWS
 from vlnbench.leaderboard.ranking import format_ranking, rank
+from vlnbench.rollout.inline import Inline
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Path]:
     agents = {"random": RandomAgent(), "gt-replay": GroundTruthReplayAgent(), "stop": StopAgent()}
     for name, agent in agents.items():
-        evaluate(plan(name), agent, PlaneEnv(), tmp_path / name)
+        evaluate(plan(name), Inline(agent, PlaneEnv()), tmp_path / name)
     return [tmp_path / name for name in agents]
 
 

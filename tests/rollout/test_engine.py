@@ -24,9 +24,11 @@ from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import ERRORS, ROWS, TRAJECTORIES, Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.interfaces import Action, Agent, Episode, Observation
-from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Outcome, Task
-from vlnbench.rollout.schedule import SceneQueue
+from vlnbench.rollout.engine import SceneQueue
+from vlnbench.rollout.episode import Task
+from vlnbench.rollout.executor import EnvSetup, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.processes import Processes
 
 FAULTY, PICTURES = "tests.faulty:FaultyEnv", "tests.faulty:PictureEnv"
 
@@ -45,29 +47,32 @@ def run(
     arguments: tuple[Any, ...] = (),
     envs: int = 2,
     planned: Plan | None = None,
+    max_batch: int = 1,
+    timeout_s: float = 300.0,
     **options: Any,
 ) -> Summary:
-    agent = agent or RandomAgent()
-    simulators = pool(envs)
-    simulators.set_up(factory, [arguments] * envs, agent.sensors)
-    return evaluate(planned or plan(), agent, simulators, folder, execution=Execution(**options))
+    processes = ready(envs, agent or RandomAgent(), factory, arguments)
+    execution = Execution(Limits(max_batch, timeout_s), **options)
+    return evaluate(planned or plan(), processes, folder, execution=execution)
 
 
-POOLS: dict[int, Simulators] = {}
+POOLS: dict[int, Processes] = {}
 
 
-def pool(envs: int) -> Simulators:
+def ready(envs: int, agent: Agent, factory: str = FAULTY, arguments: tuple[Any, ...] = ()) -> Processes:
     """Simulator processes that stay between tests: most of a short run is their start."""
     if envs not in POOLS:
-        POOLS[envs] = Simulators(envs)
+        POOLS[envs] = Processes(envs)
+    facts = POOLS[envs].use(agent)
+    POOLS[envs].set_up(EnvSetup(factory, arguments, facts.sensors))
     return POOLS[envs]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _end_pools() -> Iterator[None]:
     yield
-    for simulators in POOLS.values():
-        simulators.close()
+    for processes in POOLS.values():
+        processes.close()
     POOLS.clear()
 
 
@@ -87,7 +92,7 @@ def failed(folder: Path) -> Row:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in this process, without workers."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    evaluate(plan(), RandomAgent(), PlaneEnv(), folder)
+    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), folder)
     return folder
 
 
@@ -105,7 +110,7 @@ def test_rows_do_not_depend_on_the_order_of_episodes(tmp_path: Path, undisturbed
 
 
 def test_repeats_run_side_by_side(tmp_path: Path) -> None:
-    evaluate(plan(repeats=2), RandomAgent(), PlaneEnv(), tmp_path / "here")
+    evaluate(plan(repeats=2), Inline(RandomAgent(), PlaneEnv()), tmp_path / "here")
     run(tmp_path / "there", planned=plan(repeats=2))
     assert timeless(tmp_path / "there") == timeless(tmp_path / "here")
 
@@ -157,7 +162,7 @@ def test_an_agent_is_shown_what_it_declared_and_no_goal(tmp_path: Path) -> None:
 def test_a_broken_simulator_costs_its_episode_and_no_other(
     tmp_path: Path, undisturbed: Path, fault: str, status: str, reason: str
 ) -> None:
-    summary = run(tmp_path, arguments=({"7": fault},), episode_timeout_s=2.0)
+    summary = run(tmp_path, arguments=({"7": fault},), timeout_s=2.0)
     assert (summary.n_done, summary.n_errors, summary.failures["error"]) == (12, 1, 1)
     row = failed(tmp_path)
     assert (row.episode_id, row.status) == ("7", status)
@@ -178,7 +183,7 @@ def test_stacks_of_exceptions_are_logged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_batch", [1, 2])
 def test_an_agent_that_breaks_costs_the_guilty_episode_only(tmp_path: Path, max_batch: int) -> None:
-    evaluate(plan("five"), BreaksOnFive(), PlaneEnv(), tmp_path / "here")
+    evaluate(plan("five"), Inline(BreaksOnFive(), PlaneEnv()), tmp_path / "here")
     run(tmp_path / "there", BreaksOnFive(), envs=2, max_batch=max_batch, planned=plan("five"))
     assert failed(tmp_path / "there").episode_id == "5"
     assert failed(tmp_path / "there").reason == failed(tmp_path / "here").reason
@@ -247,12 +252,13 @@ def test_simulators_that_cannot_start_end_the_run(tmp_path: Path, start: str, me
 
 
 def test_a_simulator_that_never_starts_again_ends_the_run(tmp_path: Path) -> None:
-    agent = RandomAgent()
-    with Simulators(1) as simulators:
-        simulators.set_up(FAULTY, [({"7": "exit"},)], agent.sensors)
-        simulators._setups[0] = replace(simulators._setups[0], arguments=({}, 0.0, "exit"))
+    with Processes(1) as processes:
+        processes.use(RandomAgent())
+        processes.set_up(EnvSetup(FAULTY, ({"7": "exit"},), frozenset()))
+        simulators = processes.simulators
+        simulators._setup = replace(simulators._setup, arguments=({}, 0.0, "exit"))
         with pytest.raises(RunError, match="a simulator cannot be used: the simulator process ended: exit code 3"):
-            evaluate(plan(), agent, simulators, tmp_path)
+            evaluate(plan(), processes, tmp_path)
     assert any(row.episode_id == "7" for row in read_rows(tmp_path))
 
 
@@ -296,21 +302,18 @@ def test_simulators_step_while_the_agent_thinks() -> None:
 
     agent = Watching()
     tasks = [Task(make_episode(i), 0, i, 500) for i in range(6)]
-    with Simulators(3) as simulators:
-        simulators.set_up(FAULTY, [({}, 0.002)] * 3, agent.sensors)
-        outcomes = list(Engine(simulators, agent, max_batch=2).run(SceneQueue(tasks)))
+    outcomes = list(ready(3, agent, arguments=({}, 0.002)).run(tasks, Limits(2)))
     assert {outcome.status for outcome in outcomes} == {"ran"}
     assert max(batches) <= 2
     assert 1 in batches
 
 
 def test_a_dead_idle_simulator_is_replaced(tmp_path: Path, undisturbed: Path) -> None:
-    agent = RandomAgent()
-    with Simulators(2) as simulators:
-        simulators.set_up(FAULTY, [()] * 2, agent.sensors)
-        simulators.workers[1]._process.send_signal(signal.SIGKILL)
-        simulators.workers[1]._process.wait()
-        evaluate(plan(), agent, simulators, tmp_path)
+    processes = ready(2, RandomAgent())
+    idle = processes.simulators.workers[1]
+    idle._process.send_signal(signal.SIGKILL)
+    idle._process.wait()
+    evaluate(plan(), processes, tmp_path)
     assert timeless(tmp_path) == timeless(undisturbed)
 
 
@@ -332,16 +335,6 @@ def test_a_simulator_keeps_its_scene_and_helps_at_the_end() -> None:
     assert take("a", ["b"]) == "c"
     assert take("c", ["b"]) == "b"
     assert (bool(queue), queue.take("b", [])) == (False, None)
-
-
-def test_outcomes_name_their_tasks(tmp_path: Path) -> None:
-    tasks = [Task(make_episode(i), repeat, 0, 5) for i in range(3) for repeat in range(2)]
-    with Simulators(2) as simulators:
-        simulators.set_up("tests.fakes:PlaneEnv", [()] * 2, frozenset())
-        outcomes: list[Outcome] = list(Engine(simulators, RandomAgent()).run(SceneQueue(tasks)))
-    assert sorted((o.task.episode.episode_id, o.task.repeat) for o in outcomes) == [
-        (str(i), repeat) for i in range(3) for repeat in range(2)
-    ]
 
 
 def test_trajectories_come_back_whole(tmp_path: Path, undisturbed: Path) -> None:

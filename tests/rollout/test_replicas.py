@@ -19,9 +19,10 @@ from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import Row, read_manifest, read_rows
 from vlnbench.evaluation.summary import Summary
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.rollout.launcher import LaneLostError, LocalRemote, LocalSite
-from vlnbench.rollout.replicas import Lanes
-from vlnbench.rollout.times import Times
+from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Times
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.launcher import LocalLauncher, LocalRemote, ReplicaLostError
+from vlnbench.rollout.replicas import Replicas
 
 pytestmark = pytest.mark.slow  # agents in processes of their own
 
@@ -35,33 +36,33 @@ def run(
     folder: Path,
     agent: str = "random",
     arguments: tuple[Any, ...] = (),
-    lanes: int = 2,
     envs: int = 2,
-    on_row: Callable[[Lanes, int], None] = lambda *_: None,
-    site: LocalSite | None = None,
+    on_row: Callable[[Replicas, int], None] = lambda *_: None,
+    launcher: LocalLauncher | None = None,
+    limits: Limits = NO_BATCH,
     **options: Any,
 ) -> Summary:
-    with Lanes(site or LocalSite(envs), lanes, envs) as env:
-        loaded = env.load(agent, AgentOptions())
-        env.set_up(FAULTY, arguments, loaded.sensors)
+    with Replicas(launcher or LocalLauncher(envs), 2, envs) as replicas:
+        loaded = replicas.load(agent, AgentOptions())
+        replicas.set_up(EnvSetup(FAULTY, arguments, loaded.sensors))
 
-        def told(row: Row, done: int, planned: int) -> None:
-            on_row(env, done)
+        def recorded(row: Row, done: int, planned: int) -> None:
+            on_row(replicas, done)
 
-        return evaluate(plan(agent), loaded, env, folder, told, Execution(**options))
+        return evaluate(plan(agent), replicas, folder, recorded, Execution(limits, **options))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in this process, without lanes."""
+    """A run in this process, without replicas."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    evaluate(plan(), RandomAgent(), PlaneEnv(), folder)
+    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), folder)
     return folder
 
 
 def test_rows_and_identity_are_those_of_one_agent(tmp_path: Path, undisturbed: Path) -> None:
     times = Times()
-    run(tmp_path, max_batch=2, times=times)
+    run(tmp_path, limits=Limits(2), times=times)
     assert timeless(tmp_path) == timeless(undisturbed)
     ours, theirs = ({**read_manifest(folder), "created": ""} for folder in (tmp_path, undisturbed))
     assert ours == theirs
@@ -75,40 +76,40 @@ def test_a_run_begun_by_one_agent_is_ended_by_two(tmp_path: Path, undisturbed: P
     class EnoughError(Exception):
         pass
 
-    def stop(lanes: Lanes, done: int) -> None:
+    def stop(replicas: Replicas, done: int) -> None:
         if done == 4:
             raise EnoughError
 
     with pytest.raises(EnoughError):
         run(tmp_path, on_row=stop)
     assert len(read_rows(tmp_path)) == 4
-    evaluate(plan(), RandomAgent(), PlaneEnv(), tmp_path)
+    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), tmp_path)
     assert timeless(tmp_path) == timeless(undisturbed)
 
 
-def test_every_lane_works(tmp_path: Path) -> None:
+def test_every_replica_works(tmp_path: Path) -> None:
     seen: set[frozenset[int]] = set()
 
-    def look(lanes: Lanes, done: int) -> None:
-        seen.add(frozenset(lane.index for lane in lanes._lanes if lane.running))
-        assert all(len(lane.running) <= 2 for lane in lanes._lanes)
+    def look(replicas: Replicas, done: int) -> None:
+        seen.add(frozenset(each.index for each in replicas._replicas if each.running))
+        assert all(len(each.running) <= 2 for each in replicas._replicas)
 
     run(tmp_path, on_row=look, arguments=({}, 0.002))
     assert frozenset({0, 1}) in seen
 
 
-def kill_one(lanes: Lanes) -> None:
-    remote = next(lane.remote for lane in lanes._lanes if lane.running)
+def kill_one(replicas: Replicas) -> None:
+    remote = next(each.remote for each in replicas._replicas if each.running)
     assert isinstance(remote, LocalRemote)
     os.kill(remote._child._process.pid, signal.SIGKILL)
 
 
-def test_a_lane_that_dies_costs_its_episodes_and_is_started_anew(
+def test_a_replica_that_dies_costs_its_episodes_and_is_started_anew(
     tmp_path: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def kill(lanes: Lanes, done: int) -> None:
+    def kill(replicas: Replicas, done: int) -> None:
         if done == 4:
-            kill_one(lanes)
+            kill_one(replicas)
 
     summary = run(tmp_path, on_row=kill, arguments=({}, 0.002))
     rows = read_rows(tmp_path)
@@ -118,12 +119,12 @@ def test_a_lane_that_dies_costs_its_episodes_and_is_started_anew(
     assert {row.reason for row in lost} == {
         "the agent process ended: killed by SIGKILL (out of memory, or from outside)"
     }
-    assert "is started anew" in capsys.readouterr().err
+    assert "is started anew (" in capsys.readouterr().err
     assert run(tmp_path, retry_errors=True).n_errors == 0
     assert timeless(tmp_path, ok_only=True) == timeless(undisturbed)
 
 
-def test_lanes_that_die_again_and_again_use_up_the_error_budget(tmp_path: Path) -> None:
+def test_replicas_that_die_again_and_again_use_up_the_error_budget(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"episodes failed, and --max-errors allows 2 of 12; .*exit code 3"):
         run(tmp_path, "tests.rollout.test_replicas:Exits", max_errors=2)
 
@@ -154,7 +155,7 @@ class Hangs(RandomAgent):
 
 
 def test_an_agent_that_hangs_is_started_anew(tmp_path: Path) -> None:
-    summary = run(tmp_path, "tests.rollout.test_replicas:Hangs", envs=1, episode_timeout_s=2.0)
+    summary = run(tmp_path, "tests.rollout.test_replicas:Hangs", envs=1, limits=Limits(1, 2.0))
     assert (summary.n_done, summary.n_errors) == (12, 1)
     row = failed(tmp_path)
     assert (row.episode_id, row.status) == ("7", "timeout")
@@ -165,32 +166,32 @@ def test_an_agent_that_hangs_is_started_anew(tmp_path: Path) -> None:
 
 
 class FarRemote(LocalRemote):
-    """A lane whose end is that of its machine."""
+    """A replica whose end is that of its machine."""
 
     def result(self) -> Any:
         try:
             return super().result()
-        except LaneLostError as lost:
-            raise LaneLostError(f"the machine was lost: {lost.reason}", guilty=False) from lost
+        except ReplicaLostError as lost:
+            raise ReplicaLostError(f"the machine was lost: {lost.reason}", guilty=False) from lost
 
 
-class FarSite(LocalSite):
+class FarLauncher(LocalLauncher):
     def open(self, index: int) -> LocalRemote:
         return FarRemote(self._envs, "", os.getcwd(), {})
 
 
 def test_a_machine_that_is_lost_costs_no_row(tmp_path: Path, undisturbed: Path) -> None:
-    def kill(lanes: Lanes, done: int) -> None:
+    def kill(replicas: Replicas, done: int) -> None:
         if done in (3, 6):
-            kill_one(lanes)
+            kill_one(replicas)
 
-    summary = run(tmp_path, on_row=kill, arguments=({}, 0.002), site=FarSite(2))
+    summary = run(tmp_path, on_row=kill, arguments=({}, 0.002), launcher=FarLauncher(2))
     assert (summary.n_done, summary.n_errors) == (12, 0)
     assert timeless(tmp_path) == timeless(undisturbed)
 
 
 def test_an_episode_that_loses_machine_after_machine_is_given_up(tmp_path: Path) -> None:
-    summary = run(tmp_path, "tests.rollout.test_replicas:ExitsInSeven", site=FarSite(1), envs=1)
+    summary = run(tmp_path, "tests.rollout.test_replicas:ExitsInSeven", launcher=FarLauncher(1), envs=1)
     assert (summary.n_done, summary.n_errors) == (12, 1)
     assert failed(tmp_path).episode_id == "7"
     assert str(failed(tmp_path).reason).startswith("the machine was lost: the agent process ended: exit code 3")
@@ -237,10 +238,10 @@ def test_agents_that_differ_are_refused(tmp_path: Path) -> None:
 
 
 def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
-    with Lanes(LocalSite(1), 1, 1) as lanes:
-        agent = lanes.load("random", AgentOptions())
+    with Replicas(LocalLauncher(1), 1, 1) as replicas:
+        agent = replicas.load("random", AgentOptions())
         with pytest.raises(UsageError, match=r"scenes: not there on .*; data must lie on a file system that all "):
-            lanes.set_up(FAULTY, (), agent.sensors, [tmp_path / "scenes"])
+            replicas.set_up(EnvSetup(FAULTY, (), agent.sensors, (tmp_path / "scenes",)))
 
 
 class Device(RandomAgent):
@@ -249,8 +250,8 @@ class Device(RandomAgent):
     remarks = os.environ.get("CUDA_VISIBLE_DEVICES", "none")
 
 
-def test_each_lane_has_a_gpu_of_its_own() -> None:
-    with Lanes(LocalSite(1, gpus=["5", "7"]), 3, 1) as lanes:
-        agent = lanes.load("tests.rollout.test_replicas:Device", AgentOptions())
-        lanes.set_up(FAULTY, (), agent.sensors)
-        assert agent.remarks == "5\n7"
+def test_each_replica_has_a_gpu_of_its_own() -> None:
+    with Replicas(LocalLauncher(1, gpus=["5", "7"]), 3, 1) as replicas:
+        agent = replicas.load("tests.rollout.test_replicas:Device", AgentOptions())
+        replicas.set_up(EnvSetup(FAULTY, (), agent.sensors))
+        assert replicas.remarks() == "5\n7"

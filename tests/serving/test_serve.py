@@ -32,7 +32,9 @@ from vlnbench.evaluation import session
 from vlnbench.evaluation.evaluate import Execution, Plan, evaluate, make_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, read_rows
 from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
-from vlnbench.rollout.engine import Simulators
+from vlnbench.rollout.executor import EnvSetup, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.processes import Processes
 from vlnbench.serving.options import ServeOptions
 from vlnbench.serving.serve import AgentServer, run_serve
 
@@ -43,12 +45,16 @@ def plan(agent: str = "random", count: int = 6) -> Plan:
     return make_plan(get_benchmark("houses-r2r"), make_set("set", count), agent, count=None, seed=0, repeats=1)
 
 
-def run(
-    folder: Path, agent: Agent, envs: int = 2, factory: str = "tests.faulty:FaultyEnv", **options: Any
-) -> None:
-    with Simulators(envs) as simulators:
-        simulators.set_up(factory, [()] * envs, agent.sensors)
-        evaluate(plan(), agent, simulators, folder, execution=Execution(**options))
+def run(folder: Path, agent: Agent, envs: int = 2, factory: str = "tests.faulty:FaultyEnv", **limits: Any) -> None:
+    with processes(agent, envs, factory) as executor:
+        evaluate(plan(), executor, folder, execution=Execution(Limits(**limits)))
+
+
+def processes(agent: Agent, envs: int, factory: str = "tests.faulty:FaultyEnv") -> Processes:
+    executor = Processes(envs)
+    executor.use(agent)
+    executor.set_up(EnvSetup(factory, (), agent.sensors))
+    return executor
 
 
 def timeless(folder: Path) -> list[str]:
@@ -60,7 +66,7 @@ def timeless(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("local") / "run"
-    evaluate(plan(), RandomAgent(), PlaneEnv(), folder)
+    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), folder)
     return folder
 
 
@@ -81,7 +87,7 @@ class Random(RandomAgent):
 def test_rows_and_identity_are_those_of_the_local_agent(tmp_path: Path, local: Path) -> None:
     with serving(RandomAgent()) as address:
         agent = connected(address)
-        evaluate(plan(), agent, PlaneEnv(), tmp_path)
+        evaluate(plan(), Inline(agent, PlaneEnv()), tmp_path)
         agent.close()
     assert timeless(tmp_path) == timeless(local)
     here, there = (json.loads((folder / MANIFEST).read_text()) for folder in (local, tmp_path))
@@ -96,9 +102,9 @@ def test_a_run_can_be_begun_here_and_ended_there(tmp_path: Path, local: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(plan(), RandomAgent(), PlaneEnv(), tmp_path, after_three)
+        evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), tmp_path, after_three)
     with serving(RandomAgent()) as address:
-        evaluate(plan(), connected(address), PlaneEnv(), tmp_path)
+        evaluate(plan(), Inline(connected(address), PlaneEnv()), tmp_path)
     assert timeless(tmp_path) == timeless(local)
 
 
@@ -107,7 +113,7 @@ def test_clients_share_batches_and_not_rows(tmp_path: Path, local: Path) -> None
 
     def one(number: int) -> None:
         client = connected(address)
-        evaluate(plan(), client, PlaneEnv(), tmp_path / str(number))
+        evaluate(plan(), Inline(client, PlaneEnv()), tmp_path / str(number))
         client.close()
 
     with serving(agent) as address, ThreadPoolExecutor(3) as pool:
@@ -147,7 +153,7 @@ def test_poses_and_oracle_actions_travel(tmp_path: Path) -> None:
 
     with serving(Knows(), "knows") as address:
         client = connected(address)
-        evaluate(plan("knows"), client, PlaneEnv(), tmp_path)
+        evaluate(plan("knows"), Inline(client, PlaneEnv()), tmp_path)
         client.close()
     assert json.loads((tmp_path / MANIFEST).read_text())["agent_privileged"]
     assert {row.status for row in read_rows(tmp_path)} == {"ok"}
@@ -155,13 +161,12 @@ def test_poses_and_oracle_actions_travel(tmp_path: Path) -> None:
 
 def test_an_exception_costs_its_episode_only_and_no_other_client(tmp_path: Path) -> None:
     """Episode 5 breaks the batch that episodes of two clients share; each client has one slot at a time."""
-    evaluate(plan("breaks"), BreaksOnFive(), PlaneEnv(), tmp_path / "local")
+    evaluate(plan("breaks"), Inline(BreaksOnFive(), PlaneEnv()), tmp_path / "local")
 
     def one(number: int) -> None:
         client = connected(address)
-        with Simulators(1) as simulators:
-            simulators.set_up("tests.faulty:FaultyEnv", [()], client.sensors)
-            evaluate(plan("breaks"), client, simulators, tmp_path / str(number))
+        with processes(client, 1) as executor:
+            evaluate(plan("breaks"), executor, tmp_path / str(number))
         client.close()
 
     with serving(BreaksOnFive(), "breaks") as address, ThreadPoolExecutor(2) as pool:
@@ -191,9 +196,8 @@ def test_a_restarted_server_costs_no_row(tmp_path: Path, local: Path) -> None:
     thread = threading.Thread(target=second)
     timer = threading.Timer(0.5, thread.start)
     timer.start()
-    with Simulators(2) as simulators:
-        simulators.set_up("tests.faulty:FaultyEnv", [()] * 2, client.sensors)
-        evaluate(plan(), client, simulators, tmp_path, on_row, Execution(max_batch=2))
+    with processes(client, 2) as executor:
+        evaluate(plan(), executor, tmp_path, on_row, Execution(Limits(2)))
     client.close()
     stage.set()
     thread.join()
@@ -246,9 +250,8 @@ def test_a_slow_agent_is_an_error_row_after_a_second_try(tmp_path: Path) -> None
     agent = Random(delay_s=1.0)
     with serving(agent) as address:
         client = connected(address, timeout=0.4)
-        with Simulators(1) as simulators:
-            simulators.set_up("tests.faulty:FaultyEnv", [()], client.sensors)
-            evaluate(plan(count=1), client, simulators, tmp_path)
+        with processes(client, 1) as executor:
+            evaluate(plan(count=1), executor, tmp_path)
         client.close()
     (row,) = read_rows(tmp_path)
     assert row.status == "error"
@@ -293,7 +296,7 @@ def test_conventions_are_checked_as_for_local_agents(tmp_path: Path) -> None:
         client = connected(address)
         assert client.expects == WantsSquare.expects
         with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\)$"):
-            evaluate(plan("square"), client, PlaneEnv(), tmp_path / "run")
+            evaluate(plan("square"), Inline(client, PlaneEnv()), tmp_path / "run")
         client.close()
 
 
@@ -305,7 +308,7 @@ def test_a_usage_error_there_is_one_here(tmp_path: Path) -> None:
     with serving(NeedsFile(), "needs") as address:
         client = connected(address)
         with pytest.raises(UsageError, match=r"weights.safetensors: missing$"):
-            evaluate(plan("needs"), client, PlaneEnv(), tmp_path / "run")
+            evaluate(plan("needs"), Inline(client, PlaneEnv()), tmp_path / "run")
         client.close()
 
 
@@ -314,10 +317,10 @@ def test_what_an_agent_counts_travels(tmp_path: Path) -> None:
         def report(self, slot: int) -> dict[str, float]:
             return {"answers": len(self.batches)}
 
-    evaluate(plan(count=3), Counts(), PlaneEnv(), tmp_path / "local")
+    evaluate(plan(count=3), Inline(Counts(), PlaneEnv()), tmp_path / "local")
     with serving(Counts(), "random") as address:
         client = connected(address)
-        evaluate(plan(count=3), client, PlaneEnv(), tmp_path / "remote")
+        evaluate(plan(count=3), Inline(client, PlaneEnv()), tmp_path / "remote")
         client.close()
     assert timeless(tmp_path / "remote") == timeless(tmp_path / "local")
     summary = json.loads((tmp_path / "remote/summary.json").read_text())
@@ -418,12 +421,10 @@ def test_connected_agents_are_agents() -> None:
 def test_the_command_line_runs_a_served_agent_like_a_local_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "_ENV", "tests.faulty:plane")
-    monkeypatch.setattr(session, "_ENV_LIBRARY", "")
     monkeypatch.setattr(session, "ensure_data", lambda *_: None)
     monkeypatch.chdir(tmp_path)
     write_dataset(tmp_path / "data")
-    options = ["--envs", "1", "--allow-partial"]
+    options = ["--envs", "1", "--allow-partial", "--env", "tests.faulty:plane"]
     assert main(["eval", "--agent", "random", *options]) == 0
     with serving(RandomAgent(), token="sesame") as address:
         capsys.readouterr()

@@ -28,6 +28,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
 from vlnbench.interfaces import Conventions
+from vlnbench.rollout.inline import Inline
 from vlnbench.serving import wire
 
 WIRE = Path(wire.__file__)
@@ -254,8 +255,8 @@ def test_an_agent_elsewhere_needs_the_file_only(tmp_path: Path, monkeypatch: pyt
         assert (agent.stands_for.name, agent.sensors) == ("Old", {"rgb", "depth"})
         assert agent.expects == Conventions(turn_deg=15.0)
         planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 4), "Old", count=None, seed=0, repeats=1)
-        evaluate(planned, agent, PlaneEnv(), tmp_path / "remote")
-        evaluate(planned, RandomAgent(), PlaneEnv(), tmp_path / "local")
+        evaluate(planned, Inline(agent, PlaneEnv()), tmp_path / "remote")
+        evaluate(planned, Inline(RandomAgent(), PlaneEnv()), tmp_path / "local")
         scores = [[row.scores for row in read_rows(tmp_path / place)] for place in ("remote", "local")]
         assert scores[0] == scores[1]
         monkeypatch.setenv("VLNBENCH_TOKEN", "")

@@ -11,7 +11,7 @@ from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.houses_config import HousesConfig, HousesOptions
 from vlnbench.errors import UsageError
 from vlnbench.util.loading import import_module, import_string
-from vlnbench.util.progress import Progress, say
+from vlnbench.util.progress import Progress, StepProgress, say
 
 
 def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
@@ -47,7 +47,7 @@ def generate(options: HousesOptions) -> Iterator[str]:
 def generate_houses(data_root: Path, config: HousesConfig) -> str:
     """Generate the houses benchmarks below a data root, unless they are there; returns tables of what is there."""
     houses = import_module("envs.houses.files.dataset")
-    warm_up(renderer=False)
+    _warm_up(renderer=False)
     with Progress("generating houses") as progress:
         manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
     rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
@@ -80,16 +80,13 @@ def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
 
 def preview_house(data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
     """Draw a generated house into a PNG file; returns what was drawn."""
-    warm_up(renderer=True)
+    _warm_up(renderer=True)
     drawn: str = import_string("envs.houses.preview.preview:preview")(data_root, out, split, house, episodes)
     return drawn
 
 
-def warm_up(renderer: bool) -> None:
-    """Compile the embedded simulator's kernels, with progress, where this machine has not done it yet."""
-    compiling = import_string("envs.embedded.warmup:WarmUp")(renderer=renderer)
-    if not compiling.needed:
-        return
-    with Progress("compiling the embedded simulator (first run only)") as progress:
-        for i, label in enumerate(compiling.steps()):
-            progress.update(i, None, label)
+def _warm_up(renderer: bool) -> None:
+    """Get the simulator ready that houses are built, checked and drawn with, with progress if that takes long."""
+    with StepProgress() as show:
+        for step in import_string("envs.embedded.warmup:WarmUp")(renderer=renderer).steps():
+            show(step)

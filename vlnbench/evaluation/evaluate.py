@@ -22,14 +22,10 @@ from vlnbench.evaluation.identity import Identity, agent_identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_rows
 from vlnbench.evaluation.summary import Summary, summarize
-from vlnbench.interfaces import Agent, Env, Episode, Represents
-from vlnbench.rollout.agents import code_digest
-from vlnbench.rollout.engine import Engine, Simulators
-from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure, run_tasks
-from vlnbench.rollout.messages import Limits
-from vlnbench.rollout.replicas import Lanes
-from vlnbench.rollout.schedule import SceneQueue
-from vlnbench.rollout.times import Times
+from vlnbench.interfaces import Episode
+from vlnbench.rollout.agents import AgentFacts
+from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure
+from vlnbench.rollout.executor import NO_BATCH, Executor, Limits, Times
 from vlnbench.util.machine import git_revision, installed_version
 
 
@@ -65,7 +61,7 @@ class Plan:
         seed = episode_seed(self.seed, episode.episode_id, repeat)
         return Task(episode, repeat, seed, self.benchmark.max_steps)
 
-    def identity(self, agent: Agent, env: Env | Simulators | Lanes) -> Identity:
+    def identity(self, executor: Executor) -> Identity:
         """Everything that decides the rows of this run. Raises UsageError for an agent that misstates its own."""
         return Identity(
             benchmark=self.benchmark.name,
@@ -78,9 +74,9 @@ class Plan:
             split_size=self.split_size,
             episodes_sha256=self.episodes_sha256,
             agent=self.agent_name,
-            agent_code=code_digest(agent),
-            agent_identity=agent_identity(self.agent_name, agent.identity),
-            simulator=env.simulator,
+            agent_code=executor.agent.code,
+            agent_identity=agent_identity(self.agent_name, executor.agent.identity),
+            simulator=executor.simulator,
             seed=self.seed,
             repeats=self.repeats,
         )
@@ -90,17 +86,14 @@ class Plan:
 class Execution:
     """How a run is carried out. Nothing here changes a row, but for which errors are run again.
 
-    max_batch: episodes that the agent acts on at once, at most. episode_timeout_s: how long a simulator may take
-    for one answer. max_errors: the run stops when more episodes than this have failed; below 1, a part of the
-    planned ones. retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts.
-    beat: called while the run goes on. times: what is added up meanwhile.
+    max_errors: the run stops when more episodes than this have failed; below 1, a part of the planned ones.
+    retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts. times: what
+    is added up meanwhile.
     """
 
-    max_batch: int = 1
-    episode_timeout_s: float = 300.0
+    limits: Limits = NO_BATCH
     max_errors: float = math.inf
     retry_errors: bool = False
-    beat: Callable[[], None] = lambda: None
     times: Times = field(default_factory=Times)
 
     def check_errors(self, failed: Sequence[Row], planned: int) -> None:
@@ -144,7 +137,7 @@ def make_plan(
     )
 
 
-def check_conventions(agent: Agent, plan: Plan) -> None:
+def check_conventions(agent: AgentFacts, plan: Plan) -> None:
     """Refuse an agent whose training conventions the benchmark does not meet."""
     conflicts = agent.expects.conflicts(plan.benchmark.body)
     if conflicts:
@@ -154,9 +147,9 @@ def check_conventions(agent: Agent, plan: Plan) -> None:
         )
 
 
-def default_folder(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> Path:
+def default_folder(plan: Plan, executor: Executor) -> Path:
     """`runs/<benchmark>/<split>/<agent>-<identity>`: the same command finds its own folder again."""
-    identity = plan.identity(agent, env)
+    identity = plan.identity(executor)
     name = plan.agent_name.replace("/", "_").replace(":", ".")
     folder = Path("runs", plan.benchmark.name, plan.split, f"{name}-{identity.digest()}")
     older = folder.with_name(f"{name}-{identity.digest_version_1()}")
@@ -165,24 +158,23 @@ def default_folder(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> P
 
 def evaluate(
     plan: Plan,
-    agent: Agent,
-    env: Env | Simulators | Lanes,
+    executor: Executor,
     folder: Path,
     on_row: Callable[[Row, int, int], None] | None = None,
     execution: Execution | None = None,
 ) -> Summary:
     """Run every planned episode that `folder` does not hold yet and write the summary.
 
-    env: simulator processes, lanes (`agent` is what their `load` returned), or one environment in this process.
-    `on_row` is called after each episode with (row, episodes done, episodes planned). An exception or a crash
-    inside an episode becomes an error row, which is kept when the run is resumed. A UsageError ends the run, and
-    the folder is removed if no episode finished. Raises RunError if the run cannot go on; what is recorded stays.
+    executor: set up and ready to run. `on_row` is called after each episode with (row, episodes done, episodes
+    planned). An exception or a crash inside an episode becomes an error row, which is kept when the run is
+    resumed. A UsageError ends the run, and the folder is removed if no episode finished. Raises RunError if the
+    run cannot go on; what is recorded stays.
     """
     execution = execution or Execution()
-    check_conventions(agent, plan)
-    env.check(plan.episodes)
+    check_conventions(executor.agent, plan)
+    executor.check(plan.episodes)
     units = list(plan.units())
-    with RunFolder(folder, _manifest(plan, agent, env)) as run:
+    with RunFolder(folder, _manifest(plan, executor)) as run:
         recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
         done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
         tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
@@ -190,7 +182,7 @@ def evaluate(
             if tasks:
                 execution.check_errors(failed, len(units))
                 run.begin_attempt()
-            with closing(_record(plan, agent, env, tasks, run, execution)) as rows:
+            with closing(_record(plan, executor, tasks, run, execution)) as rows:
                 for row in rows:
                     done.add(row.key)
                     if on_row is not None:
@@ -201,22 +193,18 @@ def evaluate(
         except UsageError:
             run.discard_if_empty()
             raise
-        summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(agent, env))
+        summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(executor))
         run.write_summary(asdict(summary))
     return summary
 
 
 def _record(
-    plan: Plan,
-    agent: Agent,
-    env: Env | Simulators | Lanes,
-    tasks: list[Task],
-    run: RunFolder,
-    execution: Execution,
+    plan: Plan, executor: Executor, tasks: list[Task], run: RunFolder, execution: Execution
 ) -> Generator[Row, None, None]:
     """Run tasks, write their rows and add up where the time went."""
     times, start = execution.times, time.perf_counter()
-    with closing(_outcomes(agent, env, tasks, execution)) as outcomes:
+    waited_before = executor.timings().waited_s
+    with closing(executor.run(tasks, execution.limits)) as outcomes:
         for outcome in outcomes:
             began = time.perf_counter()
             row, detail = _row(plan, outcome)
@@ -227,18 +215,7 @@ def _record(
             times.records += now - began
             times.simulators += row.seconds.get("env", 0.0)
             times.agents += row.seconds.get("agent", 0.0)
-            times.waiting = getattr(env, "waited_s", 0.0)
-
-
-def _outcomes(
-    agent: Agent, env: Env | Simulators | Lanes, tasks: list[Task], execution: Execution
-) -> Generator[Outcome, None, None]:
-    limits = Limits(execution.max_batch, execution.episode_timeout_s)
-    if isinstance(env, Lanes):
-        return env.run(tasks, limits, execution.beat)
-    if isinstance(env, Simulators):
-        return Engine(env, agent, limits.max_batch, limits.timeout_s, execution.beat).run(SceneQueue(tasks))
-    return run_tasks(env, agent, tasks)
+            times.waiting = executor.timings().waited_s - waited_before
 
 
 def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
@@ -269,14 +246,14 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
     return row, outcome.detail
 
 
-def _manifest(plan: Plan, agent: Agent, env: Env | Simulators | Lanes) -> dict[str, Any]:
-    place = agent.stands_for.place if isinstance(agent, Represents) else {}
+def _manifest(plan: Plan, executor: Executor) -> dict[str, Any]:
+    agent = executor.agent
     return {
         "format": FORMAT,
         "metrics_version": METRICS_VERSION,
-        "identity": asdict(plan.identity(agent, env)),
+        "identity": asdict(plan.identity(executor)),
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
-        **({"agent_place": dict(place)} if place else {}),
+        **({"agent_place": dict(agent.place)} if agent.place else {}),
         "protocol": asdict(plan.benchmark),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.trackers import parse_trackers
 
 _MAX_DEFAULT_ENVS = 4
@@ -38,6 +39,8 @@ class EvalOptions:
     """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
+    env: str = DEFAULT_ENV
+    """Environment: import string package.module:Class, called with body, folder of scenes, sensors and --sim."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False

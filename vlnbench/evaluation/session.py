@@ -7,8 +7,7 @@ from pathlib import Path
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
-from vlnbench.data.generate import ensure_data, warm_up
-from vlnbench.errors import require
+from vlnbench.data.generate import ensure_data
 from vlnbench.evaluation.evaluate import (
     Execution,
     Plan,
@@ -21,17 +20,12 @@ from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.evaluation.tally import Tally
-from vlnbench.interfaces import Agent, Describes, Embodiment, Env, Remarks, Sensor
-from vlnbench.rollout.agents import load_agent, recorded_name
-from vlnbench.rollout.engine import Simulators
-from vlnbench.rollout.launcher import LocalSite
-from vlnbench.rollout.replicas import Lanes
+from vlnbench.interfaces import Env, Sensor
+from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
+from vlnbench.rollout.start import start_on_ray, start_processes
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
-from vlnbench.util.watchdog import Watchdog
-
-_ENV, _ENV_LIBRARY = "envs.habitat_env:HabitatEnv", "envs.habitat_lab:import_habitat"
 
 
 def run_eval(request: EvalOptions) -> Summary:
@@ -40,31 +34,23 @@ def run_eval(request: EvalOptions) -> Summary:
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    with _start(request) as simulators:  # while agent and data load
-        named = (request.agent, request.agent_options)
-        agent: Agent = simulators.load(*named) if isinstance(simulators, Lanes) else load_agent(*named)
-        try:
-            ensure_data(benchmark, request.data_root)
-            split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
-            plan = make_plan(
-                benchmark,
-                split,
-                recorded_name(agent, request.agent),
-                count=request.episodes,
-                seed=request.seed,
-                repeats=request.repeats,
-            )
-            check_conventions(agent, plan)
-            _set_up(simulators, request, benchmark.body, split.scenes_dir, agent.sensors)
-            folder = request.out or default_folder(plan, agent, simulators)
-            if isinstance(agent, Describes):
-                for line in agent.description.splitlines():
-                    say(line)
-            say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
-            summary = _evaluate(plan, agent, simulators, folder, request)
-            remarks = agent.remarks if isinstance(agent, Remarks) else ""
-        finally:
-            agent.close()
+    with _start(request) as executor:  # while agent and data load
+        agent = executor.load(request.agent, request.agent_options)
+        ensure_data(benchmark, request.data_root)
+        split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
+        plan = make_plan(
+            benchmark, split, agent.name, count=request.episodes, seed=request.seed, repeats=request.repeats
+        )
+        check_conventions(agent, plan)
+        scenes_dir = split.scenes_dir.absolute()
+        arguments = (benchmark.body, scenes_dir, agent.sensors, request.sim)
+        executor.set_up(EnvSetup(request.env, arguments, agent.sensors, needs=(scenes_dir,)))
+        folder = request.out or default_folder(plan, executor)
+        for line in agent.description.splitlines():
+            say(line)
+        say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
+        summary = _evaluate(plan, executor, folder, request)
+        remarks = executor.remarks()
     print(format_summary(summary))
     if remarks:
         print(remarks)
@@ -84,40 +70,15 @@ def _described(episode_set: EpisodeSet) -> str:
     return f"{episode_set.path} ({'; '.join(notes)}), scenes below {episode_set.scenes_dir}"
 
 
-def _start(request: EvalOptions) -> Simulators | Lanes:
-    """Simulator processes, or lanes where agents are to have processes of their own."""
+def _start(request: EvalOptions) -> Executor:
+    """Start the processes that the options ask for."""
     if request.ray:
-        cluster = require("vlnbench.rollout.ray", "cluster")
         gpu = request.agent_options.device_choice != "cpu"
-        lanes: Lanes = cluster.open_lanes(request.ray, request.agents, request.envs, _ENV_LIBRARY, gpu)
-        return lanes
-    if request.n_agents:
-        site = LocalSite(request.n_envs, _ENV_LIBRARY, request.gpus)
-        return Lanes(site, request.n_agents, request.n_envs)
-    return Simulators(request.n_envs, _ENV_LIBRARY)
+        return start_on_ray(request.env, request.ray, request.agents, request.envs, gpu)
+    return start_processes(request.env, request.n_envs, request.n_agents, request.gpus)
 
 
-def _set_up(
-    simulators: Simulators | Lanes,
-    request: EvalOptions,
-    body: Embodiment,
-    scenes_dir: Path,
-    sensors: frozenset[Sensor],
-) -> None:
-    """Make the environments; those of a lane draw on its GPU."""
-    scenes_dir = scenes_dir.absolute()
-    arguments = (body, scenes_dir, sensors, request.sim)
-    if isinstance(simulators, Lanes):
-        simulators.set_up(_ENV, arguments, sensors, [scenes_dir])
-    else:
-        simulators.set_up(_ENV, [arguments] * len(simulators.workers), sensors)
-    if simulators.simulator.startswith("embedded"):
-        warm_up(renderer=bool(sensors & {"rgb", "depth"}))
-
-
-def _evaluate(
-    plan: Plan, agent: Agent, simulators: Simulators | Lanes, folder: Path, request: EvalOptions
-) -> Summary:
+def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Summary:
     tally = Tally([row for row in read_rows(folder) if not (request.retry_errors and row.failed)])
 
     def on_row(row: Row, done: int, total: int) -> None:
@@ -128,24 +89,15 @@ def _evaluate(
         progress.update(done, total, tally.note(total - done))
 
     label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
-    tracked = TrackedRun(str(folder), folder, plan.identity(agent, simulators).flat())
-    with (
-        Trackers(parse_trackers(request.tracker), tracked) as trackers,
-        Progress(label) as progress,
-        Watchdog(request.episode_timeout, simulators.close) as watchdog,
-    ):
-        execution = Execution(
-            max_batch=request.agent_options.max_batch,
-            episode_timeout_s=request.episode_timeout,
-            max_errors=request.max_errors,
-            retry_errors=request.retry_errors,
-            beat=watchdog.beat,
-        )
-        summary = evaluate(plan, agent, simulators, folder, on_row, execution)
-        n_agents = len(simulators) if isinstance(simulators, Lanes) else 1
-        n_simulators = n_agents * simulators.envs if isinstance(simulators, Lanes) else len(simulators.workers)
+    tracked = TrackedRun(str(folder), folder, plan.identity(executor).flat())
+    execution = Execution(
+        Limits(request.agent_options.max_batch, request.episode_timeout), request.max_errors, request.retry_errors
+    )
+    with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress(label) as progress:
+        summary = evaluate(plan, executor, folder, on_row, execution)
+        timings = executor.timings()
         if execution.times.episodes:
-            progress.say(execution.times.describe(n_agents, n_simulators))
+            progress.say(execution.times.describe(timings.n_agents, timings.n_simulators))
         trackers.summarize(numbers({label: value.mean for label, value in summary.metrics.items() if value}))
         return summary
 
@@ -155,10 +107,9 @@ def _write_videos(plan: Plan, scenes_dir: Path, request: EvalOptions, folder: Pa
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
     sensors: frozenset[Sensor] = frozenset({"rgb"})
-    env: Env = import_string(_ENV)(plan.benchmark.body, scenes_dir, sensors, request.sim)
+    env: Env = import_string(request.env)(plan.benchmark.body, scenes_dir, sensors, request.sim)
     try:
-        if env.simulator.startswith("embedded"):
-            warm_up(renderer=True)
+        prepare(env)
         for key, episode in recorded:
             path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"
             write_video(path, env, episode, trajectories[key])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.data.generate import warm_up
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import RowKey
 from vlnbench.evaluation.video import write_video
@@ -16,6 +15,7 @@ from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
 from vlnbench.report.page import render
 from vlnbench.report.payload import Videos
 from vlnbench.util.files import write_bytes
+from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.progress import Progress, say
 
 DEFAULT_NAME = "report.html"
@@ -31,12 +31,13 @@ class Built:
     notes: tuple[str, ...]
 
 
-def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0) -> Built:
+def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0, env: str = DEFAULT_ENV) -> Built:
     """Write the report of a run; `out` is replaced, default `report.html` in the run folder.
 
     Without dataset or scenes below `data_root` the page is made without what needs them, and says so. video: how
-    many episodes it holds a video of; those in the run folder come first, missing ones are made there. Raises
-    UsageError for a folder that is no run, and for videos that cannot be made or a page that cannot be written.
+    many episodes it holds a video of; those in the run folder come first, missing ones are made there. env: import
+    string of what draws maps and pictures. Raises UsageError for a folder that is no run, and for videos that
+    cannot be made or a page that cannot be written.
     """
     if video < 0:
         raise UsageError(f"--video {video}: expected 0 or more")
@@ -50,11 +51,11 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
         notes.append(
             "Instructions, goals and reference paths: the dataset was not at hand when this page was made."
         )
-    floors, lacking = _floors(data)
+    floors, lacking = _floors(data, env)
     if lacking:
         missing = "all scenes" if lacking == len(floors) else f"{lacking} of {len(floors)} scenes"
         notes.append(f"Maps of {missing}: not at hand when this page was made.")
-    page = render(data, floors, _videos(data, folder, video), notes).encode(errors="replace")
+    page = render(data, floors, _videos(data, folder, video, env), notes).encode(errors="replace")
     try:
         write_bytes(path, page)
     except OSError as error:
@@ -62,16 +63,14 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     return Built(path, len(page), len(data.entries), tuple(notes))
 
 
-def _floors(data: RunData) -> tuple[dict[str, list[Storey]], int]:
+def _floors(data: RunData, env_name: str) -> tuple[dict[str, list[Storey]], int]:
     """Storeys by scene, with their maps where scenes are at hand, and the number of scenes without one."""
     floors = scene_storeys(data.entries)
     if data.scenes_dir is None:
         return floors, len(floors)
     some = {entry.row.scene_id: entry.episode for entry in data.entries if entry.episode is not None}
-    env = make_env(data.run.benchmark.body, data.scenes_dir, frozenset())
+    env = make_env(env_name, data.run.benchmark.body, data.scenes_dir, frozenset())
     try:
-        if env.simulator.startswith("embedded"):
-            warm_up(renderer=False)
         with Progress("drawing maps") as progress:
             drawn, reasons = draw_maps(floors, env, some, progress.update)
     finally:
@@ -81,7 +80,7 @@ def _floors(data: RunData) -> tuple[dict[str, list[Storey]], int]:
     return drawn, len(reasons)
 
 
-def _videos(data: RunData, folder: Path, count: int) -> Videos:
+def _videos(data: RunData, folder: Path, count: int, env: str) -> Videos:
     """MP4 files of `count` episodes."""
     if not count:
         return {}
@@ -90,7 +89,7 @@ def _videos(data: RunData, folder: Path, count: int) -> Videos:
         entry.row.key: folder / "videos" / f"{entry.row.episode_id}-{entry.row.repeat}.mp4" for entry in recorded
     }
     chosen = choose(recorded, count, {key for key, path in paths.items() if path.is_file()})
-    _make_videos(data, [entry for entry in chosen if not paths[entry.row.key].is_file()], paths)
+    _make_videos(data, [entry for entry in chosen if not paths[entry.row.key].is_file()], paths, env)
     return {
         (entry.row.episode_id, entry.row.repeat): base64.b64encode(paths[entry.row.key].read_bytes()).decode()
         for entry in chosen
@@ -108,16 +107,14 @@ def choose(entries: Sequence[Entry], count: int, first: set[RowKey]) -> list[Ent
     return [entries[i] for i in order[:count]]
 
 
-def _make_videos(data: RunData, entries: Sequence[Entry], paths: dict[RowKey, Path]) -> None:
+def _make_videos(data: RunData, entries: Sequence[Entry], paths: dict[RowKey, Path], env_name: str) -> None:
     if not entries:
         return
     if data.scenes_dir is None:
         raise UsageError(f"--video: videos cannot be made without the dataset: {data.missing}")
-    env = make_env(data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
+    env = make_env(env_name, data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
     try:
         env.check([entry.episode for entry in entries if entry.episode is not None])
-        if env.simulator.startswith("embedded"):
-            warm_up(renderer=True)
         with Progress("making videos") as progress:
             for i, entry in enumerate(entries):
                 assert entry.episode is not None

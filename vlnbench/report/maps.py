@@ -14,9 +14,9 @@ from PIL import Image
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode, Sensor, TopDownMap
 from vlnbench.report.data import Entry
+from vlnbench.rollout.executor import prepare
 from vlnbench.util.loading import import_string
 
-ENV = "envs.habitat_env:HabitatEnv"
 METERS_PER_PIXEL = 0.05
 STOREY_M = 1.0
 """Heights that differ by more lie on different storeys. A map shows half a metre up and down."""
@@ -58,10 +58,11 @@ def scene_storeys(entries: Sequence[Entry]) -> dict[str, list[Storey]]:
     return {scene: storeys(heights[scene]) for scene in sorted(heights)}
 
 
-def make_env(body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor]) -> Env:
-    """The environment that maps and pictures come from."""
-    env: Env = import_string(ENV)(body, scenes_dir, sensors)
-    return env
+def make_env(env: str, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor]) -> Env:
+    """The environment that maps and pictures come from, ready for use. env: import string of what makes it."""
+    made: Env = import_string(env)(body, scenes_dir, sensors)
+    prepare(made)
+    return made
 
 
 def draw_maps(

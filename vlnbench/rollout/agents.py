@@ -4,14 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from vlnbench import __version__
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Agent, Represents
+from vlnbench.interfaces import Agent, Conventions, Describes, Remarks, Represents, Scalar, Sensor, Watches
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
 from vlnbench.util.loading import import_string
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What records and checks have to know of an agent, wherever it is.
+
+    name, code: what a record knows it by. place: where it runs, if it matters to a reader. watches: it can be
+    overruled (`Watches`). host: the machine it is on; version: of vlnbench there.
+    """
+
+    name: str
+    code: str | None
+    place: Mapping[str, str]
+    sensors: frozenset[Sensor]
+    privileged: bool
+    expects: Conventions
+    identity: Mapping[str, Scalar]
+    description: str
+    watches: bool
+    version: str
+    host: str
+
+    def differences(self, other: AgentFacts) -> list[str]:
+        """What would make results of the two another run."""
+        ours, theirs = ({**asdict(each), **each.identity} for each in (self, other))
+        own = ("place", "description", "host", "identity")
+        return [
+            f"{key} {ours.get(key)!r} and {theirs.get(key)!r}"
+            for key in sorted({*ours, *theirs})
+            if key not in own and ours.get(key) != theirs.get(key)
+        ]
 
 
 @runtime_checkable
@@ -85,3 +120,25 @@ def code_digest(agent: Agent) -> str | None:
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     except (TypeError, OSError):  # defined in an interactive session
         return None
+
+
+def facts_of(agent: Agent, asked: str) -> AgentFacts:
+    """What is to be known of an agent that was asked for by a name."""
+    return AgentFacts(
+        name=recorded_name(agent, asked),
+        code=code_digest(agent),
+        place=dict(agent.stands_for.place) if isinstance(agent, Represents) else {},
+        sensors=agent.sensors,
+        privileged=agent.privileged,
+        expects=agent.expects,
+        identity=dict(agent.identity),
+        description=agent.description if isinstance(agent, Describes) else "",
+        watches=isinstance(agent, Watches),
+        version=__version__,
+        host=socket.gethostname(),
+    )
+
+
+def remarks_of(agent: Agent) -> str:
+    """What an agent has to say after a run; empty for nothing."""
+    return agent.remarks if isinstance(agent, Remarks) else ""

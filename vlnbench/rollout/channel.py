@@ -1,4 +1,4 @@
-"""What the main process and its simulator processes tell each other.
+"""What the main process and its simulator processes send each other.
 
 Messages travel through a pipe. Frames do not: each simulator process writes its own into memory that it shares
 with the main process, which copies them out, because agents may keep what they were shown.
@@ -27,6 +27,13 @@ class Setup:
     factory: str
     arguments: tuple[Any, ...]
     sensors: frozenset[Sensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Before `Ready`: the environment is being made ready for its first use, by this step."""
+
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,13 @@ class Observed(NamedTuple):
     oracle_action: Action | None
     rgb: bool
     depth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the agent is only to see, for somebody else acts: answered by True, or by None as above."""
+
+    observed: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,29 @@ it was running and no other.
 from __future__ import annotations
 
 import math
+import os
 import selectors
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from vlnbench.errors import LostBatchError, RunError, UsageError
-from vlnbench.interfaces import Action, Agent, Episode, Observation, Sensor
-from vlnbench.rollout.channel import Check, Failed, Finished, Ready, Setup
+from vlnbench.interfaces import Action, Agent, Observation, Watches
+from vlnbench.rollout.channel import (
+    Finished,
+    Frames,
+    Observed,
+    Preparing,
+    Ready,
+    Setup,
+    Watched,
+    open_shared_memory,
+)
 from vlnbench.rollout.episode import Outcome, Task, failure, reported
-from vlnbench.rollout.schedule import SceneQueue
-from vlnbench.rollout.workers import Worker
+from vlnbench.rollout.executor import Limits, Timings
+from vlnbench.util.child import Child
 
 MAX_STARTS, START_TIMEOUT_S = 3, 600.0
 """A simulator that dies so often in a row, or takes so long, before it is ready will not get ready."""
@@ -30,87 +40,107 @@ LINGER = 0.1
 POLL_S = 1.0
 
 
-class Simulators:
-    """`count` simulator processes, which start at once. Use as a context manager.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Simulator processes share the cores; a pool of threads in each would only get in the others' way."""
 
-    preload: import string of something to call at once in each process, while it is not known yet what
-    environments are needed. `simulator` is known after `set_up`. waited_s: seconds that agents waited for them.
+
+class Worker(Child):
+    """A simulator process.
+
+    ready: it has made its environment. preload: import string of the factory that it will be asked for, to be
+    imported while the arguments of the environment are not known yet; empty if that is not known either.
     """
 
-    simulator: str
+    def __init__(self, preload: str = "") -> None:
+        self._memory = open_shared_memory()
+        self.ready = False
+        self._setup: Setup
+        self._frames: Frames
+        threads = {name: "1" for name in _ONE_THREAD if name not in os.environ}
+        arguments = (self._memory, preload)
+        super().__init__("simulator", "vlnbench.rollout.worker_main", arguments, [self._memory], threads)
 
-    def __init__(self, count: int, preload: str = "") -> None:
-        self.waited_s = 0.0
-        self._preload = preload
-        self._setups: list[Setup] = []
-        self.workers = [Worker(preload) for _ in range(count)]
+    def set_up(self, setup: Setup) -> None:
+        """Send what the environment is made from; the answer is `Ready`, after any number of `Preparing`."""
+        self.ready, self._setup = False, setup
+        self.send(setup)
 
-    def __enter__(self) -> Simulators:
-        return self
+    def receive(self) -> Any:
+        """The next message; an `Observed` comes as an `Observation`, also inside of `Watched`.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def set_up(self, factory: str, arguments: Sequence[tuple[Any, ...]], sensors: frozenset[Sensor]) -> None:
-        """Make the environments, with one tuple of arguments each, and wait for the first of them.
-
-        factory: import string of what makes an `Env`; sensors: which observations to send. May be called again
-        between runs. Raises UsageError if an environment does, RunError if the first process dies; that ends all.
+        Raises EOFError if the process has died.
         """
-        self.workers = [Worker(self._preload) if worker.closed else worker for worker in self.workers]
-        self._setups = [Setup(factory, each, sensors) for each in arguments]
-        for worker, setup in zip(self.workers, self._setups, strict=True):
-            worker.set_up(setup)
-        if not self.workers[0].poll(START_TIMEOUT_S):
-            self.close()
-            raise RunError(_unusable(f"it was not ready after {START_TIMEOUT_S:g} s"))
-        self.simulator = self._answer().simulator
-
-    def check(self, episodes: Sequence[Episode]) -> None:
-        """As `Env.check`."""
-        self.workers[0].send(Check(episodes))
-        self._answer()
-
-    def replace(self, slot: int) -> Worker:
-        """Another process in place of one that is dead or hangs."""
-        self.workers[slot].close()
-        self.workers[slot] = Worker(self._preload)
-        self.workers[slot].set_up(self._setups[slot])
-        return self.workers[slot]
+        message = super().receive()
+        if isinstance(message, Ready):
+            self._frames = Frames(self._memory, message.embodiment, self._setup.sensors)
+            self.ready = True
+        if isinstance(message, Observed):
+            return self._frames.take(message)
+        if isinstance(message, Watched):
+            return Watched(self._frames.take(message.observed))
+        return message
 
     def close(self) -> None:
-        """End all processes."""
-        for worker in self.workers:
-            worker.close()
-
-    def _answer(self) -> Any:
-        first = self.workers[0]
-        try:
-            message = first.receive()
-            if not isinstance(message, Failed):
-                return message
-            error: Exception = UsageError(message.reason) if message.usage else RunError(_unusable(message.reason))
-        except EOFError:
-            error = RunError(_unusable(first.cause_of_death()))
-        self.close()
-        raise error
+        if not self.closed:
+            super().close()
+            os.close(self._memory)
 
 
-def _unusable(reason: str) -> str:
+class Pool(Protocol):
+    """Simulator processes."""
+
+    workers: list[Worker]
+
+    def replace(self, number: int) -> Worker:
+        """Another process in place of one that is dead or hangs."""
+        ...
+
+
+def unusable(reason: str) -> str:
+    """Why a run ends for want of simulators."""
     return f"a simulator cannot be used: {reason}"
 
 
+class SceneQueue:
+    """Tasks by scene."""
+
+    def __init__(self, tasks: Iterable[Task] = ()) -> None:
+        self._scenes: dict[str, deque[Task]] = {}
+        for task in tasks:
+            self.put(task)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._scenes.values()))
+
+    def put(self, task: Task) -> None:
+        self._scenes.setdefault(task.episode.scene_id, deque()).append(task)
+
+    def take(self, loaded: str | None, others: Collection[str | None]) -> Task | None:
+        """The next task for a simulator with one scene `loaded`, while `others` are loaded elsewhere.
+
+        When its scene is done it begins the largest scene that nobody has, so that the long ones are not left to
+        the end, and helps with the largest remaining one when there is no such scene.
+        """
+        if not self._scenes:
+            return None
+        if loaded not in self._scenes:
+            loaded = max(self._scenes, key=lambda scene: (scene not in others, len(self._scenes[scene])))
+        tasks = self._scenes[loaded]
+        task = tasks.popleft()
+        if not tasks:
+            del self._scenes[loaded]
+        return task
+
+
 @dataclass(eq=False)
-class _Seat:
+class _Slot:
     """One simulator and what it is doing. With an observation it is the agent's turn, else the simulator's.
 
     since: when this turn began. began: the agent knows of the episode. agent_seconds: what it took for it so far.
     failed_starts: processes in a row that died before they were ready.
     """
 
-    slot: int
+    number: int
     worker: Worker
     failed_starts: int = 0
     task: Task | None = None
@@ -130,7 +160,7 @@ class _Seat:
         self.began, self.agent_seconds = False, 0.0
         self.send(task)
 
-    def send(self, message: Task | Action | None) -> None:
+    def send(self, message: Task | Action | bool | None) -> None:
         self.observation, self.since = None, time.monotonic()
         self.worker.send(message)
 
@@ -149,21 +179,20 @@ class _Seat:
 class Engine:
     """Runs tasks on simulators with one agent, once.
 
-    max_batch: episodes that the agent acts on at once, at most. timeout_s: how long a simulator may take for one
-    answer. beat: called while the run goes on; when it is not, the agent hangs.
+    timings: where the waiting is added up. beat: called while the run goes on; when it is not, the agent hangs.
     """
 
     def __init__(
         self,
-        simulators: Simulators,
+        simulators: Pool,
         agent: Agent,
-        max_batch: int = 1,
-        timeout_s: float = 300.0,
+        limits: Limits,
+        timings: Timings,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._simulators, self._agent = simulators, agent
-        self._max_batch, self._timeout_s, self._beat = max_batch, timeout_s, beat
-        self._seats = [_Seat(slot, worker) for slot, worker in enumerate(simulators.workers)]
+        self._simulators, self._agent, self._timings = simulators, agent, timings
+        self._max_batch, self._timeout_s, self.beat = limits.max_batch, limits.timeout_s, beat
+        self._slots = [_Slot(number, worker) for number, worker in enumerate(simulators.workers)]
         self._selector = selectors.DefaultSelector()
         self._alone: set[tuple[str, int]] = set()
         self._linger_until = 0.0
@@ -174,119 +203,141 @@ class Engine:
         Tasks may be added to the queue between outcomes. Close it if it is not run to its end: simulators in the
         middle of an episode are ended.
         """
-        for seat in self._seats:
-            self._selector.register(seat.worker, selectors.EVENT_READ, seat)
+        for slot in self._slots:
+            self._selector.register(slot.worker, selectors.EVENT_READ, slot)
         try:
             while self._assign(queue):
-                self._beat()
-                for seat in self._news():
-                    yield from self._hear(seat)
-                for seat in self._seats:
-                    if self._seconds_left(seat) < 0:
-                        yield from self._end_hanging(seat)
+                self.beat()
+                for slot in self._answered():
+                    yield from self._receive(slot)
+                for slot in self._slots:
+                    if self._seconds_left(slot) < 0:
+                        yield from self._end_hanging(slot)
                 yield from self._act(queue)
         finally:
             self._selector.close()
-            for seat in self._seats:
-                if seat.task is not None or not seat.worker.ready:
-                    seat.worker.close()
+            for slot in self._slots:
+                if slot.task is not None or not slot.worker.ready:
+                    slot.worker.close()
 
     def _assign(self, queue: SceneQueue) -> bool:
         """Give idle simulators something to do. Returns whether the run goes on."""
-        for seat in self._seats:
-            if seat.worker.ready and seat.task is None and seat.worker.alive:
-                others = [other.scene for other in self._seats if other is not seat]
-                task = queue.take(seat.scene, others)
+        for slot in self._slots:
+            if slot.worker.ready and slot.task is None and slot.worker.alive:
+                others = [other.scene for other in self._slots if other is not slot]
+                task = queue.take(slot.scene, others)
                 if task is not None:
-                    seat.begin(task)
-        return bool(queue) or any(seat.task is not None for seat in self._seats)
+                    slot.begin(task)
+        return bool(queue) or any(slot.task is not None for slot in self._slots)
 
-    def _news(self) -> list[_Seat]:
-        """Seats with a message, or a dead process; waits for one unless the agent has something to do."""
+    def _answered(self) -> list[_Slot]:
+        """Slots with a message, or a dead process; waits for one unless the agent has something to do."""
         if self._batch():
             limit = self._linger_until - time.monotonic() if self._lingers() else 0.0
         else:
-            limit = min(POLL_S, *map(self._seconds_left, self._seats))
+            limit = min(POLL_S, *map(self._seconds_left, self._slots))
         start = time.perf_counter()
         ready = self._selector.select(max(0.0, limit))
-        self._simulators.waited_s += time.perf_counter() - start
+        self._timings.waited_s += time.perf_counter() - start
         return [key.data for key, _ in ready]
 
-    def _seconds_left(self, seat: _Seat) -> float:
+    def _seconds_left(self, slot: _Slot) -> float:
         """Until a simulator that owes an answer is taken to be hanging."""
-        if not seat.simulating:
+        if not slot.simulating:
             return math.inf
-        return seat.since + (self._timeout_s if seat.worker.ready else START_TIMEOUT_S) - time.monotonic()
+        return slot.since + (self._timeout_s if slot.worker.ready else START_TIMEOUT_S) - time.monotonic()
 
-    def _hear(self, seat: _Seat) -> Iterator[Outcome]:
+    def _receive(self, slot: _Slot) -> Iterator[Outcome]:
         try:
-            message = seat.worker.receive()
+            message = slot.worker.receive()
         except EOFError:
-            yield from self._bury(seat, "error", seat.worker.cause_of_death())
+            yield from self._replace(slot, "error", slot.worker.cause_of_death())
             return
         if isinstance(message, Ready):
-            seat.failed_starts = 0
+            slot.failed_starts = 0
         elif isinstance(message, Finished):
-            report = reported(self._agent, seat.slot)
-            yield Outcome(seat.end(), replace(message.rollout, agent_seconds=seat.agent_seconds, report=report))
+            report = reported(self._agent, slot.number) if slot.began else {}
+            yield Outcome(slot.end(), replace(message.rollout, agent_seconds=slot.agent_seconds, report=report))
         elif isinstance(message, Observation):
-            seat.observation, seat.since = message, time.monotonic()
-            yield from self._begin_episode(seat)
+            slot.observation, slot.since = message, time.monotonic()
+            yield from self._begin_episode(slot)
+        elif isinstance(message, Watched):
+            yield from self._watch(slot, message.observed)
+        elif isinstance(message, Preparing):
+            slot.since = time.monotonic()
         elif message.usage:
             raise UsageError(message.reason)
-        elif seat.task is None:
-            raise RunError(_unusable(message.reason))
+        elif slot.task is None:
+            raise RunError(unusable(message.reason))
         else:
-            yield Outcome(seat.end(), status="error", reason=message.reason, detail=message.detail)
+            yield Outcome(slot.end(), status="error", reason=message.reason, detail=message.detail)
 
-    def _bury(self, seat: _Seat, status: Literal["error", "timeout"], reason: str) -> Iterator[Outcome]:
+    def _replace(self, slot: _Slot, status: Literal["error", "timeout"], reason: str) -> Iterator[Outcome]:
         """Replace a simulator process that died or hangs, at the cost of its episode."""
-        if not seat.worker.ready:
-            seat.failed_starts += 1
-            if seat.failed_starts >= MAX_STARTS:
-                raise RunError(_unusable(reason))
-        self._selector.unregister(seat.worker)
-        seat.worker, seat.scene = self._simulators.replace(seat.slot), None
-        self._selector.register(seat.worker, selectors.EVENT_READ, seat)
-        seat.since = time.monotonic()
-        if seat.task is not None:
-            yield Outcome(seat.end(), status=status, reason=reason)
+        if not slot.worker.ready:
+            slot.failed_starts += 1
+            if slot.failed_starts >= MAX_STARTS:
+                raise RunError(unusable(reason))
+        self._selector.unregister(slot.worker)
+        slot.worker, slot.scene = self._simulators.replace(slot.number), None
+        self._selector.register(slot.worker, selectors.EVENT_READ, slot)
+        slot.since = time.monotonic()
+        if slot.task is not None:
+            yield Outcome(slot.end(), status=status, reason=reason)
 
-    def _end_hanging(self, seat: _Seat) -> Iterator[Outcome]:
-        limit = self._timeout_s if seat.worker.ready else START_TIMEOUT_S
+    def _end_hanging(self, slot: _Slot) -> Iterator[Outcome]:
+        limit = self._timeout_s if slot.worker.ready else START_TIMEOUT_S
         reason = f"the simulator made no progress for {limit:g} s"
-        stack = seat.worker.stack()
-        yield from self._bury(seat, "timeout", f"{reason}; it was in {stack}" if stack else reason)
+        stack = slot.worker.stack()
+        yield from self._replace(slot, "timeout", f"{reason}; it was in {stack}" if stack else reason)
 
-    def _begin_episode(self, seat: _Seat) -> Iterator[Outcome]:
+    def _begin_episode(self, slot: _Slot) -> Iterator[Outcome]:
         """Tell the agent of an episode when its first observation is there."""
-        if seat.began or seat.task is None:
+        if slot.began or slot.task is None:
             return
-        seat.began, task = True, seat.task
+        slot.began, task = True, slot.task
         start = time.perf_counter()
         try:
             episode = task.episode if self._agent.privileged else task.episode.for_agent()
-            self._agent.reset(seat.slot, episode, task.seed)
+            self._agent.reset(slot.number, episode, task.seed)
         except (UsageError, RunError):
             raise
         except Exception as error:
-            yield failure(seat.give_up(), error)
-        seat.agent_seconds += time.perf_counter() - start
+            yield failure(slot.give_up(), error)
+        slot.agent_seconds += time.perf_counter() - start
 
-    def _batch(self) -> list[_Seat]:
-        """Seats that the agent should act on next, the longest waiting first; some tasks only alone."""
-        waiting = [seat for seat in self._seats if seat.observation is not None]
-        waiting.sort(key=lambda seat: seat.since)
+    def _watch(self, slot: _Slot, observation: Observation) -> Iterator[Outcome]:
+        """Show the agent what somebody else acts on; nothing is to be decided, so there is nothing to wait for."""
+        yield from self._begin_episode(slot)
+        if slot.task is None:
+            return
+        start = time.perf_counter()
+        try:
+            if not isinstance(self._agent, Watches):
+                raise TypeError("the agent cannot be overruled: it lacks watch(observations)")
+            self._agent.watch({slot.number: observation})
+        except (UsageError, RunError):
+            raise
+        except Exception as error:
+            yield failure(slot.give_up(), error)
+            return
+        slot.agent_seconds += time.perf_counter() - start
+        slot.send(True)
+
+    def _batch(self) -> list[_Slot]:
+        """Slots that the agent should act on next, the longest waiting first; some tasks only alone."""
+        waiting = [slot for slot in self._slots if slot.observation is not None]
+        waiting.sort(key=lambda slot: slot.since)
         if waiting and self._is_alone(waiting[0]):
             return waiting[:1]
-        return [seat for seat in waiting if not self._is_alone(seat)][: self._max_batch]
+        return [slot for slot in waiting if not self._is_alone(slot)][: self._max_batch]
 
-    def _is_alone(self, seat: _Seat) -> bool:
-        return seat.task is not None and seat.task.key in self._alone
+    def _is_alone(self, slot: _Slot) -> bool:
+        return slot.task is not None and slot.task.key in self._alone
 
     def _lingers(self) -> bool:
         """Whether the agent should wait for a fuller batch: some simulators are about to be ready."""
-        running = sum(seat.task is not None for seat in self._seats)
+        running = sum(slot.task is not None for slot in self._slots)
         return len(self._batch()) < min(self._max_batch, running) and time.monotonic() < self._linger_until
 
     def _act(self, queue: SceneQueue) -> Iterator[Outcome]:
@@ -301,23 +352,23 @@ class Engine:
             return
         start = time.perf_counter()
         try:
-            actions = self._ask({seat.slot: seat.observation for seat in batch if seat.observation is not None})
+            actions = self._ask({slot.number: slot.observation for slot in batch if slot.observation is not None})
         except (UsageError, RunError):
             raise
         except Exception as error:
             if len(batch) == 1 and (self._is_alone(batch[0]) or not isinstance(error, LostBatchError)):
                 yield failure(batch[0].give_up(), error)
                 return
-            for seat in batch:
-                task = seat.give_up()
+            for slot in batch:
+                task = slot.give_up()
                 self._alone.add(task.key)
                 queue.put(task)
             return
         seconds = time.perf_counter() - start
         self._linger_until = time.monotonic() + LINGER * seconds
-        for seat in batch:
-            seat.agent_seconds += seconds / len(batch)
-            seat.send(actions[seat.slot])
+        for slot in batch:
+            slot.agent_seconds += seconds / len(batch)
+            slot.send(actions[slot.number])
 
     def _ask(self, observations: dict[int, Observation]) -> dict[int, Action]:
         answers = self._agent.act(observations)

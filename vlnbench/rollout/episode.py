@@ -5,26 +5,41 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Reports, Trajectory
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""
 
 
+class TaskKind(Protocol):
+    """What is done with an episode. It travels with the task to the process of the environment, by pickle."""
+
+    def run(self, env: Env, agent: Agent, task: Task) -> Rollout:
+        """Do it, as `run_episode` does: reset the agent in SLOT, and show it no more than its sensors.
+
+        The agent may be far away; what can be asked of it is `act` and, if it has that, `watch`. It need not be
+        asked at all.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An episode to run: once per repeat, with a seed of its own, for at most `max_steps` actions."""
+    """An episode to run: once per repeat, with a seed of its own, for at most `max_steps` actions.
+
+    kind: None: the agent acts until it stops. Several tasks of one episode differ in `repeat` and `seed`.
+    """
 
     episode: Episode
     repeat: int
     seed: int
     max_steps: int
+    kind: TaskKind | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -34,12 +49,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A finished episode, where its wall-clock seconds went, and what the agent counted."""
+    """A finished episode and where its wall-clock seconds went.
+
+    report: what the agent has to tell of it. product: what a task of some kind made beside.
+    """
 
     trajectory: Trajectory
     env_seconds: float
     agent_seconds: float
     report: Mapping[str, float] = field(default_factory=dict)
+    product: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +72,11 @@ class Outcome:
     detail: str | None = None
 
 
-def run_tasks(env: Env, agent: Agent, tasks: Iterable[Task]) -> Generator[Outcome, None, None]:
-    """Run tasks one after the other in this process. An exception in an episode is its outcome."""
-    for task in tasks:
-        try:
-            rollout = run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps)
-        except (UsageError, RunError):
-            raise
-        except Exception as error:
-            yield failure(task, error)
-        else:
-            yield Outcome(task, rollout)
+def run_task(env: Env, agent: Agent, task: Task) -> Rollout:
+    """Do what a task asks for, where its environment is."""
+    if task.kind is not None:
+        return task.kind.run(env, agent, task)
+    return run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps)
 
 
 def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_steps: int) -> Rollout:

@@ -1,6 +1,6 @@
-"""Where lanes live: the protocol, and lanes on this machine.
+"""Starts replicas: the protocol, and replicas on this machine.
 
-Lanes on a Ray cluster: `vlnbench.rollout.ray`.
+Replicas on a Ray cluster: `vlnbench.rollout.ray`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from vlnbench.util.watchdog import EXIT_CODE
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
-class LaneLostError(Exception):
-    """A lane has ended. guilty: what it was running may have done that; otherwise its machine was lost."""
+class ReplicaLostError(Exception):
+    """A replica has ended. guilty: what it was running may have done that; otherwise its machine was lost."""
 
     def __init__(self, reason: str, status: Literal["error", "timeout"] = "error", guilty: bool = True) -> None:
         super().__init__(reason, status, guilty)
@@ -25,17 +25,17 @@ class LaneLostError(Exception):
 
 
 class Remote(Protocol):
-    """The parent's end of one lane. placed: it has a process; otherwise it waits for a machine with room."""
+    """The parent's end of one replica. placed: it has a process; otherwise it waits for a machine with room."""
 
     @property
     def placed(self) -> bool: ...
 
     def call(self, method: str, *arguments: Any) -> None:
-        """Call a method of `lane_main.Lane`; one at a time."""
+        """Call a method of `replica_main.Replica`; one at a time."""
         ...
 
     def result(self) -> Any:
-        """What the call returned. Raises what it raised, and LaneLostError if the lane is no more."""
+        """What the call returned. Raises what it raised, and ReplicaLostError if the replica is no more."""
         ...
 
     def close(self) -> None:
@@ -43,11 +43,11 @@ class Remote(Protocol):
         ...
 
 
-class Site(Protocol):
-    """Where lanes live."""
+class Launcher(Protocol):
+    """Starts replicas somewhere."""
 
     def open(self, index: int) -> Remote:
-        """Start the process of a lane."""
+        """Start the process of a replica."""
         ...
 
     def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
@@ -55,12 +55,12 @@ class Site(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave it; lanes have been closed."""
+        """Leave the place where replicas are; they have been closed."""
         ...
 
 
 class LocalRemote:
-    """A lane on this machine."""
+    """A replica on this machine."""
 
     placed = True
 
@@ -80,7 +80,7 @@ class LocalRemote:
             answer = self._child.receive()
         except EOFError:
             status: Literal["error", "timeout"] = "timeout" if self._child.exit_code() == EXIT_CODE else "error"
-            raise LaneLostError(self._child.cause_of_death(), status) from None
+            raise ReplicaLostError(self._child.cause_of_death(), status) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -89,8 +89,12 @@ class LocalRemote:
         self._child.close()
 
 
-class LocalSite:
-    """Lanes on this machine. gpus: names for CUDA_VISIBLE_DEVICES, for the lanes in turn; none: as they are."""
+class LocalLauncher:
+    """Replicas on this machine.
+
+    envs: simulators of each; preload: as of `engine.Worker`. gpus: names for CUDA_VISIBLE_DEVICES, for the
+    replicas in turn; none: as they are.
+    """
 
     def __init__(self, envs: int, preload: str = "", gpus: Sequence[str] = ()) -> None:
         self._envs, self._preload, self._gpus = envs, preload, gpus

@@ -1,7 +1,7 @@
-"""Lanes on the machines of a Ray cluster (`--ray ADDRESS`).
+"""Replicas on the machines of a Ray cluster (`--ray ADDRESS`).
 
-Each lane is the process that it is on one machine, held by an actor that passes calls on. So a crash of the agent
-is told as on one machine, and the end of an actor means that its machine is gone.
+Each replica is the process that it is on one machine, held by an actor that passes calls on. So a crash of the
+agent shows as on one machine, and the end of an actor means that its machine is gone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import ray
 from ray import exceptions
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.rollout.launcher import LaneLostError, LocalRemote, Remote
-from vlnbench.rollout.replicas import Lanes
+from vlnbench.rollout.launcher import LocalRemote, Remote, ReplicaLostError
+from vlnbench.rollout.replicas import Replicas
 
 _MAX_DEFAULT_ENVS = 4
 
@@ -31,12 +31,12 @@ _GONE = (
 """What Ray raises when the machine of an actor is lost, or the actor to a shortage of memory there."""
 
 
-def open_lanes(address: str, agents: int | None, envs: int | None, preload: str, gpu: bool) -> Lanes:
-    """Lanes on a cluster that runs already.
+def open_replicas(address: str, agents: int | None, envs: int | None, preload: str, gpu: bool) -> Replicas:
+    """Replicas on a cluster that runs already.
 
     agents: how many; None: one for each GPU, without GPUs one for each machine. envs: simulators of each; None: as
     many as a machine has CPUs for, at most 4. gpu: whether agents are to have a GPU each, where there are any.
-    Raises UsageError if no cluster answers or none of its machines has room for a lane.
+    Raises UsageError if no cluster answers or none of its machines has room for a replica.
     """
     _connect(address)
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -44,8 +44,8 @@ def open_lanes(address: str, agents: int | None, envs: int | None, preload: str,
     count = agents or gpus or len(machines)
     if envs is None:
         best = max(machines, key=lambda machine: float(machine.get("CPU", 0)))
-        lanes = int(best.get("GPU", 0)) if gpus else -(-count // len(machines))
-        envs = max(1, min(_MAX_DEFAULT_ENVS, int(best.get("CPU", 0)) // max(1, lanes) - 1))
+        replicas = int(best.get("GPU", 0)) if gpus else -(-count // len(machines))
+        envs = max(1, min(_MAX_DEFAULT_ENVS, int(best.get("CPU", 0)) // max(1, replicas) - 1))
     needs = {"CPU": envs + 1, "GPU": min(1, gpus)}
     if not any(all(machine.get(name, 0) >= n for name, n in needs.items()) for machine in machines):
         ray.shutdown()
@@ -53,7 +53,7 @@ def open_lanes(address: str, agents: int | None, envs: int | None, preload: str,
             f"--ray {address}: no machine of the cluster has {needs['CPU']} CPUs{' and a GPU' if gpus else ''}, "
             "as an agent and its simulators need; choose a smaller --envs"
         )
-    return Lanes(RaySite(envs, preload, needs), count, envs)
+    return Replicas(RayLauncher(envs, preload, needs), count, envs)
 
 
 def _connect(address: str) -> None:
@@ -68,8 +68,8 @@ def _connect(address: str) -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
-class RaySite:
-    """Lanes that Ray places. needs: CPU and GPU of each."""
+class RayLauncher:
+    """Replicas that Ray places. needs: CPU and GPU of each."""
 
     def __init__(self, envs: int, preload: str, needs: Mapping[str, int]) -> None:
         self._arguments = (envs, preload, os.getcwd())
@@ -90,7 +90,7 @@ class RaySite:
 
 
 class RayRemote:
-    """The parent's end of a lane on some machine. answer: what Ray will know the result of the call by."""
+    """The parent's end of a replica on some machine. answer: what Ray will know the result of the call by."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -109,7 +109,7 @@ class RayRemote:
             answer = ray.get(self.answer)
         except _GONE as error:
             reason = " ".join(str(error).split())
-            raise LaneLostError(f"the machine of an agent was lost: {reason}", guilty=False) from error
+            raise ReplicaLostError(f"the machine of an agent was lost: {reason}", guilty=False) from error
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -120,17 +120,17 @@ class RayRemote:
 
 
 class _Holder:
-    """The actor: holds a lane's process on its machine. folder: where the user works, if it is there too."""
+    """The actor: holds a replica's process on its machine. folder: where the user works, if it is there too."""
 
     def __init__(self, envs: int, preload: str, folder: str) -> None:
-        self._lane = LocalRemote(envs, preload, folder if Path(folder).is_dir() else os.getcwd(), {})
+        self._replica = LocalRemote(envs, preload, folder if Path(folder).is_dir() else os.getcwd(), {})
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """Pass a call on; an exception that the parent knows is returned, not raised. No method: no call."""
         if not method:
             return None
-        self._lane.call(method, *arguments)
+        self._replica.call(method, *arguments)
         try:
-            return self._lane.result()
-        except (UsageError, RunError, GpuMemoryError, LaneLostError) as error:
+            return self._replica.result()
+        except (UsageError, RunError, GpuMemoryError, ReplicaLostError) as error:
             return error

@@ -8,11 +8,23 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Mapping
+from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Scalar, Sensor
-from vlnbench.rollout.channel import Check, Checked, Failed, Finished, Frames, Ready, Setup
-from vlnbench.rollout.episode import SLOT, Task, describe, run_episode
+from vlnbench.interfaces import Action, Conventions, Env, Episode, LoadsAhead, Observation, Scalar, Sensor
+from vlnbench.rollout.channel import (
+    Check,
+    Checked,
+    Failed,
+    Finished,
+    Frames,
+    Observed,
+    Preparing,
+    Ready,
+    Setup,
+    Watched,
+)
+from vlnbench.rollout.episode import SLOT, Task, describe, run_task
 from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
 from vlnbench.util.loading import import_string
 
@@ -20,14 +32,16 @@ from vlnbench.util.loading import import_string
 def main(descriptor: int, memory: int, preload: str) -> None:
     """Serve the main process at the other end of a pipe until it closes it.
 
-    preload: import string of something to call before the first message, or nothing.
+    preload: as of `engine.Worker`.
     """
     live_and_die_with_parent()
     line = Line(descriptor)
     with contextlib.suppress(HungUp):
         try:
             if preload:
-                import_string(preload)()
+                factory = import_string(preload)
+                if isinstance(factory, LoadsAhead):
+                    factory.load_ahead()
         except Exception as error:
             line.receive()
             line.send(_failed(error))
@@ -63,6 +77,8 @@ class _Simulator:
         if isinstance(message, Setup):
             self._setup = message
             env = self._make_env()
+            for step in env.prepare():
+                self._line.send(Preparing(step))
             frames = Frames(self._memory, env.embodiment, message.sensors)
             self._agent = _RemoteAgent(self._line, frames, message.sensors)
             return Ready(env.simulator, env.embodiment)
@@ -70,8 +86,7 @@ class _Simulator:
         if isinstance(message, Check):
             self._env.check(message.episodes)
             return Checked()
-        options = {"seed": message.seed, "max_steps": message.max_steps}
-        return Finished(run_episode(self._env, self._agent, message.episode, **options))
+        return Finished(run_task(self._env, self._agent, message))
 
     def _make_env(self) -> Env:
         """Another environment in place of the present one."""
@@ -106,11 +121,18 @@ class _RemoteAgent:
         """The main process, which chose the episode, resets the agent when the first observation arrives."""
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        self._line.send(self._frames.put(observations[SLOT]))
-        action: Action | None = self._line.receive()
-        if action is None:
-            raise _GivenUp
+        action: Action = self._ask(self._frames.put(observations[SLOT]))
         return {SLOT: action}
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        self._ask(Watched(self._frames.put(observations[SLOT])))
+
+    def _ask(self, message: Observed | Watched) -> Any:
+        self._line.send(message)
+        answer = self._line.receive()
+        if answer is None:
+            raise _GivenUp
+        return answer
 
     def close(self) -> None:
         """Nothing to free."""

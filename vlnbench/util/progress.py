@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 PLAIN_INTERVAL_S = 10.0
@@ -63,6 +64,29 @@ class Progress:
             self._bar.console.print(line, markup=False, highlight=False)
         else:
             say(line)
+
+
+class StepProgress:
+    """Shows the steps by which a simulator is made ready; shows nothing where there are none."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._count = 0
+
+    def __enter__(self) -> Callable[[str], None]:
+        return self._show
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(kind, error, trace)
+
+    def _show(self, step: str) -> None:
+        if self._progress is None:
+            self._progress = Progress("getting the simulator ready (first run only)").__enter__()
+        self._progress.update(self._count, None, step)
+        self._count += 1
 
 
 def say(line: str) -> None:

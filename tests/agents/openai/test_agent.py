@@ -27,6 +27,7 @@ from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.interfaces import Action, Conventions, Episode, Observation
+from vlnbench.rollout.inline import Inline
 
 RGB = np.full((48, 64, 3), 90, np.uint8)
 FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
@@ -329,4 +330,4 @@ def test_rows_are_the_same_behind_the_wire(server: Stub, tmp_path: Path) -> None
 
 def run(agent: Any, folder: Path) -> Summary:
     planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 3), "openai", count=None, seed=0, repeats=1)
-    return evaluate(planned, agent, PictureEnv(), folder)
+    return evaluate(planned, Inline(agent, PictureEnv()), folder)

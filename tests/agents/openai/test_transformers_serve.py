@@ -22,6 +22,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
+from vlnbench.rollout.inline import Inline
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,7 +63,7 @@ def test_a_run_asks_records_and_repeats_itself(served: tuple[str, str], tmp_path
     planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 3), "openai", count=None, seed=0, repeats=1)
     for name in ("first", "second"):
         options = OpenAIOptions(base_url=served[0], model=served[1], retries=1, max_answer_tokens=8)
-        evaluate(planned, OpenAIAgent(options), PictureEnv(), tmp_path / name)
+        evaluate(planned, Inline(OpenAIAgent(options), PictureEnv()), tmp_path / name)
     rows = [[replace(row, seconds={}) for row in read_rows(tmp_path / name)] for name in ("first", "second")]
     assert rows[0] == rows[1]
     for row in rows[0]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from vlnbench.util.loading import DEFAULT_ENV
+
 
 @dataclass(frozen=True)
 class Report:
@@ -21,10 +23,13 @@ class Report:
     video: int = 0
     """Embed videos of this many episodes: first those in the run folder, then new ones of every kind of ending."""
 
+    env: str = DEFAULT_ENV
+    """Environment that draws maps and pictures: import string package.module:Class, as for `vlnbench eval`."""
+
     def run(self) -> None:
         from vlnbench.report.build import build_report
 
-        built = build_report(self.run_folder, self.out, self.data_root, self.video)
+        built = build_report(self.run_folder, self.out, self.data_root, self.video, self.env)
         for note in built.notes:
             print(f"left out: {note}")
         print(f"{built.episodes} episodes, {built.size / 1e6:.1f} MB: {built.path}")

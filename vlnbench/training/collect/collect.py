@@ -25,7 +25,7 @@ from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
-from vlnbench.data.generate import ensure_data, warm_up
+from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Scalar
 from vlnbench.training.collect.dagger import (
@@ -56,7 +56,7 @@ from vlnbench.training.collect.walk import (
 from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 from vlnbench.util.loading import import_string
-from vlnbench.util.progress import Progress, say
+from vlnbench.util.progress import Progress, StepProgress, say
 
 FORMAT = 1
 ANNOTATIONS = "annotations.json"
@@ -195,8 +195,9 @@ def _manifest(
     request: CollectOptions, fingerprint: str, split: str, episode_set: EpisodeSet, settings: WalkSettings
 ) -> dict[str, Any]:
     backend = import_string("envs.backends:choose_backend")(request.sim, request.gpu)
-    if backend.name.startswith("embedded"):
-        warm_up(renderer=True)
+    with StepProgress() as show:
+        for step in backend.prepare(renderer=True):
+            show(step)
     return {
         "format": FORMAT,
         "benchmark": request.benchmark,

@@ -19,15 +19,16 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.data.generate import ensure_data, warm_up
+from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
+from vlnbench.rollout.executor import prepare
 from vlnbench.training.collect.collect import processes, resized
 from vlnbench.training.collect.options import QuestionsOptions
 from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
 from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.folder import Kind, open_folder
-from vlnbench.util.loading import import_string
+from vlnbench.util.loading import DEFAULT_ENV, import_string
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
@@ -57,7 +58,6 @@ def make_questions(options: QuestionsOptions) -> Made:
     body = resized(benchmark.body, options.frame_width)
     ensure_data(benchmark, options.data_root)
     counts = _counts(import_string("envs.houses.files.questions:train_houses")(options.data_root), options.views)
-    warm_up(renderer=True)
     with ExitStack() as stack:
         stack.enter_context(open_folder(options.out, KIND, _manifest(options, body)))
         records = _look_around(options, body, counts)
@@ -155,7 +155,8 @@ def _environment() -> Env:
     assert _setting is not None
     options, body = _setting
     scenes = options.data_root / import_string("envs.houses.files.dataset:SCENES_DIR")
-    env: Env = import_string("envs.habitat_env:HabitatEnv")(body, scenes, frozenset({"rgb"}), _SIMULATOR)
+    env: Env = import_string(DEFAULT_ENV)(body, scenes, frozenset({"rgb"}), _SIMULATOR)
+    prepare(env)
     return env
 
 

@@ -46,7 +46,7 @@ class WarmUp:
             while not _locked(lock):
                 yield "waiting for another process that compiles"
                 time.sleep(_WAIT_S)
-            self._pending = [package for package in self._pending if not _marker(package).exists()]
+                self._pending = [package for package in self._pending if not _marker(package).exists()]
             yield from self._compile()
 
     def _compile(self) -> Iterator[str]:

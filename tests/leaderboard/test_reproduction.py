@@ -29,6 +29,7 @@ from vlnbench.leaderboard.reproduction import (
     render_ledger,
     spread_tolerance,
 )
+from vlnbench.rollout.inline import Inline
 
 CLAIM = "streamvln-v1-3-r2r-val-unseen"
 """Publishes SR 56.4, SPL 50.2, OS 63.6, NE 4.90."""
@@ -51,7 +52,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
     def made(name: str, successes: Sequence[float], reproduces: str | None = None, *, repeats: int = 1) -> Path:
         folder = tmp_path / name
-        evaluate(plan("stop", repeats=repeats), StopAgent(), PlaneEnv(), folder)
+        evaluate(plan("stop", repeats=repeats), Inline(StopAgent(), PlaneEnv()), folder)
         row = asdict(read_rows(folder)[0])
         scenes = [scene for scene, size in enumerate(SCENES) for _ in range(size)][: len(successes)]
         lines = []

@@ -1,6 +1,6 @@
 """A simulator process: makes an environment and runs the episodes it is sent, asking the main process to act.
 
-Started by `vlnbench.rollout.workers`. Imports little: what is heavy comes with the environment.
+Started by `vlnbench.rollout.engine.Worker`. Imports little: what is heavy comes with the environment.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from envs.habitat_env import HabitatEnv
 from vlnbench.evaluation.video import draw_frames
 from vlnbench.report.data import read_run
-from vlnbench.report.maps import make_env
 
 COLORS = 256
 """A palette keeps the file small; the difference is hard to see."""
@@ -33,7 +33,7 @@ def draw(run: Path, episode_id: str, step: int, out: Path, data_root: Path) -> N
     assert entry.trajectory is not None
     if not 0 <= step < len(entry.trajectory.poses):
         raise SystemExit(f"--step {step}: expected 0 to {len(entry.trajectory.poses) - 1}")
-    env = make_env(data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
+    env = HabitatEnv(data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
     try:
         frame = next(islice(draw_frames(env, entry.episode, entry.trajectory), step, None))
     finally:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.docs.pages import ROOT, code
+from tests.docs.pages import ROOT, blocks, code
 from tests.synthetic import r2r_entry, write_split
 from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Observation
+from vlnbench.matrix.spec import read_matrix
 
 README, AGENTS, PAGE = ROOT / "README.md", ROOT / "docs" / "agents.md", ROOT / "docs" / "contributing.md"
 
@@ -53,6 +54,13 @@ def test_the_benchmark_to_add_finds_its_files(tmp_path: Path, monkeypatch: pytes
     write_split(tmp_path / "datasets" / "my_r2r" / "val_unseen", "val_unseen", [r2r_entry(7)])
     found = load_split(get_benchmark("my-r2r"), "val_unseen", tmp_path, allow_partial=True)
     assert [episode.episode_id for episode in found.episodes] == ["7"]
+
+
+def test_matrix_files_are_read(tmp_path: Path) -> None:
+    (text,) = (text for language, text in blocks(ROOT / "docs" / "matrix.md") if language == "yaml")
+    (tmp_path / "example.yaml").write_text(text, encoding="utf-8")
+    assert len(read_matrix(tmp_path / "example.yaml").settings) == 12
+    assert len(read_matrix(ROOT / "examples" / "laptop_matrix.yaml").settings) == 2
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agents.table import AGENTS
 from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli
 
@@ -108,10 +109,8 @@ def test_commands_in_the_text_exist_with_their_options(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_options_named_alone_belong_to_some_command(page: Path) -> None:
     known = {name for words in all_commands() for name in options_of(*words)} | OF_OTHERS
-    for command, agent in (
-        (command, agent) for command in ("eval", "collect") for agent in ("openai", "remote", "streamvln")
-    ):
-        known |= options_of(command, "--agent", agent)
+    for agent in AGENTS:
+        known |= options_of("eval", "--agent", agent)
     for text in inline(page):
         if text.startswith("--"):
             unknown = set(_OPTION.findall(text)) - known

@@ -5,20 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.rollout.agent_options import DeviceOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class VLNCEOptions(AgentOptions):
+class VLNCEOptions(DeviceOptions):
     """How a checkpoint of VLN-CE is loaded and run. It computes in float32."""
 
     checkpoint: Path | None = None
     """File of a released checkpoint (.pth). Files are read as data; nothing in them is run."""
-    device: str = "auto"
-    """auto (the first CUDA device, else the CPU), cpu, cuda or cuda:N."""
     text_features: Path | None = None
     """Folder with the BERT features of RxR instructions (RxR_VLNCE_v0/text_features), where a model reads them."""
-
-    @property
-    def device_choice(self) -> str:
-        return self.device

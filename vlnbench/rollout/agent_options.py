@@ -39,21 +39,27 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions(AgentOptions):
-    """What agents that load a checkpoint can be told."""
+class DeviceOptions(AgentOptions):
+    """What agents that compute on a device of their choice can be told."""
 
-    checkpoint: Path | None = None
-    """Folder of a trained checkpoint, or the name of one that comes with vlnbench."""
     device: str = "auto"
     """auto (the first CUDA device, else the CPU), cpu, cuda or cuda:N."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU."""
-    trust_pickle: bool = False
-    """Read weights from pickle files too (tensors only)."""
 
     @property
     def device_choice(self) -> str:
         return self.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(DeviceOptions):
+    """What agents that load a checkpoint in Hugging Face's layout, as training writes it, can be told."""
+
+    checkpoint: Path | None = None
+    """Folder of a trained checkpoint, or the name of one that comes with vlnbench."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU."""
+    trust_pickle: bool = False
+    """Read weights from pickle files too (tensors only)."""
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3
-from vlnbench.rollout.agent_options import AgentOptions, CheckpointOptions
+from vlnbench.rollout.agent_options import AgentOptions, DeviceOptions
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.episode import SLOT, episode_seed
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
@@ -65,7 +65,7 @@ class DaggerSettings:
         Raises UsageError if that fails, if it does not fit the body or cannot be corrected.
         """
         options = self.agent_options
-        if isinstance(options, CheckpointOptions):
+        if isinstance(options, DeviceOptions):
             options = replace(options, device=_own_device(options.device))
         agent = load_agent(self.agent, options)
         conflicts = agent.expects.conflicts(body)

@@ -1,39 +1,67 @@
-"""Names of the agents that ship with vlnbench: name -> (import string, one line about it)."""
+"""What ships with vlnbench: agents, and the model families that their checkpoints are trained and planned by."""
 
-AGENTS: dict[str, tuple[str, str]] = {
-    "stop": ("agents.scripted:StopAgent", "stops at once"),
-    "forward": ("agents.scripted:ForwardAgent", "37 steps ahead, then stop"),
-    "random": ("agents.scripted:RandomAgent", "random actions, seeded per episode"),
-    "shortest-path": ("agents.scripted:ShortestPathAgent", "oracle: follows the shortest path to the goal"),
-    "blind": ("agents.rules:BlindAgent", "reads the text, sees nothing: turns and walks mean distances"),
-    "wander": ("agents.rules:WanderAgent", "sees depth, ignores the text: walks on where there is room"),
-    "read-and-look": (
-        "agents.rules:ReadAndLookAgent",
-        "blind, but turns away from what depth shows to block its way",
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Listed(NamedTuple):
+    """An agent: its import string, the name of the family of its checkpoints if it loads one, a line about it."""
+
+    agent: str
+    family: str
+    summary: str
+
+
+FAMILIES: dict[str, str] = {"streamvln": "agents.streamvln.spec:FAMILY"}
+"""Import strings of the `FamilySpec`s by name."""
+
+DEFAULT_FAMILY = "streamvln"
+"""Whose options are shown where neither family nor checkpoint is given."""
+
+AGENTS: dict[str, Listed] = {
+    "stop": Listed("agents.scripted:StopAgent", "", "stops at once"),
+    "forward": Listed("agents.scripted:ForwardAgent", "", "37 steps ahead, then stop"),
+    "random": Listed("agents.scripted:RandomAgent", "", "random actions, seeded per episode"),
+    "shortest-path": Listed(
+        "agents.scripted:ShortestPathAgent", "", "oracle: follows the shortest path to the goal"
     ),
-    "gt-replay": ("agents.scripted:GroundTruthReplayAgent", "oracle: replays the dataset's ground-truth actions"),
-    "remote": (
-        "agents.remote:RemoteAgent",
-        "one that `vlnbench serve` offers elsewhere; --agent remote://HOST:PORT",
+    "blind": Listed("agents.rules:BlindAgent", "", "reads the text, sees nothing: turns and walks mean distances"),
+    "wander": Listed("agents.rules:WanderAgent", "", "sees depth, ignores the text: walks on where there is room"),
+    "read-and-look": Listed(
+        "agents.rules:ReadAndLookAgent", "", "blind, but turns away from what depth shows to block its way"
     ),
-    "openai": (
+    "gt-replay": Listed(
+        "agents.scripted:GroundTruthReplayAgent", "", "oracle: replays the dataset's ground-truth actions"
+    ),
+    "remote": Listed(
+        "agents.remote:RemoteAgent", "", "one that `vlnbench serve` offers elsewhere; --agent remote://HOST:PORT"
+    ),
+    "openai": Listed(
         "agents.openai.agent:OpenAIAgent",
+        "",
         "any vision-language model behind an OpenAI-compatible server; needs --base-url and --model",
     ),
-    "streamvln-tiny": (
+    "streamvln-tiny": Listed(
         "agents.streamvln.agent:StreamVLNTinyAgent",
+        "streamvln",
         "a StreamVLN of 1.5 M parameters, trained on the generated houses; comes with vlnbench",
     ),
-    "streamvln": ("agents.streamvln.agent:StreamVLNAgent", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
-    "vlnce-cma": (
+    "streamvln": Listed(
+        "agents.streamvln.agent:StreamVLNAgent", "streamvln", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"
+    ),
+    "vlnce-cma": Listed(
         "agents.vlnce.agent:CMAAgent",
+        "",
         "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
-    "vlnce-seq2seq": (
+    "vlnce-seq2seq": Listed(
         "agents.vlnce.agent:Seq2SeqAgent",
+        "",
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
 }
+"""Agents by name."""
 
 OPTIONS: dict[str, str] = {
     "remote": "agents.remote_options:RemoteOptions",

@@ -19,9 +19,11 @@ from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import Prompts
+from agents.streamvln.spec import FAMILY
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.training.sources import find_checkpoint, shipped
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
 
@@ -87,7 +89,7 @@ class StreamVLNTinyAgent(StreamVLNAgent):
     def __init__(self, options: StreamVLNOptions) -> None:
         if options.checkpoint is not None:
             raise UsageError("agent 'streamvln-tiny' has its own checkpoint: use --agent streamvln for another")
-        super().__init__(replace(options, checkpoint=checkpoint.shipped()["streamvln-tiny"]))
+        super().__init__(replace(options, checkpoint=shipped()["streamvln-tiny"]))
 
 
 def _checked(options: StreamVLNOptions) -> Path:
@@ -95,7 +97,7 @@ def _checked(options: StreamVLNOptions) -> Path:
     if options.checkpoint is None:
         raise UsageError("agent 'streamvln' needs a trained model: name its folder with --checkpoint")
     options.check()
-    return checkpoint.find(options.checkpoint)
+    return find_checkpoint(options.checkpoint, FAMILY)
 
 
 def _identity(

@@ -27,19 +27,6 @@ UNUSED = frozenset({"model.image_newline"})
 NEWLINE = 198
 """The newline's token id, which the training labels of StreamVLN count on."""
 
-SHIPPED = Path(__file__).parents[1] / "checkpoints"
-"""Where the checkpoints lie that come with vlnbench, a folder each."""
-
-
-def shipped() -> dict[str, Path]:
-    """The checkpoints that come with vlnbench, by name."""
-    return {folder.name: folder for folder in sorted(SHIPPED.iterdir()) if folder.is_dir()}
-
-
-def find(name: str | Path) -> Path:
-    """The folder that `name` is, or that of the shipped checkpoint so called; else the path as it is."""
-    return Path(name) if Path(name).is_dir() else shipped().get(str(name), Path(name))
-
 
 def load(
     folder: Path,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import random
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -232,34 +230,6 @@ def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range,
     length = windows.num_future_steps
     turns = [range(first, min(first + length, end)) for first in range(start, end, length)]
     return windows.memory_steps(start), turns
-
-
-class Samples(Protocol):
-    """A dataset whose samples are numbered from 0."""
-
-    def __len__(self) -> int: ...
-
-    def sample(self, index: int, rng: random.Random) -> Sample:
-        """Build one sample; everything that is drawn comes from `rng`."""
-        ...
-
-
-class Mixture:
-    """Datasets one after the other as a map-style dataset for torch, addressed like a `WindowDataset`."""
-
-    def __init__(self, parts: Sequence[Samples], seed: int = 0) -> None:
-        self._parts = parts
-        self._ends = list(accumulate(map(len, parts)))
-        self._seed = seed
-
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def __getitem__(self, position: tuple[int, int]) -> Sample:
-        epoch, index = position
-        part = bisect_right(self._ends, index)
-        first = self._ends[part] - len(self._parts[part])
-        return self._parts[part].sample(index - first, random.Random(f"{self._seed}/{epoch}/{index}"))
 
 
 def _decoded(file: Path | io.BytesIO, path: Path) -> Image.Image:

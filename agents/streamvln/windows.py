@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agents.common.files import CONFIG
-from agents.streamvln.config import StreamVLNConfig
 from vlnbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from agents.streamvln.config import StreamVLNConfig  # loads torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Windows:
         try:
             return cls(config.num_frames, config.num_history, config.num_future_steps)
         except UsageError as error:
-            raise UsageError(f"{folder / CONFIG}: {error}") from None
+            raise UsageError(f"{folder}/config.json: {error}") from None
 
     @property
     def stride(self) -> int:

@@ -42,7 +42,7 @@ class TestReplay(AgentConformance):
         return make_episode(1)
 
 
-@pytest.mark.parametrize("name", [name for name, (path, _) in AGENTS.items() if "scripted" in path])
+@pytest.mark.parametrize("name", [name for name, listed in AGENTS.items() if "scripted" in listed.agent])
 def test_every_scripted_agent_in_the_table_loads(name: str) -> None:
     assert isinstance(load_agent(name), EpisodeAgent)
 

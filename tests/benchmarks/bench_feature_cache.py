@@ -74,7 +74,7 @@ def request(root: Path, arm: str, number: int, steps: int) -> dict[str, Any]:
         "checkpoint": root / "base",
         "trajectories": root / "trajectories",
         "out": root / f"{arm}-{number}",
-        "tunable_parts": "mm_mlp_adapter,mm_language_model",
+        "tunable_parts": ["mm_mlp_adapter", "mm_language_model"],
         "learning_rate": 1e-4,
         "augment": False,
         "batch": 2,

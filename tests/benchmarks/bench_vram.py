@@ -12,29 +12,35 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
 from tabulate import tabulate
 
-from vlnbench.training.memory.plan import GB, GIB, Plan, PlanRequest, plan
-from vlnbench.training.memory.trace import DTYPES, TraceRequest, build, make_inputs, model_config
-from vlnbench.training.options import TrainOptions, step_options
-from vlnbench.training.parts import groups
+from agents.streamvln.training_options import (
+    PROJECTOR,
+    VISION_TOWER,
+    StreamVLNPlanning,
+    StreamVLNStep,
+    StreamVLNTraining,
+)
+from vlnbench.training.families import find_family
+from vlnbench.training.memory.plan import GB, GIB, Plan, plan
+from vlnbench.training.memory.trace import DTYPES, build
 from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
 from vlnbench.util.measure import VramPeaks, start
 
-VISION_PROJECTOR = "mm_vision_tower,mm_mlp_adapter"
+VISION_PROJECTOR = (VISION_TOWER, PROJECTOR)
 SETTINGS = (
-    PlanRequest(tunable_parts="mm_mlp_adapter"),
-    PlanRequest(tunable_parts="mm_mlp_adapter", batch=1, gradient_checkpointing=False),
-    PlanRequest(tunable_parts=VISION_PROJECTOR, zero=1, batch=4, accumulation=1),
-    PlanRequest(tunable_parts=VISION_PROJECTOR, offload_optimizer=True),
-    PlanRequest(tunable_parts="mm_mlp_adapter", lora_rank=64),
-    PlanRequest(tunable_parts=VISION_PROJECTOR, zero=3),
-    PlanRequest(zero=0, optimizer="adafactor"),
-    PlanRequest(offload_optimizer=True),
+    StreamVLNPlanning(tunable_parts=(PROJECTOR,)),
+    StreamVLNPlanning(tunable_parts=(PROJECTOR,), batch=1, gradient_checkpointing=False),
+    StreamVLNPlanning(tunable_parts=VISION_PROJECTOR, zero=1, batch=4, accumulation=1),
+    StreamVLNPlanning(tunable_parts=VISION_PROJECTOR, offload_optimizer=True),
+    StreamVLNPlanning(tunable_parts=(PROJECTOR,), lora_rank=64),
+    StreamVLNPlanning(tunable_parts=VISION_PROJECTOR, zero=3),
+    StreamVLNPlanning(zero=0, optimizer="adafactor"),
+    StreamVLNPlanning(offload_optimizer=True),
 )
 STEPS = 3
 
@@ -47,7 +53,7 @@ def fitting(host_gb: float) -> list[Plan]:
     return [each for each in plans if each.fits == "yes" and each.host <= host_gb * GB]
 
 
-def measure(request: PlanRequest) -> VramPeaks:
+def measure(request: StreamVLNPlanning) -> VramPeaks:
     """Train a few steps in a process of its own. Peaks start after the engine has been set up."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "peaks.json")
@@ -56,26 +62,28 @@ def measure(request: PlanRequest) -> VramPeaks:
         return VramPeaks(**json.loads(out.read_text()))
 
 
-def run_setting(request: PlanRequest) -> VramPeaks:
+def run_setting(request: StreamVLNPlanning) -> VramPeaks:
     import deepspeed
 
     process = find_process()
     torch.cuda.set_device(process.device)
-    traced = TraceRequest(**{name: getattr(request, name) for name in TraceRequest.__slots__})
-    config = model_config(request.model, request.image_size)
-    network, _ = build(config, traced, str(process.device))
-    options = TrainOptions(checkpoint="", out=Path(), **step_options(request))
+    spec, source = find_family(request.family, request.model, "--model")
+    family = spec.load()
+    config = family.config(source, request)
+    network, trained = build(family, config, request, str(process.device))
+    shared = {each.name: getattr(request, each.name) for each in fields(StreamVLNStep)}
+    options = StreamVLNTraining(checkpoint=request.model, out=Path(), **shared)
     deepspeed.init_distributed(dist_backend="nccl", verbose=False)
     engine, *_ = deepspeed.initialize(
         model=network,
-        optimizer=make_optimizer(options, groups(network, options), process.device),
+        optimizer=make_optimizer(options, trained, process.device),
         config=deepspeed_config(options, DTYPES[request.dtype]),
     )
-    inputs = make_inputs(config, traced, "cpu")
+    batch = family.probe(config, request, "cpu").batch
     torch.cuda.empty_cache()
     watch = start()
     for _ in range(STEPS * request.accumulation):
-        loss = engine(**inputs, want_logits=False).loss
+        loss = family.loss(engine, batch)
         engine.backward(loss)
         del loss
         engine.step()
@@ -88,7 +96,7 @@ def run_setting(request: PlanRequest) -> VramPeaks:
 
 def row(planned: Plan, measured: VramPeaks) -> list[str]:
     request = planned.request
-    name = f"{request.tunable_parts} zero {request.zero} batch {request.batch} {request.optimizer}"
+    name = f"{'+'.join(request.tunable_parts)} zero {request.zero} batch {request.batch} {request.optimizer}"
     name += " offload" * request.offload_optimizer + f" rank {request.lora_rank}" * bool(request.lora_rank)
     name += "" if request.gradient_checkpointing else " no checkpointing"
     allocated = measured.allocated or 0
@@ -110,7 +118,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the peaks of --setting")
     arguments = parser.parse_args()
     if arguments.setting:
-        peaks = run_setting(PlanRequest(**json.loads(arguments.setting)))
+        setting = json.loads(arguments.setting)
+        peaks = run_setting(StreamVLNPlanning(**setting | {"tunable_parts": tuple(setting["tunable_parts"])}))
         arguments.out.write_text(json.dumps(peaks.to_json()))
         return
     rows = [row(planned, measure(planned.request)) for planned in fitting(arguments.host_gb)]

@@ -33,7 +33,7 @@ def write(folder: Path) -> Write:
     def write(**sections: Any) -> Path:
         content = {
             "name": "small",
-            "train": {"checkpoint": "streamvln-tiny", "trajectories": "sets", "steps": 4},
+            "train": {"checkpoint": "preset:streamvln-tiny", "trajectories": "sets", "steps": 4},
             "axes": {"tunable_parts": [[PARTS[0]], [PARTS[1]], [PARTS[2]]]},
             **sections,
         }

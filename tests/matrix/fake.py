@@ -16,8 +16,18 @@ STEPS = 4
 
 
 def options(arguments: list[str]) -> dict[str, str]:
-    pairs = (text.removeprefix("--").partition("=") for text in arguments if "=" in text)
-    return {name: value for name, _, value in pairs}
+    """Options by name; the words of a list joined by commas."""
+    found: dict[str, str] = {}
+    words: list[str] = []
+    name = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, _, value = argument.removeprefix("--").partition("=")
+            words = [value] if value else []
+        else:
+            words.append(argument)
+        found[name] = ",".join(words)
+    return found
 
 
 def write(path: Path, value: Any) -> None:

@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.streamvln.options import StreamVLNOptions
+from agents.streamvln.training_options import StreamVLNTraining
 from tests.matrix.conftest import PARTS, Write
 from vlnbench.cli import Command, main
 from vlnbench.cli.collect import Collect
 from vlnbench.cli.data import Houses
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
-from vlnbench.cli.train import Train
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import SECTIONS, read_matrix
 from vlnbench.matrix.work import arguments, prepare_stages, stages
-from vlnbench.training.options import TrainOptions
 
 MATRICES = Path(__file__).parents[2] / "results" / "matrices"
 
@@ -63,7 +62,12 @@ def test_of_the_product_only_what_is_kept(write: Write) -> None:
 
 
 def test_rates_of_parts_that_do_not_train_are_left_out(write: Write) -> None:
-    train = {"checkpoint": "x", "trajectories": "sets", "vision_tower_lr": "5e-6", "projector_lr": 1e-4}
+    train = {
+        "checkpoint": "streamvln-tiny",
+        "trajectories": "sets",
+        "vision_tower_lr": "5e-6",
+        "projector_lr": 1e-4,
+    }
     first, second, third = read_matrix(write(train=train)).settings
     assert (first.train.vision_tower_lr, first.train.projector_lr) == (5e-6, None)
     assert (second.train.vision_tower_lr, second.train.projector_lr) == (None, 1e-4)
@@ -83,7 +87,7 @@ def test_the_hash_follows_results_and_nothing_else(write: Write) -> None:
 
 def test_options_become_a_command_line() -> None:
     options = {"sets": ("R2R", "EnvDrop"), "envdrop": True, "augment": False, "batch": 2, "steps": None, "a": ()}
-    assert arguments(options) == ["--sets", "R2R", "EnvDrop", "--envdrop", "--no-augment", "--batch=2"]
+    assert arguments(options) == ["--sets", "R2R", "EnvDrop", "--envdrop", "--no-augment", "--batch=2", "--a"]
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -211,8 +215,8 @@ def test_the_command_line_understands_every_command() -> None:
     assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)
     assert isinstance(first, Collect)
     assert (first.set, first.tours, first.out) == ("r2r", 6, Path("data/smoke/trajectories/R2R"))
-    assert isinstance(train, Train)
-    assert replace(setting.train, out=train.out) == TrainOptions(**vars(train))
+    assert isinstance(train, StreamVLNTraining)
+    assert replace(setting.train, out=train.out) == StreamVLNTraining(**vars(train))
     assert isinstance(seen, Eval)
     assert (seen.split, seen.episodes) == ("val_seen", 2)
     assert seen.agent_options == StreamVLNOptions(max_new_tokens=8, checkpoint=train.out / "model")

@@ -17,6 +17,7 @@ from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("out", "trajectories", "tokenizer", "vision_tower", "deepspeed", "feature_cache")
+LISTS = ("tunable_parts", "sets", "steps_of", "tracker")
 
 
 def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def log_of(out: Path) -> list[dict[str, Any]]:
 
 
 def main(requests: list[dict[str, Any]]) -> None:
-    from vlnbench.training.options import TrainOptions
+    from vlnbench.training.families import find_family
     from vlnbench.training.setup import connected, find_process
     from vlnbench.training.trainer import train
 
@@ -51,8 +52,12 @@ def main(requests: list[dict[str, Any]]) -> None:
             for name in PATHS:
                 if request.get(name) is not None:
                     request[name] = Path(request[name])
+            for name in LISTS:
+                if name in request:
+                    request[name] = tuple(request[name])
             try:
-                trained = train(TrainOptions(**request))
+                kind = find_family(request.get("family", ""), request["checkpoint"])[0].training
+                trained = train(kind(**request))
                 answer: dict[str, Any] = {"loss": trained.loss, "steps": trained.steps}
             except UsageError as error:
                 answer = {"error": str(error)}

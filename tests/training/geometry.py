@@ -7,7 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vlnbench.training.memory.trace import STREAMVLN_8B, TraceRequest
+from agents.streamvln.planning import STREAMVLN_8B
+from agents.streamvln.spec import FAMILY
+from agents.streamvln.training_options import StreamVLNPlanning
+from vlnbench.training.families import find_family
+from vlnbench.training.memory.trace import Trace, trace
 
 SMALL: dict[str, Any] = {
     "hidden_size": 128,
@@ -37,19 +41,19 @@ def write_small(folder: Path) -> Path:
     return folder
 
 
-def small_request(folder: Path, parts: tuple[str, ...], **changes: Any) -> TraceRequest:
-    request = TraceRequest(
-        model=str(folder),
-        tunable_parts=",".join(parts),
-        lora_rank=0,
-        batch=2,
-        frames=16,
-        history=4,
-        future_steps=4,
-        text_tokens=120,
-        image_size=None,
-        gradient_checkpointing=True,
-        dtype="bf16",
-        attn="sdpa",
+def small_request(folder: Path, parts: tuple[str, ...], **changes: Any) -> StreamVLNPlanning:
+    request = StreamVLNPlanning(
+        model=str(folder), tunable_parts=parts, batch=2, frames=16, history=4, future_steps=4, text_tokens=120
     )
     return replace(request, **changes)
+
+
+def config_of(model: str) -> Any:
+    """The sizes of a network by whatever name."""
+    _, source = find_family("", model, "--model")
+    return FAMILY.load().config(source, StreamVLNPlanning())
+
+
+def traced(request: StreamVLNPlanning) -> Trace:
+    """The trace of a setting."""
+    return trace(*find_family("", request.model, "--model"), request)

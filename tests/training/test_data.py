@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
+from agents.streamvln.family import samples_of
+from agents.streamvln.prompt import Prompts
+from agents.streamvln.samples import FrameReader
+from agents.streamvln.spec import FAMILY
+from agents.streamvln.training_options import StreamVLNTraining
 from tests.agents.streamvln.test_conversations import write_set
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder
 from vlnbench.errors import UsageError
 from vlnbench.training import data
-from vlnbench.training.options import TrainOptions
 
+STREAMVLN = FAMILY.load()
 LENGTHS = [5, 40, 70, 9, 100, 33]
 
 
@@ -27,13 +32,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def options(folders: Path, **changes: Any) -> TrainOptions:
+def options(folders: Path, **changes: Any) -> StreamVLNTraining:
     settings = {"checkpoint": "streamvln-tiny", "out": folders / "out", "trajectories": folders, "workers": 0}
-    return TrainOptions(**{**settings, "sets": ("R2R", "Questions:5"), **changes})
+    return StreamVLNTraining(**{**settings, "sets": ("R2R", "Questions:5"), **changes})
 
 
 def test_a_conversation_counts_as_a_window(folders: Path) -> None:
-    sets = data.read_sets(options(folders))
+    sets = data.read_sets(options(folders), STREAMVLN)
     windows = 2 * sum(-(-length // 32) for length in LENGTHS)
     assert [(each.windows, each.per_epoch) for each in sets] == [(windows, windows), (2, 10)]
     assert data.count(sets)["Questions"] == {
@@ -43,12 +48,12 @@ def test_a_conversation_counts_as_a_window(folders: Path) -> None:
         "windows": 2,
         "weight": 5.0,
     }
-    schedule = data.make_schedule(options(folders), sets, 1)
+    schedule = data.make_schedule(options(folders), STREAMVLN, sets, 1)
     assert schedule == data.Schedule((windows + 10) // 4, 4, windows + 10)
     table = data.format_sets(sets, schedule)
     assert f"{windows + 10} windows" in table
     assert "Questions" in table
-    assert set(sets[1].texts) == {
+    assert set(sets[1].content.texts()) == {
         "<image>\nWhat do you see?",
         "red ball",
         "Face it.",
@@ -61,28 +66,28 @@ def test_a_conversation_counts_as_a_window(folders: Path) -> None:
 
 
 def test_the_digest_changes_with_the_conversations(folders: Path, tmp_path: Path) -> None:
-    sets = data.read_sets(options(folders, sets=("Questions",)))
+    sets = data.read_sets(options(folders, sets=("Questions",)), STREAMVLN)
     write_set(tmp_path / "Questions", id="other")
-    assert data.digest(sets) != data.digest(data.read_sets(options(tmp_path, sets=("Questions",))))
+    assert data.digest(sets) != data.digest(data.read_sets(options(tmp_path, sets=("Questions",)), STREAMVLN))
 
 
 def test_a_folder_with_both_is_refused(tmp_path: Path) -> None:
     make_folder(write_set(tmp_path / "both"), [5])
     with pytest.raises(UsageError, match=r"both: holds both annotations.json and conversations.json; move one"):
-        data.read_sets(options(tmp_path, sets=("both",)))
+        data.read_sets(options(tmp_path, sets=("both",)), STREAMVLN)
 
 
-def batches(asked: TrainOptions, world: int = 1, rank: int = 0, start: int = 0) -> list[list[data.Position]]:
-    sets = data.read_sets(asked)
-    return list(data.RankBatches(sets, data.make_schedule(asked, sets, world), asked, rank, start))
+def batches(asked: StreamVLNTraining, world: int = 1, rank: int = 0, start: int = 0) -> list[list[data.Position]]:
+    sets = data.read_sets(asked, STREAMVLN)
+    return list(data.RankBatches(sets, data.make_schedule(asked, STREAMVLN, sets, world), asked, rank, start))
 
 
-def frames(asked: TrainOptions) -> list[int]:
+def frames(asked: StreamVLNTraining) -> list[int]:
     """How many images each window has, by what the dataset builds."""
-    sets = data.read_sets(asked)
-    schedule = data.make_schedule(asked, sets, 1)
-    loader = data.make_loader(sets, Letters(), asked, data.RankBatches(sets, schedule, asked, 0, 0), 8)
-    return [len(loader.dataset[0, index].images) for index in range(len(loader.dataset))]
+    sets = data.read_sets(asked, STREAMVLN)
+    prompts, reader = Prompts(Letters()), FrameReader(8)
+    mixture = data.Mixture([samples_of(each.content, prompts, asked, reader) for each in sets])
+    return [len(mixture[0, index].images) for index in range(len(mixture))]
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -94,7 +99,7 @@ def test_every_window_is_seen_once_per_epoch_in_whole_batches(folders: Path, gro
     assert {len(batch) for batch in found} == {3}
     seen = Counter(position for batch in found for position in batch)
     assert set(seen.values()) == {1}
-    size = sum(each.windows for each in data.read_sets(asked))
+    size = sum(each.windows for each in data.read_sets(asked, STREAMVLN))
     assert len(seen) == 6 * size
     assert set(Counter(epoch for epoch, _ in seen).values()) == {size}
 

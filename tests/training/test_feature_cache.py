@@ -28,7 +28,7 @@ ENTRY = 4096
 
 
 def options(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
-    settings = {"tunable_parts": "mm_mlp_adapter,mm_language_model", "augment": False, "steps": 4, **changes}
+    settings = {"tunable_parts": ["mm_mlp_adapter", "mm_language_model"], "augment": False, "steps": 4, **changes}
     request = test_trainer.options(workshop, out, **settings)
     del request["vision_tower_lr"]
     return request

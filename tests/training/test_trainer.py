@@ -21,9 +21,9 @@ from PIL import Image
 from agents.streamvln.checkpoint import load
 from agents.streamvln.model import part_of
 from agents.streamvln.presets import Preset, create
+from agents.streamvln.training_options import PARTS
 from tests.agents.streamvln.test_conversations import write_set
 from tests.training.driver import ROOT, log_of, run_all
-from vlnbench.training.options import PARTS
 
 pytestmark = pytest.mark.slow  # importing DeepSpeed alone takes seconds
 
@@ -100,9 +100,7 @@ def with_parts(request: dict[str, Any], parts: tuple[str, ...]) -> dict[str, Any
     unused = [
         name for name, part in zip(("vision_tower_lr", "projector_lr"), PARTS, strict=False) if part not in parts
     ]
-    return {name: value for name, value in request.items() if name not in unused} | {
-        "tunable_parts": ",".join(parts)
-    }
+    return {name: value for name, value in request.items() if name not in unused} | {"tunable_parts": list(parts)}
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +120,14 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "with envdrop": options(workshop, trained, envdrop=True, **both),
         "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
-        "preset": options(workshop, trained, checkpoint="streamvln-tiny", steps=1),
+        "preset": options(workshop, trained, checkpoint="preset:streamvln-tiny", steps=1),
         "whole by muon": with_parts(options(workshop, trained, **RESUMED, **MUON), (PARTS[1],)),
         "larger images": options(workshop, trained, image_size=48, steps=1),
         "other rhythm": options(workshop, trained, frames=64, history=4, future_steps=2, steps=1),
         "questions": options(
             workshop,
             trained,
-            checkpoint="streamvln-tiny",
+            checkpoint="preset:streamvln-tiny",
             trajectories=workshop / "questions",
             sets=["R2R", "Questions:4"],
             wording="evaluation",
@@ -138,7 +136,7 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         ),
         "whole": with_parts(options(workshop, trained, **RESUMED), (PARTS[1],)),
         "accumulated": options(workshop, trained, zero=2, batch=2, accumulation=2, steps=3),
-        "tracked": options(workshop, trained, tracker=f"{FAKES}Recording,{FAKES}RaisesInLog"),
+        "tracked": options(workshop, trained, tracker=[f"{FAKES}Recording", f"{FAKES}RaisesInLog"]),
     }
     for name, request in named.items():
         request["out"] = trained / name
@@ -305,22 +303,27 @@ def test_bad_input_is_one_line_and_writes_nothing(
     (other / "notes").write_text("mine")
     cases: dict[str, dict[str, Any]] = {
         "unknown tunable part 'mm_vision_towr': did you mean 'mm_vision_tower'": {
-            "tunable_parts": "mm_vision_towr"
+            "tunable_parts": ["mm_vision_towr"]
         },
-        "--tunable-parts: nothing would be trained": {"tunable_parts": ""},
-        "--vision-tower-lr: mm_vision_tower is not in --tunable-parts": {"tunable_parts": PARTS[1]},
+        "--tunable-parts: nothing would be trained": {"tunable_parts": []},
+        "--vision-tower-lr: mm_vision_tower is not in --tunable-parts": {"tunable_parts": [PARTS[1]]},
         "--zero 4: expected a stage from 0 to 3": {"zero": 4},
         "--offload-parameters: needs --zero 3": {"offload_parameters": True},
         "--batch 0: expected at least 1": {"batch": 0},
         "--image-size 3: expected at least a patch, 16 pixels": {"image_size": 3},
-        "--tracker: unknown tracker 'tensorbord': did you mean 'tensorboard'": {"tracker": "tensorbord"},
+        "--tracker: unknown tracker 'tensorbord': did you mean 'tensorboard'": {"tracker": ["tensorbord"]},
         "zero_optimization.stage 3 contradicts the options, which make it 2": {"deepspeed": contradicting},
         "optimizer: would override the learning rates": {"deepspeed": optimizing},
         "annotations.json: not there": {"sets": ["R2"]},
         "--sets R2R:0: expected NAME or NAME:WEIGHT": {"sets": ["R2R:0"]},
         "(1 frames missing)": {"trajectories": lost},
-        "no such folder, and no preset of that name (presets: streamvln-tiny": {"checkpoint": "streamvln-tiney"},
-        "--feature-cache: the vision tower is trained": {"feature_cache": tmp_path / "cache"},
+        "--checkpoint streamvln-tiney: no such folder, and unknown checkpoint 'streamvln-tiney': did you": {
+            "checkpoint": "streamvln-tiney"
+        },
+        "--checkpoint preset:streamvln-tin: unknown preset 'streamvln-tin'": {
+            "checkpoint": "preset:streamvln-tin"
+        },
+        "--feature-cache: mm_vision_tower is trained": {"feature_cache": tmp_path / "cache"},
         "not one step; lower --batch": {"steps": None, "batch": 100},
         "not empty and not the folder of a training": {"out": other},
         "num_history 5: expected a divisor of num_frames, 32": {"history": 5},

@@ -18,6 +18,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_names import agent_names, options_type
 from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.training.families import default_family, find_family, get_family, listed
 from vlnbench.util.names import split_names
 
 
@@ -49,12 +50,15 @@ def parse(commands: Any, arguments: Sequence[str], description: str | None = Non
     and for options of another one.
     """
     members: list[Any] = []
+    annotated: Any = Annotated
     original: type | None = None
     for member in get_args(commands):
         command, named = get_args(member)[:2]
         if arguments and named.name == arguments[0] and hasattr(command, "selections"):
             original = command
-            member = Annotated[(_narrowed(command, arguments), *member.__metadata__)]
+            member = annotated[(_narrowed(command, arguments), *member.__metadata__)]
+        if arguments and named.name == arguments[0] and hasattr(command, "of_family"):
+            member = annotated[(_of_family(command, arguments), *member.__metadata__)]
         members.append(member)
     union: Any = Union[tuple(members)]  # noqa: UP007
     found = tyro.cli(union, prog="vlnbench", description=description, args=arguments, registry=_RULES)
@@ -103,6 +107,32 @@ def _narrowed(command: Any, arguments: Sequence[str]) -> type:
             selection, names[selection.kind], [flag for flag in _mentioned(arguments) if flag not in known]
         )
     return dataclass(frozen=True)(type(command.__name__, (command,), {**body, "__annotations__": annotations}))
+
+
+def _of_family(command: Any, arguments: Sequence[str]) -> type:
+    """The command with the options of the model family that --family names or that the checkpoint is of.
+
+    They are the command's own: a family's class of options derives from the one that all families share.
+    """
+    name, source = _given(arguments, "family"), _given(arguments, command.checkpoint_option)
+    try:
+        family = default_family()
+        if name or source:
+            family = (
+                get_family(name) if name else find_family("", source or "", f"--{command.checkpoint_option}")[0]
+            )
+    except UsageError:
+        if "--help" not in arguments:
+            raise
+        family = default_family()
+    kind: type = command.of_family(family)
+    known = _flags(kind) | _flags(command)
+    strange = [flag for flag in _mentioned(arguments) if flag not in known]
+    others = Selection("family", "", kind, lambda other: command.of_family(get_family(other)), listed)
+    _refuse_others(others, family.name, strange)
+    bases = (kind, *(base for base in command.__bases__ if not issubclass(kind, base)))
+    body = {"__doc__": command.__doc__, "__module__": command.__module__, "__annotations__": {}}
+    return dataclass(frozen=True, kw_only=True)(type(command.__name__, bases, body))
 
 
 def _refuse_others(selection: Selection, chosen: Any, strange: Sequence[str]) -> None:

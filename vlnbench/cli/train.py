@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train(TrainOptions):
-    """Train parts of a model on collected trajectories, with DeepSpeed. Running the same command resumes it.
+class Trains:
+    """Runs a training; its options are a family's."""
 
-    Several GPUs: torchrun --nproc-per-node 8 -m vlnbench train ..., or deepspeed --module vlnbench train ...
-    """
+    checkpoint_option: ClassVar[str] = "checkpoint"
+
+    @staticmethod
+    def of_family(family: FamilySpec) -> type[TrainOptions]:
+        """The family's options."""
+        return family.training
 
     def run(self) -> None:
         from vlnbench.training.trainer import train
 
+        assert isinstance(self, TrainOptions)
         trained = train(self)
         print(f"checkpoint: {trained.model}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Trains, TrainOptions):
+    """Train parts of a model on collected trajectories, with DeepSpeed. Running the same command resumes it.
+
+    Several GPUs: torchrun --nproc-per-node 8 -m vlnbench train ..., or deepspeed --module vlnbench train ...
+    """

@@ -1,4 +1,4 @@
-"""What the settings of a matrix will need: memory by the planner, optimiser steps, and a rough time."""
+"""What the settings of a matrix will need: memory by the planner, optimizer steps, and a rough time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.training import data
-from vlnbench.training.memory.plan import GB, Plan, PlanRequest, plan
-from vlnbench.training.memory.trace import model_config
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.families import find_family
+from vlnbench.training.memory.plan import GB, Plan, plan
 
 UNJUDGED = "80GB"
 """GPU that plans are made for where none is there and none is named: its size changes the verdict only."""
@@ -24,27 +23,21 @@ def make_plans(matrix: Matrix, gpu: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
-    """Bytes of one GPU, optimiser steps and seconds; None where not known, `error` saying why there is no plan."""
+    """Bytes of one GPU, optimizer steps and seconds; None where not known, `error` saying why there is no plan."""
     options, count = setting.train, max(1, matrix.execution.gpus_per_setting)
-    request = PlanRequest.of(options, f"{count}x{gpu or UNJUDGED}")
-    steps = _steps(options, count)
+    gpus = f"{count}x{gpu or UNJUDGED}"
+    steps = _steps(setting, count)
     try:
-        planned = plan(request)
+        kind = setting.family.check_plannable()
+        planned = plan(kind(**kind.settings_of(options), gpus=gpus))
     except UsageError as error:
-        return {
-            "gpus": request.gpus,
-            "steps": steps,
-            "peak": None,
-            "fits": None,
-            "seconds": None,
-            "error": str(error),
-        }
+        return {"gpus": gpus, "steps": steps, "peak": None, "fits": None, "seconds": None, "error": str(error)}
     seconds = None
     if matrix.execution.tflops is not None and steps is not None:
         windows = steps * options.batch * options.accumulation
-        seconds = round(windows * window_flops(options, planned) / (matrix.execution.tflops * 1e12), 1)
+        seconds = round(windows * window_flops(setting, planned) / (matrix.execution.tflops * 1e12), 1)
     return {
-        "gpus": request.gpus,
+        "gpus": gpus,
         "steps": steps,
         "peak": planned.peak,
         "low": planned.low,
@@ -57,31 +50,23 @@ def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
     }
 
 
-def _steps(options: TrainOptions, processes: int) -> int | None:
-    """Optimiser steps, None while they depend on sets that have not been collected."""
+def _steps(setting: Setting, processes: int) -> int | None:
+    """Optimizer steps, None while they depend on sets that have not been collected."""
+    options = setting.train
     if options.steps is not None:
         return options.steps
+    family = setting.family.load()
     try:
-        return data.make_schedule(options, data.read_sets(options), processes).steps
+        return data.make_schedule(options, family, data.read_sets(options, family), processes).steps
     except UsageError:
         return None
 
 
-def window_flops(options: TrainOptions, planned: Plan) -> float:
-    """Operations of training on one window, by the usual count of two per weight and position in a forward pass.
-
-    A backward pass takes as many for the gradients of activations, and again for those of the weights that train;
-    checkpointing takes the forward pass once more. What is quadratic in the length is left out.
-    """
-    config = model_config(planned.request.model, planned.request.image_size)
-    images = -(-options.frames // options.future_steps) + options.history
-    patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
-    again = int(options.gradient_checkpointing)
-    tower = "mm_vision_tower" in options.parts
-    language = "mm_language_model" in options.parts
-    vision = 2.0 * planned.parts["mm_vision_tower"] * patches * images
-    rest = 2.0 * (planned.parts["mm_language_model"] + planned.parts["mm_mlp_adapter"]) * planned.tokens
-    return vision * (3 + again if tower else 1) + rest * (2 + language + again)
+def window_flops(setting: Setting, planned: Plan) -> float:
+    """Operations of training on one window of a setting."""
+    options, family = setting.train, setting.family.load()
+    source = find_family(options.family, options.checkpoint)[1]
+    return family.flops(family.config(source, options), options, planned.parts, planned.tokens)
 
 
 def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]]) -> str:

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -31,17 +32,16 @@ from vlnbench.matrix.yaml_file import read_yaml
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.collect.options import CollectOptions
-from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
-from vlnbench.util.loading import import_string
+from vlnbench.training.families import default_family, every_family, find_family, get_family
+from vlnbench.training.family import FamilySpec
+from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.util.names import split_names
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "houses", "collect", "run")
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
-EVALUATED: dict[str, Any] = {"agent": "streamvln", "benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
-"""What is evaluated where the file does not say otherwise."""
-OF_PARTS = {"vision_tower_lr": "mm_vision_tower", "projector_lr": "mm_mlp_adapter"}
-"""Options of `train` that are left out of the settings that do not train this part."""
+EVALUATED: dict[str, Any] = {"benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+"""What is evaluated where the file does not say otherwise, by the agent of the family."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _T = TypeVar("_T")
@@ -83,11 +83,12 @@ class Setting:
     """One cell: what is trained, how it is evaluated, and its value's label on every axis.
 
     `train` is complete but for `out`; `given` are the options that the file sets. `evaluate` has the options of
-    `vlnbench eval` that are set, and `splits`.
+    `vlnbench eval` that are set, and `splits`. `family` is the one whose options `train` are.
     """
 
     name: str
     labels: Mapping[str, str]
+    family: FamilySpec
     train: TrainOptions
     given: Mapping[str, Any]
     evaluate: Mapping[str, Any]
@@ -95,7 +96,7 @@ class Setting:
     @property
     def train_key(self) -> str:
         """Hash of the training: settings that share it differ in their evaluation alone and are trained once."""
-        return digest(asdict(self.train))
+        return digest(hashed(self.train, self.family))
 
     def eval_key(self, split: str) -> str:
         """Hash of the evaluation of a split."""
@@ -130,6 +131,17 @@ class Matrix:
         return digest([self.houses, self.collect])
 
 
+def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
+    """What of a training goes into its hash: all options, in the form in which they were hashed first.
+
+    Options that came later, and lists that were texts then, leave the hashes of older settings as they were.
+    """
+    joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
+    values = asdict(options) | joined | {"family": family.name}
+    later = {"family": default_family().name, "objective": "supervised"}
+    return {name: value for name, value in values.items() if name not in later or value != later[name]}
+
+
 def digest(value: Any) -> str:
     """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
     text = json.dumps(value, sort_keys=True, default=str)
@@ -150,12 +162,13 @@ def read_matrix(path: Path) -> Matrix:
     execution.check(f"{path}: run")
     if not sections["axes"]:
         raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
-    axes = {axis: _values(axis, values, path) for axis, values in sections["axes"].items()}
+    kinds = _train_types(_families(sections["train"], sections["axes"], path))
+    axes = {axis: _values(axis, values, kinds, path) for axis, values in sections["axes"].items()}
     labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
     keep = _keep(found["keep"], labels, path) if "keep" in found else [{}]
     settings = tuple(
         setting
-        for setting in _expand(sections["train"], sections["evaluate"], axes, path)
+        for setting in _expand(sections["train"], sections["evaluate"], axes, kinds, path)
         if any(all(setting.labels[axis] in wanted for axis, wanted in entry.items()) for entry in keep)
     )
     for setting in settings:
@@ -167,19 +180,18 @@ Value = tuple[str, Mapping[str, Any]]
 """A value of an axis: label and options."""
 
 
-def _values(axis: str, values: Any, path: Path) -> list[Value]:
-    """An axis's values, checked as far as they can be one by one."""
+def _values(axis: str, values: Any, kinds: Mapping[str, Any], path: Path) -> list[Value]:
+    """An axis's values, checked as far as they can be one by one. `kinds`: types of options of training."""
     where = f"{path}: axes.{axis}"
     if not isinstance(values, list) or not values:
         raise UsageError(f"{where}: expected a list of at least one value, or nothing would be run")
     bundles = [value for value in values if isinstance(value, dict)]
-    known = [*_train_types(), *(EVALUATE + name for name in _eval_types(EVALUATED["agent"]))]
-    if axis not in known and not axis.startswith(EVALUATE) and len(bundles) < len(values):
-        raise UsageError(f"{path}: {unknown('axis', axis, known)}; an axis of another name has mappings as values")
+    if axis not in kinds and not axis.startswith(EVALUATE) and len(bundles) < len(values):
+        raise UsageError(f"{path}: {unknown('axis', axis, kinds)}; an axis of another name has mappings as values")
     found: list[Value] = []
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
-            found.append((_label(axis, value), {axis: value}))
+            found.append((_label(axis, value, kinds.get(axis)), {axis: value}))
             continue
         label = value.get("label")
         if not isinstance(label, str) or not label.strip() or "\n" in label:
@@ -187,18 +199,18 @@ def _values(axis: str, values: Any, path: Path) -> list[Value]:
         found.append((label, {name: each for name, each in value.items() if name != "label"}))
     for label, options in found:
         trained = [name for name in options if not name.startswith(EVALUATE)]  # the others depend on the agent
-        _known(trained, known, f"{where}: {label}: option")
+        _known(trained, kinds, f"{where}: {label}: option")
         if not options:
             raise UsageError(f"{where}: {label}: expected options beside the label")
     return found
 
 
-def _label(axis: str, value: Any) -> str:
+def _label(axis: str, value: Any, kind: Any) -> str:
     """A value as it is shown: lists joined, and what is no name, such as a number, with its option."""
     if isinstance(value, list):
         return "+".join(map(str, value))
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text if _train_types().get(axis) in (str, tuple[str, ...]) else f"{axis}={text}"
+    return text if kind in (str, tuple[str, ...]) else f"{axis}={text}"
 
 
 def _keep(entries: Any, axes: Mapping[str, Sequence[str]], path: Path) -> list[dict[str, list[str]]]:
@@ -220,10 +232,14 @@ def _keep(entries: Any, axes: Mapping[str, Sequence[str]], path: Path) -> list[d
 
 
 def _expand(
-    train: Mapping[str, Any], evaluate: Mapping[str, Any], axes: Mapping[str, list[Value]], path: Path
+    train: Mapping[str, Any],
+    evaluate: Mapping[str, Any],
+    axes: Mapping[str, list[Value]],
+    kinds: Mapping[str, Any],
+    path: Path,
 ) -> Iterable[Setting]:
     """The product of the axes, the last one fastest. Raises UsageError for settings that cannot be told apart."""
-    _known(train, _train_types(), f"{path}: train: option")
+    _known(train, kinds, f"{path}: train: option")
     owners: dict[str, str] = {}
     for axis, values in axes.items():
         for option in {option for _, options in values for option in options}:
@@ -244,22 +260,40 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     train, evaluate, options = given
     where = f"{path}: setting {name!r}"
     own = {key: value for key, value in options.items() if not key.startswith(EVALUATE)}
-    merged = _converted({**train, **own}, _train_types(), where)
-    merged.setdefault("checkpoint", "")
-    if not merged["checkpoint"]:
-        raise UsageError(f"{where}: checkpoint: expected a folder or a name in the section train")
-    parts = TrainOptions(**merged, out=Path()).parts
-    merged = {key: value for key, value in merged.items() if key in own or OF_PARTS.get(key, "") in ("", *parts)}
-    trained = TrainOptions(**merged, out=Path())
+    family = _family({**train, **own}, where)
+    merged = _trained({**train, **own}, own, family, where)
+    trained = family.training(**merged, out=Path())
     others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
-    evaluation = {**EVALUATED, **evaluate, **others}
+    evaluation = {"agent": family.agent, **EVALUATED, **evaluate, **others}
     types = _checked(lambda: _eval_types(str(evaluation["agent"])), where)
     _known(evaluation, types, f"{where}: evaluate: option")
     evaluated = _converted(evaluation, types, where)
     _checked(trained.check, where)
-    _checked(lambda: _check_windows(trained), where)
     _checked(lambda: _check_evaluation(evaluated), where)
-    return Setting(name, labels, trained, merged, evaluated)
+    return Setting(name, labels, family, trained, merged, evaluated)
+
+
+def _family(options: Mapping[str, Any], where: str) -> FamilySpec:
+    """The family that a setting trains."""
+    named, checkpoint = options.get("family", ""), options.get("checkpoint", "")
+    if not isinstance(checkpoint, str) or not checkpoint:
+        raise UsageError(f"{where}: checkpoint: expected a folder or a name in the section train")
+    return _checked(lambda: get_family(named) if named else find_family("", checkpoint)[0], where)
+
+
+def _trained(options: Mapping[str, Any], own: Mapping[str, Any], family: FamilySpec, where: str) -> dict[str, Any]:
+    """A setting's options of training, without learning rates of parts that it does not train.
+
+    `own`: those of its axes, which are kept, so that what makes no sense is noticed.
+    """
+    types = _types(family.training, without=("out",))
+    strange = [name for name in options if name not in types]
+    if strange:
+        raise UsageError(f"{where}: {strange[0]}: no option of the family {family.name}; leave it out there")
+    merged = _converted(options, types, where)
+    parts = family.training(**merged, out=Path()).parts
+    part_of = {name: part for part, name in family.training.RATES.items()}
+    return {key: value for key, value in merged.items() if key in own or part_of.get(key, "") in ("", *parts)}
 
 
 def _check_evaluation(options: Mapping[str, Any]) -> None:
@@ -276,18 +310,14 @@ def _check_evaluation(options: Mapping[str, Any]) -> None:
     EvalOptions(**asked, split=options["splits"][0], agent_options=agent_options).check()
 
 
-def _check_windows(options: TrainOptions) -> None:
-    import_string("agents.streamvln.windows:Windows")(options.frames, options.history, options.future_steps)
-
-
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     """Every set is there or will be collected."""
-    options = setting.train
+    options, files = setting.train, setting.family.set_files
     for name in [*options.mixture, *(parse_set(text)[0] for text in options.steps_of)]:
         folder = options.trajectories / name
-        if name not in collect and not any((folder / file).is_file() for file in (TRAJECTORIES, CONVERSATIONS)):
+        if name not in collect and not any((folder / file).is_file() for file in files):
             hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"
-            raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {TRAJECTORIES}; {hint}")
+            raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {files[0]}; {hint}")
 
 
 def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:
@@ -311,8 +341,22 @@ def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return converted
 
 
-def _train_types() -> dict[str, Any]:
-    return _types(TrainOptions, without=("out",))
+def _families(train: Mapping[str, Any], axes: Mapping[str, Any], path: Path) -> list[FamilySpec]:
+    """The families whose options a file may use: those that are listed, and those that it names."""
+    values = [value for each in axes.values() if isinstance(each, list) for value in each]
+    bundles = [train, *(value for value in values if isinstance(value, dict))]
+    named = [bundle["family"] for bundle in bundles if "family" in bundle]
+    named += axes["family"] if isinstance(axes.get("family"), list) else []
+    found: list[FamilySpec] = [*every_family()]
+    for name in named:
+        if not isinstance(name, str):
+            raise UsageError(f"{path}: family {name!r}: expected a name or an import string")
+        found.append(_checked(partial(get_family, name), str(path)))
+    return found
+
+
+def _train_types(families: Iterable[FamilySpec]) -> dict[str, Any]:
+    return {name: kind for each in families for name, kind in _types(each.training, without=("out",)).items()}
 
 
 def _eval_types(agent: str) -> dict[str, Any]:
@@ -326,7 +370,8 @@ def _eval_types(agent: str) -> dict[str, Any]:
 
 
 def _types(kind: type, without: Sequence[str] = ()) -> dict[str, Any]:
-    return {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind) if each.name not in without}
 
 
 def _make(kind: Callable[..., _T], options: Mapping[str, Any], where: str) -> _T:
@@ -340,7 +385,7 @@ def _converted(options: Mapping[str, Any], types: Mapping[str, Any], where: str)
     result = {}
     for name, value in options.items():
         if isinstance(value, list) and types[name] is str:
-            value = ",".join(map(str, value))  # tunable parts
+            value = ",".join(map(str, value))
         elif isinstance(value, str) and types[name] == tuple[str, ...]:
             value = split_names(value)
         try:

@@ -150,7 +150,7 @@ def arguments(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             result.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, tuple):
-            result += [f"--{flag}", *map(str, value)] if value else []
+            result += [f"--{flag}", *map(str, value)]
         elif value is not None:
             result.append(f"--{flag}={value}")
     return result

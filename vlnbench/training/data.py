@@ -1,66 +1,59 @@
 """Which windows a training run sees, in which order: mixtures of sets, epochs, steps, batches.
 
-A set holds trajectories, which are cut into windows, or conversations about images, each of which counts as one
-window.
+What a set holds and how it makes windows is the family's business.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from tabulate import tabulate
 from torch.utils.data import DataLoader
 
 from vlnbench.errors import UsageError
-from vlnbench.training.options import CONVERSATIONS, TRAJECTORIES, TrainOptions, parse_set
-from vlnbench.util.loading import import_string
+from vlnbench.training.family import ModelFamily, Samples, SetContent
+from vlnbench.training.options import TrainOptions, parse_set
 
 Position = tuple[int, int]
 """(epoch, index of the window): what a sample's random draws depend on."""
 
 STEPS_GROUPED = 64
-"""Optimiser steps within which windows move, so that each shares a batch with others of like length."""
+"""Optimizer steps within which windows move, so that each shares a batch with others of like length."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """One set of a mixture: trajectories or conversations, how many windows they make, and how often an epoch sees
-    each of them.
+    """One set of a mixture: what it holds, and how often an epoch sees each of its windows.
 
     `sha256` is over the file that says what the set holds.
     """
 
     name: str
-    trajectories: tuple[Any, ...]
-    conversations: tuple[Any, ...]
-    windows: int
+    content: SetContent
     weight: float
     sha256: str
+
+    @property
+    def windows(self) -> int:
+        """Windows of the set."""
+        return self.content.windows
 
     @property
     def per_epoch(self) -> int:
         """Windows of this set in one epoch of the mixture."""
         return max(1, round(self.windows * self.weight))
 
-    @property
-    def texts(self) -> Iterator[str]:
-        """What is said: instructions, questions and answers."""
-        for trajectory in self.trajectories:
-            yield from trajectory.instructions
-        for conversation in self.conversations:
-            for turn in conversation.turns:
-                yield from turn
-
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many optimiser steps, and how many windows one of them takes over all GPUs."""
+    """How many optimizer steps, and how many windows one of them takes over all GPUs."""
 
     steps: int
     windows_per_step: int
@@ -72,33 +65,20 @@ class Schedule:
         return self.steps * self.windows_per_step / self.windows_per_epoch
 
 
-def read_sets(options: TrainOptions) -> list[TrainingSet]:
+def read_sets(options: TrainOptions, family: ModelFamily) -> list[TrainingSet]:
     """Read the sets of the mixture. Raises UsageError for those that are missing, empty or broken."""
-    return [_read_set(options, name, weight) for name, weight in options.mixture.items()]
+    return [_read_set(options, family, name, weight) for name, weight in options.mixture.items()]
 
 
-def _read_set(options: TrainOptions, name: str, weight: float) -> TrainingSet:
-    folder = options.trajectories / name
-    trajectories: list[Any] = []
-    conversations: list[Any] = []
-    if (folder / CONVERSATIONS).is_file():
-        if (folder / TRAJECTORIES).is_file():
-            raise UsageError(
-                f"{folder}: holds both {TRAJECTORIES} and {CONVERSATIONS}; move one to another folder"
-            )
-        conversations = import_string("agents.streamvln.conversations:read_conversations")(folder)
-    else:
-        trajectories = import_string("agents.streamvln.trajectories:read_trajectories")(folder)
-    windows = len(conversations) + sum(
-        len(trajectory.instructions) * math.ceil(len(trajectory.actions) / options.frames)
-        for trajectory in trajectories
-    )
-    content = (folder / (CONVERSATIONS if conversations else TRAJECTORIES)).read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return TrainingSet(name, tuple(trajectories), tuple(conversations), windows, weight, digest)
+def _read_set(options: TrainOptions, family: ModelFamily, name: str, weight: float) -> TrainingSet:
+    content = family.read_set(options.trajectories / name, options)
+    digest = hashlib.sha256(content.file.read_bytes()).hexdigest()
+    return TrainingSet(name, content, weight, digest)
 
 
-def make_schedule(options: TrainOptions, sets: Sequence[TrainingSet], world_size: int) -> Schedule:
+def make_schedule(
+    options: TrainOptions, family: ModelFamily, sets: Sequence[TrainingSet], world_size: int
+) -> Schedule:
     """Steps of a run: `--steps`, or `--epochs` over the mixture or over the sets of `--steps-of`.
 
     As in the published training, an epoch's incomplete last step is left out.
@@ -110,40 +90,37 @@ def make_schedule(options: TrainOptions, sets: Sequence[TrainingSet], world_size
         known = {each.name: each for each in sets}
         reference = (parse_set(text) for text in options.steps_of)
         counted = sum(
-            (known.get(name) or _read_set(options, name, weight)).per_epoch for name, weight in reference
+            (known.get(name) or _read_set(options, family, name, weight)).per_epoch for name, weight in reference
         )
     steps = options.steps or int(options.epochs * counted / per_step)
     if steps < 1:
         raise UsageError(
-            f"{counted} windows and {per_step} per optimiser step: not one step; lower --batch or --accumulation"
+            f"{counted} windows and {per_step} per optimizer step: not one step; lower --batch or --accumulation"
         )
     return Schedule(steps, per_step, per_epoch)
 
 
 def count(sets: Sequence[TrainingSet]) -> dict[str, dict[str, float]]:
     """How much each set holds."""
-    return {
-        each.name: {
-            "trajectories": len(each.trajectories),
-            "instructions": sum(len(trajectory.instructions) for trajectory in each.trajectories),
-            "conversations": len(each.conversations),
-            "windows": each.windows,
-            "weight": each.weight,
-        }
-        for each in sets
-    }
+    return {each.name: {**each.content.counts, "windows": each.windows, "weight": each.weight} for each in sets}
 
 
 def format_sets(sets: Sequence[TrainingSet], schedule: Schedule) -> str:
     """Table of the mixture and what the run takes of it."""
     total = schedule.windows_per_epoch
+    counts = count(sets)
+    named = list(dict.fromkeys(name for found in counts.values() for name in found))
     rows = [
-        [each.name, *(f"{value:g}" for value in counts.values()), f"{100 * each.per_epoch / total:.1f}"]
-        for each, counts in zip(sets, count(sets).values(), strict=True)
+        [
+            each.name,
+            *(f"{counts[each.name].get(name, 0):g}" for name in named),
+            f"{100 * each.per_epoch / total:.1f}",
+        ]
+        for each in sets
     ]
-    headers = ["set", "trajectories", "instructions", "conversations", "windows", "weight", "share (%)"]
+    headers = ["set", *named, "share (%)"]
     return (
-        f"{tabulate(rows, headers=headers)}\n\n{schedule.steps} optimiser steps of {schedule.windows_per_step} "
+        f"{tabulate(rows, headers=headers)}\n\n{schedule.steps} optimizer steps of {schedule.windows_per_step} "
         f"windows: {schedule.epochs:.2f} epochs of {total} windows"
     )
 
@@ -192,16 +169,6 @@ def group_by_length(
     return grouped
 
 
-def _lengths(sets: Sequence[TrainingSet], options: TrainOptions) -> list[tuple[int, int]]:
-    """(images, characters of text) of every window of the mixture."""
-    of_windows = import_string("agents.streamvln.samples:window_lengths")
-    lengths: list[tuple[int, int]] = []
-    for each in sets:
-        lengths += of_windows(each.trajectories, make_windows(options))
-        lengths += [conversation.length for conversation in each.conversations]
-    return lengths
-
-
 class RankBatches:
     """Batches of positions for one rank: rank r of w takes the r-th of every w batches, from step `start` on."""
 
@@ -211,7 +178,8 @@ class RankBatches:
         per_step = schedule.windows_per_step
         run = list(positions(sets, schedule, options.seed))
         if options.group_by_length:
-            run = group_by_length(run, _lengths(sets, options), per_step, options.batch, options.seed)
+            lengths = [length for each in sets for length in each.content.lengths()]
+            run = group_by_length(run, lengths, per_step, options.batch, options.seed)
         self._all = run[start * per_step :]
         self._batch = options.batch
         self._rank = rank
@@ -225,52 +193,37 @@ class RankBatches:
         return len(self._all) // self._stride
 
 
-def make_windows(options: TrainOptions) -> Any:
-    """How trajectories are cut. Raises UsageError where they cannot be cut evenly."""
-    cut = import_string("agents.streamvln.windows:Windows")
-    return cut(options.frames, options.history, options.future_steps)
+class Mixture:
+    """Samples of several sets one after the other, as a dataset for torch that is addressed by `Position`s.
+
+    What a sample draws depends on its position and on the seed alone: not on workers, order or batch size.
+    """
+
+    def __init__(self, parts: Sequence[Samples], seed: int = 0) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(map(len, parts)))
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, position: Position) -> Any:
+        epoch, index = position
+        part = bisect_right(self._ends, index)
+        first = self._ends[part] - len(self._parts[part])
+        return self._parts[part].sample(index - first, random.Random(f"{self._seed}/{epoch}/{index}"))
 
 
 def make_loader(
-    sets: Sequence[TrainingSet],
-    tokenizer: Any,
-    options: TrainOptions,
-    batches: RankBatches,
-    image_size: int,
-    known: Callable[[str], Any] | None = None,
+    parts: Sequence[Samples], family: ModelFamily, options: TrainOptions, batches: RankBatches
 ) -> DataLoader[Any]:
-    """Read, resize, jitter and tokenise the batches of one rank in `--workers` processes.
-
-    `known` has the features of frames that need not be decoded, by key.
-    """
-    prompts = import_string("agents.streamvln.prompt:Prompts")(tokenizer)
-    parts = [_dataset(each, prompts, options, image_size, known) for each in sets]
-    dataset = import_string("agents.streamvln.samples:Mixture")(parts, options.seed)
+    """Read and collate the batches of one rank in `--workers` processes."""
     return DataLoader(
-        dataset,
+        Mixture(parts, options.seed),  # type: ignore[arg-type]  # positions are pairs, not numbers
         batch_sampler=batches,
         num_workers=options.workers,
-        collate_fn=import_string("agents.streamvln.samples:collate"),
+        collate_fn=family.collate,
         persistent_workers=options.workers > 0,
-    )
-
-
-def _dataset(
-    source: TrainingSet, prompts: Any, options: TrainOptions, image_size: int, known: Callable[[str], Any] | None
-) -> Any:
-    """The samples of one set."""
-    reader = import_string("agents.streamvln.samples:FrameReader")(image_size, options.augment, known)
-    if source.conversations:
-        conversations = import_string("agents.streamvln.conversations:ConversationDataset")
-        return conversations(source.conversations, prompts, reader, wording=options.wording)
-    return import_string("agents.streamvln.samples:WindowDataset")(
-        source.trajectories,
-        prompts,
-        make_windows(options),
-        reader,
-        wording=options.wording,
-        inflection_weight=options.inflection_weight,
-        seed=options.seed,
     )
 
 

@@ -1,9 +1,10 @@
-"""Features of a frozen vision tower on disk, so that it sees every frame once (`--feature-cache`).
+"""Features that a frozen part makes of frames, on disk, so that it sees every frame once (`--feature-cache`).
 
-The folder has one folder per fingerprint (the tower's weights and all else that features depend on) and in it one
-file per frame, named by the hash of its image file. Features are what the tower makes of one image at a time: the
-same bits whatever the batch is, so a run with a warm cache, a cold one or one that lost half its files is the same
-run. Without a cache frames are encoded together, which may differ in the last digit.
+That part is called the tower here. The folder has one folder per fingerprint (the tower's weights and all else
+that features depend on) and in it one file per frame, named by the hash of its image file. Features are what the
+tower makes of one image at a time: the same bits whatever the batch is, so a run with a warm cache, a cold one or
+one that lost half its files is the same run. Without a cache frames are encoded together, which may differ in the
+last digit.
 
 Nothing is evicted: an epoch sees every frame about equally often, so those that are kept are worth as much as any
 others, and where not all fit, replacing them would lose every one just before its turn. A folder that is full
@@ -26,9 +27,9 @@ import torch
 from torch import Tensor
 
 from vlnbench.errors import UsageError
+from vlnbench.training.family import Features
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process, barrier
-from vlnbench.util.loading import import_string
 from vlnbench.util.progress import say
 
 COUNT, PART = "features.bytes", ".part"
@@ -142,14 +143,15 @@ class FeatureStore:
 
 
 class CachedTower:
-    """A frozen vision tower and the store of its features."""
+    """A frozen tower and the store of its features; `entry` is the one of a batch that holds its frames."""
 
-    def __init__(self, tower: torch.nn.Module, store: FeatureStore, process: Process, dtype: torch.dtype) -> None:
+    def __init__(self, tower: torch.nn.Module, made: Features, store: FeatureStore, process: Process) -> None:
         self._tower = tower
         self._store = store
         self._process = process
-        self._dtype = dtype
-        self._encode = import_string("agents.streamvln.model:patch_features")
+        self._dtype = made.dtype
+        self._encode = made.encode
+        self.entry = made.entry
         self._found = self._frames = 0
         self._total = torch.zeros(2, dtype=torch.int64)
 
@@ -191,33 +193,27 @@ class CachedTower:
             self._found += 1
             return kept.to(self._process.device)
         with torch.no_grad():
-            encoded: Tensor = self._encode(self._tower, pixels[None].to(self._process.device, self._dtype))[0]
+            encoded = self._encode(self._tower, pixels[None].to(self._process.device, self._dtype))[0]
         self._store.put(key, encoded)
         return encoded
 
 
-def open_cache(options: TrainOptions, model: Any, process: Process) -> CachedTower:
-    """The model's tower with a cache before it. To be called before DeepSpeed takes the model.
+def open_cache(options: TrainOptions, made: Features, process: Process) -> CachedTower:
+    """The tower with a cache before it. To be called before DeepSpeed takes the model.
 
     ZeRO 3 takes parameters apart and puts them together when all ranks run a layer at the same time; ranks miss
     different frames, so there the tower runs as a copy, whole on every device.
     """
     assert options.feature_cache is not None
-    vision = model.config.vision
-    store = FeatureStore(
-        options.feature_cache,
-        import_string("agents.streamvln.features:fingerprint")(model, process.device),
-        int(options.feature_cache_gb * 1e9),
-        (vision.grid**2, vision.hidden_size),
-        model.dtype,
-    )
+    limit = int(options.feature_cache_gb * 1e9)
+    store = FeatureStore(options.feature_cache, made.fingerprint, limit, made.shape, made.dtype)
     if process.local_rank == 0:
         line = store.open()
         if process.first:
             say(line)
     barrier(process)
-    tower = copy.deepcopy(model.tower).to(process.device) if options.zero == 3 else model.tower
-    return CachedTower(tower, store, process, model.dtype)
+    tower = copy.deepcopy(made.tower).to(process.device) if options.zero == 3 else made.tower
+    return CachedTower(tower, made, store, process)
 
 
 def _blocks(size: int) -> int:

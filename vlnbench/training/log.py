@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-PHASES = ("load", "vision", "language", "backward", "optimizer", "save")
+from vlnbench.training.family import Stretches
 
 
 class Phases:
@@ -19,6 +19,7 @@ class Phases:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        self._names = ["load", "backward", "optimizer", "save"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
@@ -30,9 +31,11 @@ class Phases:
         finally:
             self._seconds[phase] += self._now() - start
 
-    def watch(self, model: nn.Module, first: nn.Module, last: nn.Module) -> None:
-        """Split forward passes of `model`: vision runs from the start of `first` to the end of `last`."""
+    def watch(self, model: nn.Module, stretches: Stretches) -> None:
+        """Split forward passes of `model` in two."""
         starts: dict[str, float] = {}
+        first, second = stretches.names
+        self._names[1:1] = stretches.names
 
         def begin(phase: str) -> Callable[..., None]:
             return lambda *_: starts.update({phase: self._now()})
@@ -43,14 +46,14 @@ class Phases:
 
             return add
 
-        first.register_forward_pre_hook(begin("vision"))
-        last.register_forward_hook(end("vision"))
-        last.register_forward_hook(begin("language"))
-        model.register_forward_hook(end("language"))
+        stretches.start.register_forward_pre_hook(begin(first))
+        stretches.end.register_forward_hook(end(first))
+        stretches.end.register_forward_hook(begin(second))
+        model.register_forward_hook(end(second))
 
     def take(self) -> dict[str, float]:
         """Seconds since the last call, by phase, and start again."""
-        taken = {phase: round(self._seconds[phase], 4) for phase in PHASES}
+        taken = {phase: round(self._seconds[phase], 4) for phase in self._names}
         self._seconds.clear()
         return taken
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,34 +10,29 @@ import torch
 from tabulate import tabulate
 from torch import nn
 
-from vlnbench.training.options import PARTS, TrainOptions
-from vlnbench.util.loading import import_string
+from vlnbench.training.family import ModelFamily
+from vlnbench.training.options import Adapters, StepOptions, TrainOptions
 
 LORA = "lora"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters of one part with one learning rate and weight decay. `rate` is the schedule's peak."""
+    """Parameters of one part to which weight decay applies or does not.
+
+    hidden: for each whether it is a matrix inside the network, neither an embedding nor the output layer.
+    """
 
     part: str
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
-    rate: float
-    weight_decay: float
+    decays: bool
+    hidden: tuple[bool, ...]
 
     @property
     def size(self) -> int:
         """How many numbers train."""
         return sum(parameter_size(parameter) for parameter in self.parameters)
-
-    @property
-    def hidden(self) -> dict[nn.Parameter, bool]:
-        """Whether each parameter is a matrix inside the network, neither an embedding nor the output layer."""
-        return {
-            parameter: parameter.ndim == 2 and "embed" not in name and not name.startswith("lm_head")
-            for name, parameter in zip(self.names, self.parameters, strict=True)
-        }
 
 
 def parameter_size(parameter: nn.Parameter) -> int:
@@ -44,54 +40,59 @@ def parameter_size(parameter: nn.Parameter) -> int:
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
-def freeze(model: nn.Module, options: TrainOptions) -> None:
+def part_of(family: ModelFamily, name: str) -> str:
+    """The part of a parameter, adapters being one of their own."""
+    return LORA if ".lora_" in name else family.part_of(name)
+
+
+def freeze(model: nn.Module, family: ModelFamily, options: StepOptions) -> None:
     """Let exactly the tunable parts require gradients; adapters are added where they are asked for.
 
-    The vision tower's last layer norm is never used, so it stays frozen with any choice: no gradient would reach
-    it, and weight decay alone would change it.
+    A parameter that takes no part in the loss stays frozen with any choice: no gradient would reach it, and weight
+    decay alone would change it.
     """
-    part_of = import_string("agents.streamvln.model:part_of")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(part_of(name) in options.parts and "post_layernorm" not in name)
-    if options.lora_rank:
-        _add_adapters(model, options)
+        parameter.requires_grad_(family.part_of(name) in options.parts and family.can_train(name))
+    if options.adapters is not None:
+        _add_adapters(model, family.adapted(model), options.adapters)
 
 
-def groups(model: nn.Module, options: TrainOptions) -> list[Group]:
+def groups(model: nn.Module, family: ModelFamily, options: StepOptions) -> list[Group]:
     """Trainable parameters by part, and within a part by whether weight decay applies (matrices only)."""
-    part_of = import_string("agents.streamvln.model:part_of")
-    rates = {
-        "mm_vision_tower": options.vision_tower_lr or options.learning_rate,
-        "mm_mlp_adapter": options.projector_lr or options.learning_rate,
-    }
     found: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            part = LORA if ".lora_" in name else part_of(name)
-            found.setdefault((part, parameter.ndim > 1), []).append((name, parameter))
-    order = [*PARTS, LORA]
+            found.setdefault((part_of(family, name), parameter.ndim > 1), []).append((name, parameter))
+    order = [*options.PARTS, LORA]
     return [
         Group(
             part,
             tuple(name for name, _ in members),
             tuple(parameter for _, parameter in members),
-            rates.get(part, options.learning_rate),
-            options.weight_decay if decays else 0.0,
+            decays,
+            tuple(parameter.ndim == 2 and family.is_hidden(name) for name, parameter in members),
         )
         for (part, decays), members in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0]))
     ]
 
 
-def count(model: nn.Module, trained: list[Group]) -> dict[str, Any]:
+def count(model: nn.Module, trained: Sequence[Group], options: StepOptions) -> dict[str, Any]:
     """All parameters, and those that train by part."""
-    sizes = {part: sum(group.size for group in trained if group.part == part) for part in (*PARTS, LORA)}
+    parts = (*options.PARTS, LORA)
+    sizes = {part: sum(group.size for group in trained if group.part == part) for part in parts}
     return {"parameters": sum(map(parameter_size, model.parameters())), "trainable": sizes}
 
 
-def format_groups(model: nn.Module, trained: list[Group]) -> str:
+def format_groups(model: nn.Module, trained: Sequence[Group], options: TrainOptions) -> str:
     """Table of the parameter groups and of what is frozen."""
     rows: list[list[Any]] = [
-        [group.part, len(group.names), f"{group.size:,}", f"{group.rate:g}", f"{group.weight_decay:g}"]
+        [
+            group.part,
+            len(group.names),
+            f"{group.size:,}",
+            f"{options.rate_of(group.part):g}",
+            f"{options.weight_decay if group.decays else 0:g}",
+        ]
         for group in trained
     ]
     frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
@@ -100,24 +101,19 @@ def format_groups(model: nn.Module, trained: list[Group]) -> str:
     return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", *["right"] * 4)))
 
 
-def _add_adapters(model: nn.Module, options: TrainOptions) -> None:
-    """Low-rank adapters (arXiv 2106.09685) on every linear layer of the language model's blocks."""
+def _add_adapters(model: nn.Module, layers: list[str], adapters: Adapters) -> None:
+    """Low-rank adapters (arXiv 2106.09685) on linear layers of the network."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith("model.layers.")
-    ]
     settings = LoraConfig(
-        r=options.lora_rank,
-        lora_alpha=options.lora_alpha,  # type: ignore[arg-type]  # peft divides it by the rank: any number will do
-        lora_dropout=options.lora_dropout,
-        target_modules=targets,
+        r=adapters.rank,
+        lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # peft divides it by the rank: any number will do
+        lora_dropout=adapters.dropout,
+        target_modules=layers,
     )
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)  # the first factor begins random, on every process alike
+        torch.manual_seed(adapters.seed)  # the first factor begins random, on every process alike
         inject_adapter_in_model(settings, model)
     for parameter in trained:  # peft freezes everything else
         parameter.requires_grad_(True)

@@ -7,24 +7,23 @@ too small `out_of_memory.json`, and, when the run is complete, `model/`, a check
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.training import data
-from vlnbench.training.options import TrainOptions
-from vlnbench.training.setup import Process
+from vlnbench.training.family import Placement
+from vlnbench.training.options import TrainOptions, plain
 from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 
-FORMAT = 1
+FORMAT = 2
+"""2: lists stay lists in the options, and states hold nothing that would have to be unpickled."""
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
 KIND = Kind("training", MANIFEST)
 COUNTS, OUT_OF_MEMORY = "counts.json", "out_of_memory.json"
 EXECUTION = (
     "out",
+    "family",
     "workers",
     "log_every",
     "save_every",
@@ -37,25 +36,20 @@ EXECUTION = (
 
 
 def run_manifest(
-    options: TrainOptions,
-    started_from: str,
-    sets: list[data.TrainingSet],
-    schedule: data.Schedule,
-    process: Process,
-    place: Any,
+    options: TrainOptions, started_from: str, objective: Mapping[str, Any], world_size: int, placement: Placement
 ) -> dict[str, Any]:
-    """What `train.json` says: all that can change the result, and the options as given."""
-    chosen = json.loads(json.dumps(asdict(options), default=str))
+    """What `train.json` says: all that can change the result, and the options as given.
+
+    `objective`: what the run's objective says of itself and its data.
+    """
     return {
         "format": FORMAT,
         "started_from": started_from,
-        "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in sets},
-        "data_sha256": data.digest(sets),
-        "schedule": asdict(schedule),
-        "world_size": process.world_size,
-        "dtype": place.dtype_name,
-        "attn": place.attn,
-        "options": chosen,
+        **objective,
+        "world_size": world_size,
+        "dtype": placement.dtype_name,
+        **placement.notes,
+        "options": plain(options),
     }
 
 

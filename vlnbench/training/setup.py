@@ -68,7 +68,7 @@ def _free_port() -> int:
 def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any]:
     """DeepSpeed's settings for the options, and whatever `--deepspeed` adds to them.
 
-    The optimiser is handed over as an object: an `optimizer` block would make one group of all parameters and
+    The optimizer is handed over as an object: an `optimizer` block would make one group of all parameters and
     lose the parts' learning rates. Raises UsageError where the file contradicts an option.
     """
     zero: dict[str, Any] = {"stage": options.zero}
@@ -92,7 +92,7 @@ def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any
 
 
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
-    """A DeepSpeed JSON file without optimiser and scheduler."""
+    """A DeepSpeed JSON file without optimizer and scheduler."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -127,14 +127,14 @@ def _merge(settings: dict[str, Any], found: Mapping[str, Any], path: Path, above
 
 
 def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.device) -> torch.optim.Optimizer:
-    """The optimiser over the parts' groups. Raises UsageError where it cannot work here."""
+    """The optimizer over the parts' groups. Raises UsageError where it cannot work here."""
     arguments: list[dict[str, Any]] = [
         {
             "params": list(group.parameters),
-            "lr": group.rate,
-            "weight_decay": group.weight_decay,
+            "lr": options.rate_of(group.part),
+            "weight_decay": options.weight_decay if group.decays else 0.0,
             "name": group.part,
-            "peak_lr": group.rate,
+            "peak_lr": options.rate_of(group.part),
         }
         for group in groups
     ]
@@ -142,15 +142,13 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
         return torch.optim.Adafactor(arguments)
     betas = (0.9, options.adam_beta2)
     if options.optimizer == "muon":
-        return Muon(
-            (
-                {**argument, "params": [*members], "orthogonal": orthogonal}
-                for argument, group in zip(arguments, groups, strict=True)
-                for orthogonal in (False, True)
-                if (members := [p for p, hidden in group.hidden.items() if hidden is orthogonal])
-            ),
-            betas,
-        )
+        split = []
+        for argument, group in zip(arguments, groups, strict=True):
+            for orthogonal in (False, True):
+                inside = zip(group.parameters, group.hidden, strict=True)
+                if members := [parameter for parameter, hidden in inside if hidden is orthogonal]:
+                    split.append({**argument, "params": members, "orthogonal": orthogonal})
+        return Muon(split, betas)
     if options.optimizer == "adamw8bit":
         if device.type != "cuda":
             raise UsageError("--optimizer adamw8bit: needs a CUDA device; use adamw")

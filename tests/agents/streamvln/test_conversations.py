@@ -16,12 +16,13 @@ from agents.streamvln.features import frame_key
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Prompts
-from agents.streamvln.samples import FrameReader, Mixture, WindowDataset, collate
+from agents.streamvln.samples import FrameReader, WindowDataset, collate
 from agents.streamvln.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder
 from vlnbench.errors import UsageError
+from vlnbench.training.data import Mixture
 
 SIZE = 8
 MARKS = "<|im_start|>{}\n{}<|im_end|>\n"

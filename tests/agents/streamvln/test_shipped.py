@@ -9,16 +9,18 @@ import pytest
 from agents.streamvln import checkpoint
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import Prompts
+from agents.streamvln.spec import FAMILY
+from tests.training.geometry import config_of
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agents import load_agent
-from vlnbench.training.memory.trace import model_config
+from vlnbench.training.sources import find_checkpoint, shipped
 
 NAMES = ("streamvln-tiny", "streamvln-tiny-base")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
-    folder = checkpoint.shipped()[name]
+    folder = shipped()[name]
     assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
     assert sum(path.stat().st_size for path in folder.iterdir()) < 10e6
     model = checkpoint.load(folder)
@@ -28,13 +30,14 @@ def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
 
 
 def test_names_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tuple(checkpoint.shipped()) == NAMES
-    assert checkpoint.find(NAMES[1]) == checkpoint.shipped()[NAMES[1]]
-    assert model_config(NAMES[1]).vocab_size == checkpoint.load(checkpoint.find(NAMES[1])).config.vocab_size
+    assert tuple(shipped()) == NAMES
+    assert find_checkpoint(NAMES[1], FAMILY) == shipped()[NAMES[1]]
+    assert config_of(NAMES[1]).vocab_size == checkpoint.load(find_checkpoint(NAMES[1], FAMILY)).config.vocab_size
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAMES[0]).mkdir()
-    assert checkpoint.find(NAMES[0]) == Path(NAMES[0])  # a folder of the user's comes first
-    assert checkpoint.find("elsewhere") == Path("elsewhere")
+    assert find_checkpoint(NAMES[0], FAMILY) == Path(NAMES[0])  # a folder of the user's comes first
+    with pytest.raises(UsageError, match="--checkpoint elsewhere: no such folder, and unknown checkpoint"):
+        find_checkpoint("elsewhere", FAMILY)
 
 
 def test_the_small_agent_brings_its_checkpoint() -> None:

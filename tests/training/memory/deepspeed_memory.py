@@ -1,4 +1,4 @@
-"""Two optimiser steps of a small StreamVLN under DeepSpeed on the CPU, with every live byte counted.
+"""Two optimizer steps of a small StreamVLN under DeepSpeed on the CPU, with every live byte counted.
 
 Arguments: model folder, settings (a JSON list), elements of a reduce bucket, file for the peaks. The launcher's
 variables say how many processes take part.
@@ -16,11 +16,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[3]))
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-from tests.training.geometry import small_request
-from vlnbench.training.memory.trace import build, make_inputs, model_config
+from agents.streamvln.spec import FAMILY
+from agents.streamvln.training_options import StreamVLNTraining
+from tests.training.geometry import config_of, small_request
+from vlnbench.training.memory.trace import build
 from vlnbench.training.memory.tracker import LiveMemory
-from vlnbench.training.options import TrainOptions
-from vlnbench.training.parts import groups
 from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
 
 
@@ -42,17 +42,17 @@ def run(
 ) -> dict[str, int]:
     """Peaks by moment of one setting."""
     process = find_process()
-    options = TrainOptions(
-        checkpoint=model,
+    options = StreamVLNTraining(
+        checkpoint=str(model),
         out=model,
-        tunable_parts=",".join(parts),
+        tunable_parts=tuple(parts),
         zero=stage,
         accumulation=accumulation,
         optimizer=optimizer,  # type: ignore[arg-type]
         offload_optimizer=offload_optimizer,
     )
     request = small_request(model, tuple(parts))
-    config = model_config(str(model))
+    config, family = config_of(str(model)), FAMILY.load()
     settings = deepspeed_config(options, torch.bfloat16)
     settings["zero_optimization"]["reduce_bucket_size"] = bucket
     with LiveMemory(shapes=False) as memory:
@@ -60,19 +60,19 @@ def run(
         from deepspeed.ops import __compatible_ops__
 
         __compatible_ops__["deepspeed_shm_comm"] = False
-        network, _ = build(config, request, "cpu")
-        inner = make_optimizer(options, groups(network, options), process.device)
+        network, trained = build(family, config, request, "cpu")
+        inner = make_optimizer(options, trained, process.device)
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
         engine, *_ = deepspeed.initialize(model=network, optimizer=inner, config=settings)
         before = memory.live
-        inputs = make_inputs(config, request, "cpu")
+        inputs = family.probe(config, request, "cpu").batch
         peaks = train(engine, inputs, memory, accumulation, memory.live - before)
     engine.destroy()
     return peaks
 
 
 def train(engine, inputs, memory: LiveMemory, accumulation: int, inputs_bytes: int) -> dict[str, int]:
-    """Two optimiser steps; the highest live bytes in each phase without the inputs."""
+    """Two optimizer steps; the highest live bytes in each phase without the inputs."""
     peaks = dict.fromkeys(("forward", "backward", "optimizer step"), 0)
 
     def took(phase: str) -> None:

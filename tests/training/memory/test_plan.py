@@ -11,26 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.geometry import write_small
+from agents.streamvln.levers import levers_table
+from agents.streamvln.spec import FAMILY
+from agents.streamvln.training_options import StreamVLNPlanning, StreamVLNTraining
+from tests.training.geometry import config_of, write_small
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, PlanRequest, parse_gpus, plan
-from vlnbench.training.memory.report import format_plan, levers_table
+from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, parse_gpus, plan
+from vlnbench.training.memory.report import format_plan
 from vlnbench.training.memory.search import apply, changes, smallest_bytes, suggest
-from vlnbench.training.options import PARTS, TrainOptions
 
 SMALL = {"frames": 16, "history": 4, "text_tokens": 120}
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> PlanRequest:
-    return PlanRequest(model=str(write_small(tmp_path_factory.mktemp("model"))), **SMALL)
+def small(tmp_path_factory: pytest.TempPathFactory) -> StreamVLNPlanning:
+    return StreamVLNPlanning(model=str(write_small(tmp_path_factory.mktemp("model"))), **SMALL)
 
 
 @pytest.mark.slow
 def test_all_parts_on_one_96_gb_card() -> None:
     """The setting that users report as out of memory, and what would fit."""
-    planned = plan(PlanRequest(gpus="1x96GB"))
+    planned = plan(StreamVLNPlanning(gpus="1x96GB"))
     assert sum(planned.parts.values()) == 8_030_345_248
     assert planned.tokens == 450 + 16 * 196
     assert planned.fits == "no"
@@ -52,21 +54,18 @@ def test_all_parts_on_one_96_gb_card() -> None:
 
 @pytest.mark.slow
 def test_published_sizes_have_the_published_number_of_parameters() -> None:
-    from vlnbench.training.memory.trace import TraceRequest, build, model_config
+    from vlnbench.training.memory.trace import build
 
-    request = TraceRequest("streamvln-8b", ",".join(PARTS), 0, 1, 32, 8, 4, 450, None, True, "bf16", "sdpa")
-    network, trained = build(model_config(request.model), request, "meta")
+    network, trained = build(FAMILY.load(), config_of("streamvln-8b"), StreamVLNPlanning(), "meta")
     assert sum(parameter.numel() for parameter in network.parameters()) == 8_030_345_248
     unused_norm = 2 * 1152  # of the vision tower: nothing reads it, so it is not trained
     assert sum(group.size for group in trained) == 8_030_345_248 - unused_norm
 
 
 def test_presets_have_sizes_to_plan_with() -> None:
-    from vlnbench.training.memory.trace import model_config
-
-    assert model_config("streamvln-tiny").vision.image_size == 96
+    assert config_of("preset:streamvln-tiny").vision.image_size == 96
     with pytest.raises(UsageError, match="did you mean 'streamvln-tiny'"):
-        model_config("streamvln-tny")
+        config_of("streamvln-tny")
 
 
 @given(st.integers(1, 9999), st.integers(1, 9999), st.sampled_from(["GB", "GiB"]))
@@ -95,10 +94,10 @@ def test_malformed_gpus(text: str) -> None:
     ("fields", "message"),
     [
         (
-            {"tunable_parts": "mm_vision_towr"},
+            {"tunable_parts": ("mm_vision_towr",)},
             "unknown tunable part 'mm_vision_towr': did you mean 'mm_vision_tower'",
         ),
-        ({"tunable_parts": ""}, "nothing would be trained"),
+        ({"tunable_parts": ()}, "nothing would be trained"),
         ({"batch": 0}, "--batch 0: expected at least 1"),
         ({"accumulation": 0}, "--accumulation 0: expected at least 1"),
         ({"zero": 4}, "--zero 4: expected a stage from 0 to 3"),
@@ -110,25 +109,42 @@ def test_malformed_gpus(text: str) -> None:
         ({"gpus": "96GB"}, "--gpus 96GB: expected COUNTxSIZE"),
         ({"text_tokens": 20}, "--text-tokens 20: 4 turns need at least 56"),
         ({"image_size": 3}, "--image-size 3: expected at least a patch"),
-        ({"model": "nowhere"}, "unknown model 'nowhere'"),
+        ({"model": "nowhere"}, "--model nowhere: no such folder, and unknown checkpoint 'nowhere'"),
     ],
 )
-def test_settings_that_cannot_be(small: PlanRequest, fields: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be(small: StreamVLNPlanning, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         plan(replace(small, **fields))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_request_of_training_options(tmp_path: Path) -> None:
-    options = TrainOptions(checkpoint=tmp_path, out=tmp_path, zero=3, batch=5, dtype="float32", attn="eager")
-    request = PlanRequest.of(options, "4x24GiB")
-    assert (request.model, request.gpus, request.zero, request.batch) == (str(tmp_path), "4x24GiB", 3, 5)
-    assert (request.dtype, request.attn) == ("fp32", "eager")
-    assert PlanRequest.of(TrainOptions(checkpoint=tmp_path, out=tmp_path), "1x1GB").dtype == "bf16"
+def test_a_plan_of_training_options(tmp_path: Path) -> None:
+    options = StreamVLNTraining(
+        checkpoint=str(tmp_path), out=tmp_path, zero=3, batch=5, frames=16, dtype="float32", attn="eager"
+    )
+    found = StreamVLNPlanning(**StreamVLNPlanning.settings_of(options), gpus="4x24GiB")
+    assert (found.model, found.gpus, found.zero, found.batch) == (str(tmp_path), "4x24GiB", 3, 5)
+    assert (found.dtype, found.attn, found.frames) == ("fp32", "eager", 16)
+    plain = StreamVLNTraining(checkpoint="x", out=tmp_path)
+    assert StreamVLNPlanning.settings_of(plain)["dtype"] == "bf16"
 
 
-def test_plan_adds_up_and_is_json(small: PlanRequest) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [{"tunable_parts": (), "lora_rank": 8}, {"tunable_parts": ("mm_mlp_adapter, mm_vision_tower",)}],
+    ids=["adapters alone", "spaces after commas"],
+)
+def test_what_would_fit_is_found_for_any_spelling_of_parts(
+    small: StreamVLNPlanning, fields: dict[str, Any]
+) -> None:
+    """Where memory ran out this is the advice, so it must not fail itself."""
+    planned = plan(replace(small, gpus="1x1GB", **fields))
+    text = format_plan(planned, suggest(planned))
+    assert "GPU:  1GB" in text
+
+
+def test_plan_adds_up_and_is_json(small: StreamVLNPlanning) -> None:
     planned = plan(replace(small, gpus="2x24GB"))
     assert planned.low < planned.peak < planned.high
     assert planned.peak == planned.usage.total + planned.context + planned.fragmentation
@@ -139,43 +155,44 @@ def test_plan_adds_up_and_is_json(small: PlanRequest) -> None:
     assert document["request"]["gpus"] == "2x24GB"
 
 
-def planned_total(request: PlanRequest, **fields: Any) -> int:
+def planned_total(request: StreamVLNPlanning, **fields: Any) -> int:
     return plan(replace(request, **fields)).usage.total
 
 
-def test_less_is_needed_with_less(small: PlanRequest) -> None:
+def test_less_is_needed_with_less(small: StreamVLNPlanning) -> None:
     on_eight = replace(small, gpus="8x24GB")
     without = replace(on_eight, gradient_checkpointing=False)
     assert planned_total(on_eight) < planned_total(without)
     assert planned_total(without, batch=1) < planned_total(without)
     assert planned_total(without, history=2) < planned_total(without)
-    assert planned_total(without, tunable_parts="mm_mlp_adapter") < planned_total(without)
+    assert planned_total(without, tunable_parts=("mm_mlp_adapter",)) < planned_total(without)
     assert planned_total(small, optimizer="adamw8bit") < planned_total(small)
     assert planned_total(small, zero=0, optimizer="adafactor") < planned_total(small, zero=0)
     states = [plan(replace(small, gpus=f"{count}x24GB")).usage.states for count in (1, 2, 4)]
     assert states[0] == 2 * states[1] == 4 * states[2]
 
 
-def fitting_into(request: PlanRequest, usable: int) -> Plan:
+def fitting_into(request: StreamVLNPlanning, usable: int) -> Plan:
     return replace(plan(request), gpus=replace(parse_gpus(request.gpus), usable=usable))
 
 
-def test_verdicts(small: PlanRequest) -> None:
+def test_verdicts(small: StreamVLNPlanning) -> None:
     planned = plan(small)
     assert fitting_into(small, planned.high).fits == "yes"
     assert fitting_into(small, planned.high - 1).fits == "tight"
     assert fitting_into(small, planned.peak - 1).fits == "no"
 
 
-def test_nothing_that_is_left_out_could_fit(small: PlanRequest) -> None:
+def test_nothing_that_is_left_out_could_fit(small: StreamVLNPlanning) -> None:
     """The quick test before a candidate is planned never says more than the plan."""
     parts = plan(small).parts
-    for change in changes(replace(small, gpus="2x24GB", gradient_checkpointing=False)):
+    wanted = replace(small, gpus="2x24GB", gradient_checkpointing=False)
+    for change in (*changes(wanted), *FAMILY.load().changes(wanted)):
         changed = apply(small, (change,))
         assert smallest_bytes(changed, parts) <= 1.02 * plan(changed).usage.total + 3 * 8 * 10**6
 
 
-def test_command_prints_json(small: PlanRequest, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_json(small: StreamVLNPlanning, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", small.model, "--frames", "16", "--history", "4", "--text-tokens", "120"]
     assert main(["plan", *arguments, "--gpus", "1x24GB", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fits"] == "yes"

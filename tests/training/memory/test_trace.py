@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.geometry import small_request, write_small
+from agents.streamvln.spec import FAMILY
+from agents.streamvln.training_options import PARTS, StreamVLNPlanning
+from tests.training.geometry import config_of, small_request, traced, write_small
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.trace import Segment, TraceRequest, build, make_inputs, model_config, run_pass, trace
+from vlnbench.training.memory.trace import Segment, build, run_pass
 from vlnbench.training.memory.tracker import BLOCK, LiveMemory
-from vlnbench.training.options import PARTS
 
 COMBINATIONS = [parts for count in (1, 2, 3) for parts in combinations(PARTS, count)]
 
@@ -22,10 +23,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small(tmp_path_factory.mktemp("model"))
 
 
-def segments(request: TraceRequest, device: str) -> list[Segment]:
-    config = model_config(request.model)
-    network, _ = build(config, request, device)
-    return run_pass(network, make_inputs(config, request, device), config.vocab_size)
+def segments(request: StreamVLNPlanning, device: str) -> list[Segment]:
+    family, config = FAMILY.load(), config_of(request.model)
+    network, _ = build(family, config, request, device)
+    return run_pass(family, network, family.probe(config, request, device))
 
 
 @pytest.mark.parametrize("checkpointing", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -46,7 +47,7 @@ def test_shapes_take_what_a_real_run_takes_without_fused_attention(folder: Path)
 
 def test_adapters_are_counted(folder: Path) -> None:
     request = small_request(folder, ("mm_mlp_adapter",), lora_rank=8)
-    found = trace(request)
+    found = traced(request)
     hidden, inner, kv = 128, 320, 64
     per_block = 8 * (2 * (hidden + hidden) + 2 * (hidden + kv) + 3 * (hidden + inner))
     assert found.parts["lora"] == 3 * per_block
@@ -54,7 +55,7 @@ def test_adapters_are_counted(folder: Path) -> None:
 
 
 def test_counts_of_a_sample(folder: Path) -> None:
-    found = trace(small_request(folder, PARTS))
+    found = traced(small_request(folder, PARTS))
     assert found.tokens == 120 + 8 * 4  # 56 / 14 = 4 patches a side, pooled to 2
     assert found.supervised == 4 + 13 * 4
     assert sum(each.gradient for each in found.segments) == found.trainable
@@ -62,15 +63,18 @@ def test_counts_of_a_sample(folder: Path) -> None:
 
 def test_activations_shrink_with_checkpointing_and_grow_with_the_batch(folder: Path) -> None:
     def peak(**changes: object) -> int:
-        return max(each.peak for each in trace(small_request(folder, PARTS, **changes)).segments)
+        return max(each.peak for each in traced(small_request(folder, PARTS, **changes)).segments)
 
     assert peak() < 0.5 * peak(gradient_checkpointing=False)
     assert peak(gradient_checkpointing=False, batch=4) > 1.8 * peak(gradient_checkpointing=False)
 
 
 def test_models_that_do_not_exist() -> None:
-    with pytest.raises(UsageError, match="unknown model 'streamvln-7b': did you mean 'streamvln-8b'"):
-        model_config("streamvln-7b")
+    with pytest.raises(
+        UsageError,
+        match="unknown checkpoint 'streamvln-7b': did you mean 'streamvln-8b'",
+    ):
+        config_of("streamvln-7b")
 
 
 def test_live_memory_counts_storages_once_and_until_they_go() -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.training.geometry import small_request, write_small
+from agents.streamvln.training_options import PARTS
+from tests.training.geometry import small_request, traced, write_small
 from vlnbench.training.memory.plan import PROCESS_BYTES, host_bytes
-from vlnbench.training.memory.trace import trace
 from vlnbench.training.memory.zero import Sharding, Usage, owned_elements, static_bytes, usages
-from vlnbench.training.options import PARTS
 
 BUCKET = 60_000
 """Elements of a reduce bucket: fewer than some tensors have, as with the default and the full-size network."""
@@ -43,21 +42,21 @@ def test_static_part_is_the_usual_table(trainable: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_ledger_holds_the_static_part(tmp_path: Path, stage: int, ranks: int) -> None:
     """Weights, states and gradients of one pass. Gradients at a cut are kept on both sides, so some are extra."""
-    traced = trace(small_request(write_small(tmp_path), PARTS))
-    found = list(usages(traced, Sharding(stage, ranks, 1, "adamw", bucket=10_000)))
+    passed = traced(small_request(write_small(tmp_path), PARTS))
+    found = list(usages(passed, Sharding(stage, ranks, 1, "adamw", bucket=10_000)))
     step = next(usage for usage in found if usage.moment == "optimizer step")
-    least = static_bytes(traced.parameters, traced.trainable, stage, ranks)
+    least = static_bytes(passed.parameters, passed.trainable, stage, ranks)
     if stage == 1:  # the table keeps all gradients, which have been reduced by then
-        least -= 2 * traced.trainable * (1 - 1 / ranks)
-    assert least <= step.static + step.gradients <= least + 4 * 2 * traced.largest
+        least -= 2 * passed.trainable * (1 - 1 / ranks)
+    assert least <= step.static + step.gradients <= least + 4 * 2 * passed.largest
     if ranks == 1:
         assert step.static + step.gradients == least
 
 
 def test_the_rank_with_the_most_counts(tmp_path: Path) -> None:
-    traced = trace(small_request(write_small(tmp_path), PARTS))
-    assert sum(owned_elements(traced, 1)) == traced.trainable
-    assert traced.trainable / 2 <= sum(owned_elements(traced, 2)) <= traced.trainable / 2 + traced.largest * 4
+    passed = traced(small_request(write_small(tmp_path), PARTS))
+    assert sum(owned_elements(passed, 1)) == passed.trainable
+    assert passed.trainable / 2 <= sum(owned_elements(passed, 2)) <= passed.trainable / 2 + passed.largest * 4
 
 
 def highest(found: list[Usage]) -> dict[str, int]:
@@ -101,12 +100,12 @@ def test_ledger_is_what_deepspeed_allocates(tmp_path: Path, ranks: int) -> None:
     pytest.importorskip("deepspeed")
     folder = write_small(tmp_path / "model")
     for run, found in zip(RUNS[ranks], run_deepspeed(tmp_path, folder, ranks), strict=True):
-        traced = trace(small_request(folder, run["parts"]))
+        passed = traced(small_request(folder, run["parts"]))
         options = {name: value for name, value in run.items() if name != "parts"}
         sharding = Sharding(ranks=ranks, bucket=BUCKET, **options)
-        usage = list(usages(traced, sharding))
+        usage = list(usages(passed, sharding))
         if sharding.offload_optimizer:
-            host = host_bytes(traced, sharding) - PROCESS_BYTES
+            host = host_bytes(passed, sharding) - PROCESS_BYTES
             planned = {"optimizer step": usage[-1].weights + usage[-1].buffers + host}
         else:
             planned = highest(usage)

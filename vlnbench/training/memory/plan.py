@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.trace import DTYPES, Trace, TraceRequest, trace
-from vlnbench.training.memory.zero import MASTER_BYTES, MOMENT_BYTES, Sharding, Usage, state_size, usages
-from vlnbench.training.options import PlanOptions, TrainOptions, step_options
+from vlnbench.training.families import find_family
+from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
+from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
+from vlnbench.training.options import PlanOptions
 
 Verdict = Literal["yes", "tight", "no"]
 
@@ -26,7 +26,7 @@ NCCL_BYTES = 1_000_000_000
 FRAGMENTATION = 0.08
 """What the caching allocator reserves beyond what is in use, as a share of what comes and goes within a step."""
 MARGIN = 0.15
-"""Uncertainty, as a share of everything but weights and optimiser states, which are exact."""
+"""Uncertainty, as a share of everything but weights and optimizer states, which are exact."""
 
 PROCESS_BYTES = 4 * GB
 """Host memory of one training process with its libraries, before any weight is read."""
@@ -44,46 +44,17 @@ class Gpus:
     usable: int
 
 
-class PlanRequest(PlanOptions):
-    """One training setting. GB of `gpus` means GiB less what the driver keeps (`SOLD_AS_USABLE`)."""
-
-    @classmethod
-    def of(cls, options: TrainOptions, gpus: str) -> PlanRequest:
-        """The setting that the trainer would run on CUDA."""
-        return cls(
-            **step_options(options),
-            attn="eager" if options.attn == "eager" else "sdpa",
-            dtype="fp32" if options.dtype == "float32" else "bf16",
-            model=str(options.checkpoint),
-            gpus=gpus,
-        )
-
-    @property
-    def sharding(self) -> Sharding:
-        """How this spreads over the GPUs."""
-        return Sharding(
-            stage=self.zero,
-            ranks=parse_gpus(self.gpus).count,
-            accumulation=self.accumulation,
-            optimizer=self.optimizer,
-            offload_optimizer=self.offload_optimizer,
-            offload_parameters=self.offload_parameters,
-            weight_bytes=DTYPES[self.dtype].itemsize,
-        )
-
-    def check(self) -> None:
-        """Raise UsageError for the first field that cannot be."""
-        gpus = parse_gpus(self.gpus)
-        TrainOptions(checkpoint="", out=Path(), **step_options(self)).check(gpus.count)
-        for name, known in (
-            ("dtype", tuple(DTYPES)),
-            ("attn", ("sdpa", "flash_attention_2", "eager")),
-            ("optimizer", tuple(MOMENT_BYTES)),
-        ):
-            if getattr(self, name) not in known:
-                raise UsageError(f"--{name} {getattr(self, name)}: expected {', '.join(known)}")
-        if self.optimizer == "adamw8bit" and self.offload_optimizer:
-            raise UsageError("--optimizer adamw8bit --offload-optimizer: 8-bit states work on the GPU only")
+def sharding(options: PlanOptions) -> Sharding:
+    """How a setting spreads over its GPUs."""
+    return Sharding(
+        stage=options.zero,
+        ranks=parse_gpus(options.gpus).count,
+        accumulation=options.accumulation,
+        optimizer=options.optimizer,
+        offload_optimizer=options.offload_optimizer,
+        offload_parameters=options.offload_parameters,
+        weight_bytes=DTYPES[options.dtype].itemsize,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +67,7 @@ class Plan:
     does. `parts`: elements of the network's parts, trained or not.
     """
 
-    request: PlanRequest
+    request: PlanOptions
     gpus: Gpus
     parts: Mapping[str, int]
     trainable: int
@@ -147,24 +118,33 @@ def parse_gpus(text: str) -> Gpus:
     return Gpus(int(found["count"]), found["size"] + found["unit"], int(float(found["size"]) * GIB * share))
 
 
-def plan(request: PlanRequest) -> Plan:
+def check(options: PlanOptions) -> Gpus:
+    """Raise UsageError for the first option that cannot be; returns the GPUs."""
+    gpus = parse_gpus(options.gpus)
+    options.check(gpus.count)
+    return gpus
+
+
+def plan(options: PlanOptions) -> Plan:
     """Plan one setting; takes seconds, and no time where only the sharding differs from a setting planned before.
 
-    Raises UsageError for settings that cannot be.
+    Raises UsageError for settings that cannot be, and for a family that cannot be planned.
     """
-    request.check()
-    gpus = parse_gpus(request.gpus)
-    traced = trace(TraceRequest(**{name: getattr(request, name) for name in TraceRequest.__slots__}))
-    sharding = request.sharding
-    found = list(usages(traced, sharding))
+    spec, source = find_family(options.family, options.model, "--model")
+    if not isinstance(options, spec.check_plannable()):
+        raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
+    gpus = check(options)
+    traced = trace(spec, source, unsharded(options))
+    shared = sharding(options)
+    found = list(usages(traced, shared))
     peaks: dict[str, int] = {}
     for usage in found:
         peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
     usage = max(found, key=lambda each: each.total)
-    host = host_bytes(traced, sharding)
-    positions = request.batch * traced.tokens
+    host = host_bytes(traced, shared)
+    positions = options.batch * traced.tokens
     return Plan(
-        request=request,
+        request=options,
         gpus=gpus,
         parts=traced.parts,
         trainable=traced.trainable,
@@ -176,14 +156,14 @@ def plan(request: PlanRequest) -> Plan:
         fragmentation=round(FRAGMENTATION * usage.changing),
         host=host,
         host_node=host * min(gpus.count, GPUS_PER_NODE),
-        full_logits=full_logits_bytes(positions, traced.vocab_size, sharding.weight_bytes),
+        full_logits=full_logits_bytes(positions, traced.vocab_size, shared.weight_bytes),
     )
 
 
 def host_bytes(traced: Trace, sharding: Sharding) -> int:
     """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
 
-    Offloaded optimiser states come with a float32 gradient and a copy of the weights in their own type and, with
+    Offloaded optimizer states come with a float32 gradient and a copy of the weights in their own type and, with
     accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
     """
     size, ranks = sharding.weight_bytes, sharding.ranks

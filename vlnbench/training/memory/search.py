@@ -8,33 +8,18 @@ from itertools import combinations
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.plan import Plan, PlanRequest, parse_gpus, plan
+from vlnbench.training.families import find_family
+from vlnbench.training.memory.changes import Change, Fields
+from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, sharding
 from vlnbench.training.memory.trace import Trace
 from vlnbench.training.memory.zero import usages
+from vlnbench.training.options import PlanOptions
 
 MAX_CHANGES = 3
 MAX_PLANS = 12
 EVEN = 1_000_000
 NODE = (2, 4, 8)
 """GPUs that are tried, where more of the same are an answer."""
-
-
-Fields = tuple[tuple[str, object], ...]
-"""Fields of a request with their new values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One thing to do otherwise, of each kind at most one.
-
-    `cost` orders changes: up to 10 it is speed or hardware, above that other results, too.
-    """
-
-    kind: str
-    text: str
-    cost: int
-    fields: Fields
-    price: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +45,15 @@ class Suggestion:
 def suggest(wanted: Plan, count: int = 6) -> list[Suggestion]:
     """The cheapest sets of at most three changes after which the setting fits; none has all kinds of another.
 
-    What cannot fit for its optimiser step alone is not planned, nor are more than `MAX_PLANS` sets.
+    What cannot fit for its optimizer step alone is not planned, nor are more than `MAX_PLANS` sets.
     """
     request = wanted.request
+    spec, _ = find_family(request.family, request.model, "--model")
+    possible = [*changes(request), *spec.load().changes(request)]
     sets = [
         chosen
         for size in range(1, MAX_CHANGES + 1)
-        for chosen in combinations(list(changes(request)), size)
+        for chosen in combinations(possible, size)
         if len({change.kind for change in chosen}) == size
     ]
     found: list[Suggestion] = []
@@ -87,34 +74,34 @@ def suggest(wanted: Plan, count: int = 6) -> list[Suggestion]:
     return found
 
 
-def smallest_bytes(request: PlanRequest, parts: Mapping[str, int]) -> int:
-    """The optimiser step's bytes per GPU as if adapters were nothing and parameters lay in even tensors.
+def smallest_bytes(request: PlanOptions, parts: Mapping[str, int]) -> int:
+    """The optimizer step's bytes per GPU as if adapters were nothing and parameters lay in even tensors.
 
     `parts` are the elements of the network's parts.
     """
-    trained = sum(parts[part] for part in request.tunable_parts.split(","))
+    trained = sum(parts[part] for part in request.parts)
     tensors = (EVEN,) * max(1, trained // EVEN)
     step = Trace(parts, (tensors,), EVEN, tokens=0, supervised=0, vocab_size=0, segments=())
-    return max(usage.total for usage in usages(step, request.sharding))
+    return max(usage.total for usage in usages(step, sharding(request)))
 
 
-def apply(request: PlanRequest, chosen: tuple[Change, ...]) -> PlanRequest:
+def apply(request: PlanOptions, chosen: tuple[Change, ...]) -> PlanOptions:
     """The request with changes made."""
     new: dict[str, Any] = {name: value for change in chosen for name, value in change.fields}
     return replace(request, **new)
 
 
-def _possible(request: PlanRequest) -> bool:
+def _possible(request: PlanOptions) -> bool:
     """Whether the changes go together."""
     try:
-        request.check()
+        check(request)
     except UsageError:
         return False
     return True
 
 
-def changes(request: PlanRequest) -> Iterator[Change]:
-    """Everything that could be done otherwise to need less."""
+def changes(request: PlanOptions) -> Iterator[Change]:
+    """What could be done otherwise to need less, whatever the family is."""
     fields: Fields
     count = int(request.gpus.partition("x")[0])
     size = request.gpus.partition("x")[2]
@@ -144,31 +131,6 @@ def changes(request: PlanRequest) -> Iterator[Change]:
         if more > count:
             fields = (("gpus", f"{more}x{size}"), ("accumulation", max(1, request.accumulation * count // more)))
             yield Change("gpus", f"{more} GPUs", 5 + more // 2, fields, "hardware; accumulation falls accordingly")
-    yield from _changes_of_result(request)
-
-
-def _changes_of_result(request: PlanRequest) -> Iterator[Change]:
-    """Changes after which another model is trained."""
-    fields: Fields
-    parts = request.tunable_parts.split(",")
     if request.optimizer == "adamw" and not request.offload_optimizer:
         fields = (("optimizer", "adamw8bit"),)
         yield Change("optimizer", "--optimizer adamw8bit", 11, fields, "moments in 8 bits: slightly other updates")
-    if request.history > 4:
-        fields = (("history", request.history // 2),)
-        yield Change(
-            "history", f"--history {request.history // 2}", 14, fields, "less memory of the way: lower SR"
-        )
-    if request.frames > 16:
-        fields = (("frames", request.frames // 2),)
-        yield Change("frames", f"--frames {request.frames // 2}", 14, fields, "shorter windows: lower SR")
-    if "mm_vision_tower" in parts and len(parts) > 1:
-        rest = ",".join(part for part in parts if part != "mm_vision_tower")
-        yield Change("vision", f"--tunable-parts {rest}", 12, (("tunable_parts", rest),), "vision tower frozen")
-    if "mm_language_model" in parts and len(parts) > 1 and not request.lora_rank:
-        rest = ",".join(part for part in parts if part != "mm_language_model")
-        fields = (("tunable_parts", rest), ("lora_rank", 64))
-        text = f"--tunable-parts {rest} --lora-rank 64"
-        yield Change("language", text, 15, fields, "language model learns through adapters only")
-        text = f"--tunable-parts {rest}"
-        yield Change("language", text, 20, fields[:1], "language model frozen")

@@ -9,70 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from vlnbench.errors import UsageError, unknown
+from vlnbench.training.family import FamilySpec, ModelFamily, Probe, Source
 from vlnbench.training.memory.tracker import LiveMemory, fused_attention
-from vlnbench.training.options import TrainOptions
-from vlnbench.training.parts import LORA, Group, freeze, groups
-from vlnbench.util.loading import import_module
+from vlnbench.training.options import PlanOptions
+from vlnbench.training.parts import Group, freeze, groups, part_of
 
 Phase = Literal["forward", "backward"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-
-STREAMVLN_8B: Mapping[str, Any] = {
-    "model_type": "llava_qwen",
-    "mm_projector_type": "mlp2x_gelu",
-    "mm_spatial_pool_mode": "bilinear",
-    "mm_vision_tower": "google/siglip-so400m-patch14-384",
-    "mm_hidden_size": 1152,
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "vocab_size": 152064,
-    "max_position_embeddings": 32768,
-    "rope_theta": 1e6,
-    "rms_norm_eps": 1e-6,
-    "torch_dtype": "bfloat16",
-}
-"""Sizes of the published StreamVLN (LLaVA-Video-7B-Qwen2 with SigLIP so400m): 8,030,345,248 parameters."""
-
-MODELS: Mapping[str, Mapping[str, Any]] = {"streamvln-8b": STREAMVLN_8B}
-
-SUPERVISED_PER_TURN, SUPERVISED_ONCE = 13, 4
-"""Labels of one turn (the answer's block of nine tokens, four marks of the question's) and of the system block."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """One forward and backward pass; the fields are those of `PlanRequest`, `text_tokens` are per sample."""
-
-    model: str
-    tunable_parts: str
-    lora_rank: int
-    batch: int
-    frames: int
-    history: int
-    future_steps: int
-    text_tokens: int
-    image_size: int | None
-    gradient_checkpointing: bool
-    dtype: str
-    attn: str
-
-    @property
-    def turns(self) -> int:
-        """Turns of one sample, each with one frame."""
-        return -(-self.frames // self.future_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,89 +70,59 @@ class Trace:
         return sum(map(sum, self.groups))
 
 
-def model_config(model: str, image_size: int | None = None, vision_tower: Path | None = None) -> Any:
-    """The configuration that `model` names: one of MODELS, a preset, or a checkpoint by folder or shipped name.
-
-    `image_size` (pixels) defaults to its own; `vision_tower` as in `checkpoint.load`. Raises UsageError for a name
-    that is none of these and for a size that cannot be.
-    """
-    module = import_module("agents.streamvln.config")
-    presets = import_module("agents.streamvln.presets").PRESETS
-    if model in MODELS:
-        config = module.parse_config(MODELS[model], model)
-    elif model in presets:
-        config = module.parse_config(presets[model].config(presets[model].vocabulary, 0, 1), model)
-    else:
-        folder = import_module("agents.streamvln.checkpoint").find(model)
-        if not folder.is_dir():
-            raise UsageError(unknown("model", model, [*MODELS, *presets]) + "; or give a checkpoint folder")
-        config = module.read_config(folder, vision_tower)
-    return config if image_size is None else config.with_image_size(image_size)
-
-
 @lru_cache(maxsize=64)
-def trace(request: TraceRequest) -> Trace:
-    """Run one pass in shapes. Raises UsageError for an unknown model."""
-    config = model_config(request.model, request.image_size)
-    part_of = import_module("agents.streamvln.model").part_of
-    network, trained = build(config, request, "meta")
-    inputs = make_inputs(config, request, "meta")
-    segments = run_pass(network, inputs, config.vocab_size)
+def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
+    """Run one pass in shapes. Raises UsageError for options that do not suit the network.
+
+    What decides on the sharding only (`unsharded`) is best left at its defaults: it changes nothing here.
+    """
+    family = spec.load()
+    config = family.config(source, options)
+    network, trained = build(family, config, options, "meta")
+    probe = family.probe(config, options, "meta")
+    segments = run_pass(family, network, probe)
     parts: dict[str, int] = {}
     for name, parameter in network.named_parameters():
-        part = LORA if ".lora_" in name else part_of(name)
+        part = part_of(family, name)
         parts[part] = parts.get(part, 0) + parameter.numel()
-    text, labels = inputs["input_ids"][0], inputs["labels"][0]
     return Trace(
         parts=parts,
         groups=tuple(tuple(tensor.numel() for tensor in group.parameters) for group in trained),
         largest=max(parameter.numel() for parameter in network.parameters()),
-        tokens=sum(token >= 0 for token in text) + (request.turns + request.history) * config.image_tokens,
-        supervised=sum(label >= 0 for label in labels[1:]),
-        vocab_size=config.vocab_size,
+        tokens=probe.tokens,
+        supervised=probe.supervised,
+        vocab_size=probe.width,
         segments=tuple(segments),
-        hidden=tuple(tensor.numel() for group in trained for tensor, hidden in group.hidden.items() if hidden),
+        hidden=tuple(
+            tensor.numel()
+            for group in trained
+            for tensor, hidden in zip(group.parameters, group.hidden, strict=True)
+            if hidden
+        ),
     )
 
 
-def build(config: Any, request: TraceRequest, device: str) -> tuple[Any, list[Group]]:
+def unsharded(options: PlanOptions) -> PlanOptions:
+    """The options with all that a pass on one GPU does not depend on at its default."""
+    names = ("gpus", "accumulation", "optimizer", "zero", "offload_optimizer", "offload_parameters")
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(options) if each.name in names}
+    return replace(options, **defaults)
+
+
+def build(family: ModelFamily, config: Any, options: PlanOptions, device: str) -> tuple[Any, list[Group]]:
     """The network as the trainer trains it, random where on the CPU, and its parameter groups."""
-    module = import_module("agents.streamvln.model")
-    options = TrainOptions(
-        checkpoint="", out=Path(), tunable_parts=request.tunable_parts, lora_rank=request.lora_rank
-    )
-    attn = "eager" if request.attn == "eager" else "sdpa"  # the flash kernels of both kinds allocate alike
-    with default_dtype(DTYPES[request.dtype]), torch.device(device):
-        network = module.StreamVLN(config, attn)
-        freeze(network, options)
-    if request.gradient_checkpointing:
-        network.enable_checkpointing()
-    return network.train(), groups(network, options)
+    with default_dtype(DTYPES[options.dtype]), torch.device(device):
+        network = family.build(config, options)
+        freeze(network, family, options)
+    if options.gradient_checkpointing:
+        family.enable_checkpointing(network)
+    return network.train(), groups(network, family, options)
 
 
-def make_inputs(config: Any, request: TraceRequest, device: str) -> dict[str, Any]:
-    """Arguments of the network's forward pass: samples of equal length with as many labels as real ones have."""
-    module = import_module("agents.streamvln.model")
-    supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * request.turns
-    if request.text_tokens < supervised:
-        raise UsageError(f"--text-tokens {request.text_tokens}: {request.turns} turns need at least {supervised}")
-    memory = [module.MEMORY] if request.history else []
-    plain = request.text_tokens - supervised
-    ids = [1] * plain + memory + [module.IMAGE] * request.turns + [1] * supervised
-    labels = [module.IGNORED] * (len(ids) - supervised) + [1] * supervised
-    count, size = request.turns + request.history, config.vision.image_size
-    images = torch.zeros(count, 3, size, size, device=device)
-    return {
-        "input_ids": [ids] * request.batch,
-        "images": [images] * request.batch,
-        "labels": [labels] * request.batch,
-    }
-
-
-def run_pass(network: Any, inputs: Mapping[str, Any], width: int) -> list[Segment]:
+def run_pass(family: ModelFamily, network: Any, probe: Probe) -> list[Segment]:
     """Forward and backward pass; every gradient is dropped as soon as it is finished."""
     segments: list[Segment] = []
-    memory = LiveMemory(width)
+    memory = LiveMemory(probe.width)
 
     def finished(parameter: Tensor) -> None:
         segments.append(Segment("backward", memory.peak, memory.wide_at_peak, parameter.numel()))
@@ -215,10 +136,10 @@ def run_pass(network: Any, inputs: Mapping[str, Any], width: int) -> list[Segmen
     ]
     with fused_attention(), memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about random states and devices that shapes do not have
-        loss = network(**inputs, want_logits=False).loss
+        loss = family.loss(network, probe.batch)
         segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0))
         memory.restart_peak()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         segments.append(Segment("backward", memory.peak, memory.wide_at_peak, 0))
     for handle in handles:
         handle.remove()

@@ -1,8 +1,8 @@
-"""What DeepSpeed allocates around a network: gradients, optimiser states, buffers and the optimiser step's copies.
+"""What DeepSpeed allocates around a network: gradients, optimizer states, buffers and the optimizer step's copies.
 
 Read from the source of DeepSpeed 0.19.8 (`runtime/zero/stage_1_and_2.py`, `runtime/zero/stage3.py`, without ZeRO
 `runtime/fp16/unfused_optimizer.py`) for what the trainer sets: bfloat16 parameters, no other type to accumulate
-gradients in (so they are bfloat16, too), contiguous gradients, a torch optimiser handed over as an object.
+gradients in (so they are bfloat16, too), contiguous gradients, a torch optimizer handed over as an object.
 
 Left out: ZeRO 3 replaces torch's linear function by one that keeps its input for the backward pass even where the
 weight is frozen, so with a frozen language model and without checkpointing activations are more than planned.
@@ -73,7 +73,7 @@ class Usage:
 
     @property
     def static(self) -> int:
-        """What arithmetic gives exactly: weights and optimiser states."""
+        """What arithmetic gives exactly: weights and optimizer states."""
         return self.weights + self.states
 
     @property
@@ -96,7 +96,7 @@ def static_bytes(parameters: int, trainable: int, stage: int, ranks: int) -> flo
 
 
 def usages(trace: Trace, sharding: Sharding) -> Iterator[Usage]:
-    """Every moment of an optimiser step that can be its peak."""
+    """Every moment of an optimizer step that can be its peak."""
     size, stage = sharding.weight_bytes, sharding.stage
     held = (weight_bytes(trace, sharding), state_bytes(trace, sharding))
     gathered = gathered_bytes(trace, sharding)
@@ -237,7 +237,7 @@ def _permanent_buffers(trace: Trace, sharding: Sharding) -> int:
 
 
 def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
-    """Bytes of gradients and of temporaries at every stage of the optimiser step.
+    """Bytes of gradients and of temporaries at every stage of the optimizer step.
 
     Groups are updated one after the other (ZeRO 3: in sub-groups). A group's gradients are flattened and that is
     converted to float32 before the originals go; then comes the update with temporaries of its own.

@@ -1,0 +1,216 @@
+"""StreamVLN as a model family: what training and planning need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.common.placement import place
+from agents.streamvln import checkpoint, planning
+from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
+from agents.streamvln.conversations import Conversation, ConversationDataset, read_conversations
+from agents.streamvln.features import fingerprint
+from agents.streamvln.model import StreamVLN, part_of, patch_features
+from agents.streamvln.presets import PRESETS, create
+from agents.streamvln.prompt import Prompts
+from agents.streamvln.samples import FrameReader, WindowDataset, collate, window_lengths
+from agents.streamvln.training_options import (
+    CONVERSATIONS,
+    TRAJECTORIES,
+    StreamVLNPlanning,
+    StreamVLNStep,
+    StreamVLNTraining,
+)
+from agents.streamvln.trajectories import Trajectory, read_trajectories
+from agents.streamvln.windows import Windows
+from vlnbench.errors import UsageError
+from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.memory.changes import Change
+
+
+@dataclass(frozen=True)
+class StreamVLNSet:
+    """A set of trajectories, which are cut into windows, or of conversations, each of which is a window."""
+
+    file: Path
+    windows: int
+    trajectories: tuple[Trajectory, ...]
+    conversations: tuple[Conversation, ...]
+    cut: Windows
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Of each kind how many."""
+        return {
+            "trajectories": len(self.trajectories),
+            "instructions": sum(len(trajectory.instructions) for trajectory in self.trajectories),
+            "conversations": len(self.conversations),
+        }
+
+    def texts(self) -> Iterator[str]:
+        """Instructions, questions and answers."""
+        for trajectory in self.trajectories:
+            yield from trajectory.instructions
+        for conversation in self.conversations:
+            for turn in conversation.turns:
+                yield from turn
+
+    def lengths(self) -> list[tuple[int, ...]]:
+        """(images, characters of text) of every window."""
+        windows = window_lengths(self.trajectories, self.cut)
+        return [*windows, *(conversation.length for conversation in self.conversations)]
+
+
+class StreamVLNFamily(ModelFamily):
+    """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
+
+    def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
+        if source.kind == "sizes":
+            config = parse_config(planning.SIZES[source.name], source.name)
+        elif source.folder is None:
+            preset = PRESETS[source.name]
+            config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
+        else:
+            config = read_config(source.folder, options.vision_tower)
+        return config if options.image_size is None else config.with_image_size(options.image_size)
+
+    def content_hash(self, folder: Path, options: StreamVLNTraining) -> str:
+        return checkpoint.content_hash(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        create(PRESETS[preset], folder, texts, seed)
+
+    def placement(self, options: StreamVLNTraining, device: torch.device) -> Placement:
+        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
+
+    def load(self, folder: Path, options: StreamVLNTraining, placement: Placement) -> StreamVLN:
+        model = checkpoint.load(
+            folder,
+            vision_tower=options.vision_tower,
+            dtype=placement.dtype,
+            attn=placement.notes["attn"],
+            image_size=options.image_size,
+        )
+        model.config = replace(  # the agent has to act in the rhythm of the training
+            model.config,
+            num_frames=options.frames,
+            num_history=options.history,
+            num_future_steps=options.future_steps,
+        )
+        return model
+
+    def shapes(self, model: nn.Module) -> StreamVLN:
+        with torch.device("meta"):
+            return StreamVLN(_streamvln(model).config)
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: StreamVLNTraining) -> None:
+        checkpoint.save(_streamvln(model), folder, source=base, tokenizer=options.tokenizer)
+
+    def part_of(self, name: str) -> str:
+        return part_of(name)
+
+    def can_train(self, name: str) -> bool:
+        return "post_layernorm" not in name  # the vision tower's last layer norm is never used
+
+    def adapted(self, model: nn.Module) -> list[str]:
+        return [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
+        ]
+
+    def is_hidden(self, name: str) -> bool:
+        return "embed" not in name and not name.startswith("lm_head")
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        _streamvln(model).enable_checkpointing()
+
+    def read_set(self, folder: Path, options: StreamVLNTraining) -> StreamVLNSet:
+        trajectories: list[Trajectory] = []
+        conversations: list[Conversation] = []
+        if (folder / CONVERSATIONS).is_file():
+            if (folder / TRAJECTORIES).is_file():
+                raise UsageError(
+                    f"{folder}: holds both {TRAJECTORIES} and {CONVERSATIONS}; move one to another folder"
+                )
+            conversations = read_conversations(folder)
+        else:
+            trajectories = read_trajectories(folder)
+        windows = len(conversations) + sum(
+            len(trajectory.instructions) * -(-len(trajectory.actions) // options.frames)
+            for trajectory in trajectories
+        )
+        file = folder / (CONVERSATIONS if conversations else TRAJECTORIES)
+        return StreamVLNSet(file, windows, tuple(trajectories), tuple(conversations), options.windows)
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: StreamVLNTraining, known: Known | None
+    ) -> list[Samples]:
+        prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
+        reader = FrameReader(_streamvln(model).config.vision.image_size, options.augment, known)
+        return [samples_of(each, prompts, options, reader) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = model(**batch, want_logits=False).loss
+        return loss
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        network = _streamvln(model)
+        projector = network.model.mm_projector
+        start = projector if cached else network.tower.get_submodule("embeddings")
+        return Stretches(("vision", "language"), start, projector)
+
+    def features(self, model: nn.Module, device: torch.device) -> Features:
+        network = _streamvln(model)
+        return Features(
+            tower=network.tower,
+            encode=patch_features,
+            shape=(network.config.vision.grid**2, network.config.vision.hidden_size),
+            dtype=network.dtype,
+            fingerprint=fingerprint(network, device),
+            entry="images",
+        )
+
+    def build(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> StreamVLN:
+        # The flash kernels of both kinds allocate alike.
+        return StreamVLN(config, "eager" if options.attn == "eager" else "sdpa")
+
+    def probe(self, config: StreamVLNConfig, options: StreamVLNPlanning, device: str) -> Probe:
+        return planning.probe(config, options, device)
+
+    def flops(
+        self, config: StreamVLNConfig, options: StreamVLNStep, parts: Mapping[str, int], tokens: int
+    ) -> float:
+        return planning.flops(config, options, parts, tokens)
+
+    def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
+        return planning.changes(options)
+
+
+def samples_of(found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader) -> Samples:
+    """The samples of a set."""
+    if found.conversations:
+        return ConversationDataset(found.conversations, prompts, reader, wording=options.wording)
+    return WindowDataset(
+        found.trajectories,
+        prompts,
+        found.cut,
+        reader,
+        wording=options.wording,
+        inflection_weight=options.inflection_weight,
+        seed=options.seed,
+    )
+
+
+def _streamvln(model: nn.Module) -> StreamVLN:
+    assert isinstance(model, StreamVLN)
+    return model

@@ -1,0 +1,47 @@
+"""What each option does to the memory of the published StreamVLN, as a table for documents."""
+
+from __future__ import annotations
+
+from tabulate import tabulate
+
+from agents.streamvln.training_options import StreamVLNPlanning
+from vlnbench.training.memory.plan import GB, Plan, plan
+from vlnbench.training.memory.report import gb
+
+LEVERS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("base", {}),
+    ("projector + language model", {"tunable_parts": ("mm_mlp_adapter", "mm_language_model")}),
+    ("vision tower + projector", {"tunable_parts": ("mm_vision_tower", "mm_mlp_adapter")}),
+    ("projector", {"tunable_parts": ("mm_mlp_adapter",)}),
+    ("projector, adapters of rank 64", {"tunable_parts": ("mm_mlp_adapter",), "lora_rank": 64}),
+    ("batch 1, accumulation 4", {"batch": 1, "accumulation": 4}),
+    ("batch 4, accumulation 1", {"batch": 4, "accumulation": 1}),
+    ("checkpointing off", {"gradient_checkpointing": False}),
+    ("ZeRO 0", {"zero": 0}),
+    ("ZeRO 1", {"zero": 1}),
+    ("ZeRO 3", {"zero": 3}),
+    ("optimizer offloaded", {"offload_optimizer": True}),
+    ("ZeRO 3, all offloaded", {"zero": 3, "offload_optimizer": True, "offload_parameters": True}),
+    ("adamw8bit", {"optimizer": "adamw8bit"}),
+    ("adafactor (ZeRO 0 only)", {"zero": 0, "optimizer": "adafactor"}),
+    ("muon (ZeRO 0 only)", {"zero": 0, "optimizer": "muon"}),
+    ("frames 16", {"frames": 16}),
+    ("history 4", {"history": 4}),
+    ("images of 224 pixels", {"image_size": 224}),
+)
+
+
+def levers_table(gpus: str = "8x80GB") -> str:
+    """Markdown table: what each option does to the peak of the 8 B network with every part trained."""
+    rows: list[list[str]] = []
+    base: Plan | None = None
+    for name, fields in LEVERS:
+        planned = plan(StreamVLNPlanning(gpus=gpus, **fields))  # type: ignore[arg-type]  # each field has its own type
+        base = base or planned
+        usage = planned.usage
+        change = "" if planned is base else f"{(planned.peak - base.peak) / GB:+.1f}"
+        cells = (planned.peak, usage.weights, usage.states, usage.gradients, usage.changing - usage.gradients)
+        rows.append([name, *map(gb, cells), usage.moment, change, gb(planned.host_node), planned.fits])
+    headers = ["setting", "peak", "weights", "states", "gradients", "other", "peak in", "change", "host", "fits"]
+    align = ("left", *["right"] * 5)
+    return str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True, colalign=align))

@@ -1,0 +1,110 @@
+"""What planning the memory of StreamVLN takes: published sizes, a batch of typical length, what could change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from agents.streamvln.config import StreamVLNConfig
+from agents.streamvln.model import IGNORED, IMAGE, MEMORY
+from agents.streamvln.training_options import (
+    LANGUAGE_MODEL,
+    PROJECTOR,
+    VISION_TOWER,
+    StreamVLNPlanning,
+    StreamVLNStep,
+)
+from vlnbench.errors import UsageError
+from vlnbench.training.family import Probe
+from vlnbench.training.memory.changes import Change, Fields
+
+STREAMVLN_8B: Mapping[str, Any] = {
+    "model_type": "llava_qwen",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_spatial_pool_mode": "bilinear",
+    "mm_vision_tower": "google/siglip-so400m-patch14-384",
+    "mm_hidden_size": 1152,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "torch_dtype": "bfloat16",
+}
+"""Sizes of the published StreamVLN (LLaVA-Video-7B-Qwen2 with SigLIP so400m): 8,030,345,248 parameters."""
+
+SIZES: Mapping[str, Mapping[str, Any]] = {"streamvln-8b": STREAMVLN_8B}
+
+SUPERVISED_PER_TURN, SUPERVISED_ONCE = 13, 4
+"""Labels of one turn (the answer's block of nine tokens, four marks of the question's) and of the system block."""
+
+
+def probe(config: StreamVLNConfig, options: StreamVLNPlanning, device: str) -> Probe:
+    """Samples of equal length with as many labels as real ones have."""
+    supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * options.turns
+    if options.text_tokens < supervised:
+        raise UsageError(f"--text-tokens {options.text_tokens}: {options.turns} turns need at least {supervised}")
+    memory = [MEMORY] if options.history else []
+    plain = options.text_tokens - supervised
+    ids = [1] * plain + memory + [IMAGE] * options.turns + [1] * supervised
+    labels = [IGNORED] * (len(ids) - supervised) + [1] * supervised
+    count, size = options.turns + options.history, config.vision.image_size
+    images = torch.zeros(count, 3, size, size, device=device)
+    batch = {
+        "input_ids": [ids] * options.batch,
+        "images": [images] * options.batch,
+        "labels": [labels] * options.batch,
+    }
+    return Probe(
+        batch,
+        tokens=sum(token >= 0 for token in ids) + count * config.image_tokens,
+        supervised=sum(label >= 0 for label in labels[1:]),
+        width=config.vocab_size,
+    )
+
+
+def flops(config: StreamVLNConfig, options: StreamVLNStep, parts: Mapping[str, int], tokens: int) -> float:
+    """Operations of training on one window, by the usual count of two per weight and position in a forward pass.
+
+    A backward pass takes as many for the gradients of activations, and again for those of the weights that train;
+    checkpointing takes the forward pass once more. What is quadratic in the length is left out.
+    """
+    images = options.turns + options.history
+    patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
+    again = int(options.gradient_checkpointing)
+    vision = 2.0 * parts[VISION_TOWER] * patches * images
+    rest = 2.0 * (parts[LANGUAGE_MODEL] + parts[PROJECTOR]) * tokens
+    language = int(LANGUAGE_MODEL in options.parts)
+    return vision * (3 + again if VISION_TOWER in options.parts else 1) + rest * (2 + language + again)
+
+
+def changes(options: StreamVLNPlanning) -> Iterator[Change]:
+    """Changes after which another model is trained."""
+    fields: Fields
+    parts = options.parts
+    if options.history > 4:
+        fields = (("history", options.history // 2),)
+        yield Change(
+            "history", f"--history {options.history // 2}", 14, fields, "less memory of the way: lower SR"
+        )
+    if options.frames > 16:
+        fields = (("frames", options.frames // 2),)
+        yield Change("frames", f"--frames {options.frames // 2}", 14, fields, "shorter windows: lower SR")
+    if VISION_TOWER in parts and len(parts) > 1:
+        rest = tuple(part for part in parts if part != VISION_TOWER)
+        text = f"--tunable-parts {','.join(rest)}"
+        yield Change("vision", text, 12, (("tunable_parts", rest),), "vision tower frozen")
+    if LANGUAGE_MODEL in parts and len(parts) > 1 and not options.lora_rank:
+        rest = tuple(part for part in parts if part != LANGUAGE_MODEL)
+        fields = (("tunable_parts", rest), ("lora_rank", 64))
+        text = f"--tunable-parts {','.join(rest)}"
+        yield Change(
+            "language", f"{text} --lora-rank 64", 15, fields, "language model learns through adapters only"
+        )
+        yield Change("language", text, 20, fields[:1], "language model frozen")

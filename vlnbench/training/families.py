@@ -1,0 +1,68 @@
+"""The model families there are: by name, by import string, or by what a checkpoint is. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from vlnbench.errors import UsageError, unknown
+from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.sources import find_source
+from vlnbench.util.loading import import_module, import_string
+
+
+def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tuple[FamilySpec, Source]:
+    """The family called `name`, or where that is empty the one that a checkpoint is of; and what the latter is.
+
+    Raises UsageError for unknown names and where no family, or more than one, takes the checkpoint. `option` is
+    what the user gave the checkpoint to.
+    """
+    if name:
+        family = get_family(name)
+        return family, find_source(checkpoint, [family], option)
+    families = every_family()
+    source = find_source(checkpoint, families, option)
+    if source.folder is not None:
+        found = [family for family in families if family.recognizes(source.folder)]
+    else:
+        found = [family for family in families if source.name in (*family.presets, *family.sizes)]
+    if len(found) == 1:
+        return found[0], source
+    if found:
+        names = ", ".join(each.name for each in found)
+        raise UsageError(f"{option} {checkpoint}: may be of the families {names}; say which with --family")
+    known = ", ".join(listed())
+    raise UsageError(
+        f"{option} {checkpoint}: no checkpoint of a family known here ({known}); name its family with --family"
+    )
+
+
+def get_family(name: str) -> FamilySpec:
+    """A family by its name or import string. Raises UsageError for what is none."""
+    text = name if ":" in name else listed().get(name)
+    if text is None:
+        raise UsageError(unknown("family", name, listed()) + "; or give an import string package.module:OBJECT")
+    return _load(text)
+
+
+def listed() -> dict[str, str]:
+    """Import strings of the families that ship with vlnbench, by name."""
+    families: dict[str, str] = import_module("agents.table").FAMILIES
+    return families
+
+
+def default_family() -> FamilySpec:
+    """The family whose options are shown where nothing says which."""
+    return get_family(import_module("agents.table").DEFAULT_FAMILY)
+
+
+def every_family() -> list[FamilySpec]:
+    """The families that ship with vlnbench."""
+    return [get_family(name) for name in listed()]
+
+
+@cache
+def _load(text: str) -> FamilySpec:
+    found = import_string(text)
+    if not isinstance(found, FamilySpec):
+        raise UsageError(f"family {text!r}: expected a vlnbench.training.family.FamilySpec")
+    return found

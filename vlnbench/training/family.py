@@ -1,0 +1,272 @@
+"""What training and planning need to know of a kind of model. Loads nothing heavy.
+
+A family is described twice: by a `FamilySpec`, from which the command line is made, and by a `ModelFamily`, which
+knows the network and is loaded when it is needed. `agents.table` lists the families that ship with vlnbench;
+others are named by import string. `vlnbench.conformance.FamilyConformance` tests one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from vlnbench.errors import UsageError
+from vlnbench.training.options import PlanOptions, TrainOptions
+from vlnbench.util.loading import import_string
+
+if TYPE_CHECKING:
+    import random
+
+    import torch
+    from torch import Tensor, nn
+
+    from vlnbench.training.memory.changes import Change
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a network comes from. `folder` is None for presets and for sizes, which `name` names."""
+
+    kind: Literal["folder", "preset", "sizes"]
+    name: str
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilySpec:
+    """A family as the command line sees it.
+
+    training, planning: classes of its options; planning is None where memory cannot be planned, and `unplanned`
+    says why. implementation: import string of its `ModelFamily`. recognizes: whether a folder holds a checkpoint
+    of this family; reads a few lines at most. agent: who evaluates its checkpoints, a name or an import string.
+    presets: names of networks that can be made with random weights. sizes: names of networks that can only be
+    planned. set_files: files of which one says what the folder of a training set holds.
+    """
+
+    name: str
+    training: type[TrainOptions]
+    implementation: str
+    recognizes: Callable[[Path], bool]
+    agent: str
+    planning: type[PlanOptions] | None = None
+    unplanned: str = ""
+    presets: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    set_files: tuple[str, ...] = ("annotations.json",)
+
+    def load(self) -> ModelFamily:
+        """The implementation."""
+        made: ModelFamily = import_string(self.implementation)()
+        return made
+
+    def check_plannable(self) -> type[PlanOptions]:
+        """The class of its planning options. Raises UsageError where memory cannot be planned."""
+        if self.planning is None:
+            why = self.unplanned or "it does not say what a step takes in"
+            raise UsageError(f"the memory of family {self.name!r} cannot be planned: {why}")
+        return self.planning
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and in which precision a network trains; `notes` are what else the run's manifest says about it."""
+
+    dtype: torch.dtype
+    notes: Mapping[str, str]
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype's name as options and config files write it."""
+        return str(self.dtype).removeprefix("torch.")
+
+
+class SetContent(Protocol):
+    """What one training set holds.
+
+    file: the file whose bytes say what that is. counts: how many there are of what. windows: samples per epoch.
+    """
+
+    @property
+    def file(self) -> Path: ...
+
+    @property
+    def windows(self) -> int: ...
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+
+    def texts(self) -> Iterator[str]:
+        """What is said in it, for tokenizers that are learned."""
+        ...
+
+    def lengths(self) -> Sequence[tuple[int, ...]]:
+        """Of every window how long it is, in an order that sorts alike ones together."""
+        ...
+
+
+class Samples(Protocol):
+    """A dataset whose samples are numbered from 0. It goes to the processes that read frames, so it is pickled."""
+
+    def __len__(self) -> int: ...
+
+    def sample(self, index: int, rng: random.Random) -> Any:
+        """Build one sample; everything that is drawn comes from `rng`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The two stretches of a forward pass that are timed: names, and the modules where the first starts and ends.
+
+    The second lasts from there to the network's end.
+    """
+
+    names: tuple[str, str]
+    start: nn.Module
+    end: nn.Module
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a frozen part makes of frames, to be kept.
+
+    tower: the part. encode: features (N, *shape) that a tower has of pixels (N, ...), in `dtype`. fingerprint:
+    hash of all that features depend on beside the frame. entry: the batch's entry that holds the frames.
+    """
+
+    tower: nn.Module
+    encode: Callable[[nn.Module, Tensor], Tensor]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    fingerprint: str
+    entry: str
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A batch to plan with: what `ModelFamily.loss` takes.
+
+    tokens: positions of one sample. supervised: those with a label. width: scores per supervised position.
+    """
+
+    batch: Mapping[str, Any]
+    tokens: int
+    supervised: int
+    width: int
+
+
+Known = Callable[[str], "Tensor | None"]
+"""Features of a frame by its key, None where they are not known."""
+
+
+class ModelFamily(Protocol):
+    """A kind of network: how it is made, what its parts are, what it trains on, what a step of it takes.
+
+    Derive from this class; what has a body here need not be defined. `options` are of the spec's classes, those of
+    training unless said otherwise. All of `vlnbench.training` works through these methods and knows no network.
+    """
+
+    # checkpoints
+
+    def config(self, source: Source, options: Any) -> Any:
+        """The network's sizes, for `options` of training or planning; reads no weight.
+
+        Raises UsageError for a checkpoint that is not of this family and for options that do not suit it.
+        """
+        ...
+
+    def content_hash(self, folder: Path, options: Any) -> str:
+        """Hash of all files that training from a checkpoint folder reads."""
+        ...
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        """Write a checkpoint folder with random weights. The same arguments give the same bytes."""
+        raise UsageError(f"no preset {preset!r}")
+
+    def placement(self, options: Any, device: torch.device) -> Placement:
+        """Precision and the like. Raises UsageError for what this machine cannot do."""
+        ...
+
+    def load(self, folder: Path, options: Any, placement: Placement) -> nn.Module:
+        """The network of a checkpoint folder, on the CPU, as `options` want it trained."""
+        ...
+
+    def shapes(self, model: nn.Module) -> nn.Module:
+        """A network like this one on the meta device: parameters have shapes and no memory."""
+        ...
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: Any) -> None:
+        """Write a checkpoint folder, which appears at its name only when complete. `base` is what was loaded."""
+        ...
+
+    # parts
+
+    def part_of(self, name: str) -> str:
+        """The tunable part that a parameter belongs to."""
+        ...
+
+    def can_train(self, name: str) -> bool:
+        """Whether a parameter takes part in the loss; one that does not stays frozen with any choice of parts."""
+        return True
+
+    def adapted(self, model: nn.Module) -> list[str]:
+        """Names of the linear layers that low-rank adapters go to."""
+        return []
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a matrix lies inside the network, being neither an embedding nor the output layer (for Muon)."""
+        return True
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        """Recompute activations in the backward pass."""
+        raise UsageError("--gradient-checkpointing: this family cannot; give --no-gradient-checkpointing")
+
+    # data
+
+    def read_set(self, folder: Path, options: Any) -> SetContent:
+        """What a set's folder holds. Raises UsageError for one that is missing, empty or broken."""
+        ...
+
+    def samples(
+        self, sets: Sequence[SetContent], model: nn.Module, base: Path, options: Any, known: Known | None
+    ) -> list[Samples]:
+        """The samples of every set. `known` has the features of frames that need not be decoded."""
+        ...
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        """Samples as a batch; called in the processes that read frames."""
+        ...
+
+    # a step
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        """Mean loss of a batch, a scalar. `model` is the network or DeepSpeed's engine around it."""
+        ...
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        """What of the forward pass is timed; `cached`: the features of frames come from the cache."""
+        ...
+
+    def features(self, model: nn.Module, device: torch.device) -> Features:
+        """What can be kept of the frozen part that the options call CACHED."""
+        raise UsageError("--feature-cache: models of this family have no features to keep; leave it out")
+
+    # planning; `options` are the spec's planning options
+
+    def build(self, config: Any, options: Any) -> nn.Module:
+        """The network with random weights in torch's default dtype, on its default device."""
+        ...
+
+    def probe(self, config: Any, options: Any, device: str) -> Probe:
+        """A batch of samples of the length that `options` say."""
+        ...
+
+    def flops(self, config: Any, options: Any, parts: Mapping[str, int], tokens: int) -> float:
+        """Operations of training on one window, roughly; `parts`: elements of every part, `tokens` of a window."""
+        return 6.0 * sum(parts.values()) * tokens
+
+    def changes(self, options: Any) -> Iterator[Change]:
+        """What of this family's own options could be changed to need less memory; see `memory.changes`."""
+        return iter(())

@@ -1,0 +1,85 @@
+"""Imitation: the loss of collected windows under their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vlnbench.training import data
+from vlnbench.training.family import ModelFamily, Samples
+from vlnbench.training.feature_cache import CachedTower, open_cache
+from vlnbench.training.log import Phases
+from vlnbench.training.objective import Begun
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.setup import Process
+
+
+class Supervised:
+    """An `Objective`. The family says what a window's loss is; labels may be weighted."""
+
+    def __init__(self, options: TrainOptions, family: ModelFamily, process: Process) -> None:
+        """Read the sets. Raises UsageError for those that are missing, empty or broken."""
+        self._options, self._family, self._process = options, family, process
+        self._sets = data.read_sets(options, family)
+        self.schedule = data.make_schedule(options, family, self._sets, process.world_size)
+        self._tower: CachedTower | None = None
+        self._samples: list[Samples] = []
+
+    def manifest(self) -> Mapping[str, Any]:
+        """The sets and how often they are seen."""
+        return {
+            "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in self._sets},
+            "data_sha256": data.digest(self._sets),
+            "schedule": asdict(self.schedule),
+        }
+
+    def describe(self) -> str:
+        """Table of the sets."""
+        return data.format_sets(self._sets, self.schedule)
+
+    def counts(self) -> Mapping[str, Any]:
+        """How much each set holds."""
+        return data.count(self._sets)
+
+    def texts(self) -> Iterator[str]:
+        """Instructions, questions and answers."""
+        for each in self._sets:
+            yield from each.content.texts()
+
+    def prepare(self, model: nn.Module, base: Path, phases: Phases) -> None:
+        """Open the feature cache, if there is to be one, and the datasets."""
+        options, family = self._options, self._family
+        if options.feature_cache is not None:
+            self._tower = open_cache(options, family.features(model, self._process.device), self._process)
+        known = None if self._tower is None else self._tower.known
+        self._samples = family.samples([each.content for each in self._sets], model, base, options, known)
+        self._phases, self._stretches = phases, family.stretches(model, self._tower is not None)
+        phases.watch(model, self._stretches)
+
+    def begin(self, begun: Begun) -> None:
+        """Start reading this process's batches."""
+        order = data.RankBatches(self._sets, self.schedule, self._options, self._process.rank, begun.done)
+        self._batches = iter(data.make_loader(self._samples, self._family, self._options, order))
+        self._engine = begun.engine
+
+    def losses(self, step: int) -> Iterator[Tensor]:
+        """One batch after the other."""
+        for _ in range(self._options.accumulation):
+            with self._phases.timed("load"):
+                batch: dict[str, Any] = next(self._batches)
+            if self._tower is not None:
+                with self._phases.timed(self._stretches.names[0]):
+                    batch[self._tower.entry] = self._tower.features(batch[self._tower.entry])
+            yield self._family.loss(self._engine, batch)
+
+    def notes(self) -> Mapping[str, Any]:
+        """How often features were found."""
+        return {} if self._tower is None else {"feature_cache": self._tower.count()}
+
+    def summary(self) -> str:
+        """How often features were found in all."""
+        return "" if self._tower is None else self._tower.describe()

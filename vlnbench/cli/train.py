@@ -9,6 +9,7 @@ from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions
 
 
+@dataclass(frozen=True, kw_only=True)
 class Trains:
     """Runs a training; its options are a family's."""
 

@@ -1,7 +1,7 @@
 """What a checkpoint's name means: one rule for training, planning, evaluation and matrices. Loads nothing heavy.
 
 preset:NAME   a network that a family makes with random weights
-a folder      that folder
+a path        that folder or file
 NAME          the checkpoint of that name that comes with vlnbench; or published sizes, which are only planned;
               or a preset, where nothing else has its name
 """

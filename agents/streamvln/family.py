@@ -72,15 +72,15 @@ class StreamVLNFamily(ModelFamily):
     def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
         if source.kind == "sizes":
             config = parse_config(planning.SIZES[source.name], source.name)
-        elif source.folder is None:
+        elif source.path is None:
             preset = PRESETS[source.name]
             config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
         else:
-            config = read_config(source.folder, options.vision_tower)
+            config = read_config(source.path, options.vision_tower)
         return config if options.image_size is None else config.with_image_size(options.image_size)
 
-    def content_hash(self, folder: Path, options: StreamVLNTraining) -> str:
-        return checkpoint.content_hash(folder, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
+    def content_hash(self, path: Path, options: StreamVLNTraining) -> str:
+        return checkpoint.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
@@ -89,9 +89,9 @@ class StreamVLNFamily(ModelFamily):
         found = place(str(device), options.dtype, options.attn, torch.bfloat16)
         return Placement(found.dtype, {"attn": found.attn})
 
-    def load(self, folder: Path, options: StreamVLNTraining, placement: Placement) -> StreamVLN:
+    def load(self, path: Path, options: StreamVLNTraining, placement: Placement) -> StreamVLN:
         model = checkpoint.load(
-            folder,
+            path,
             vision_tower=options.vision_tower,
             dtype=placement.dtype,
             attn=placement.notes["attn"],

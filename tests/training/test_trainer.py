@@ -317,7 +317,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "annotations.json: not there": {"sets": ["R2"]},
         "--sets R2R:0: expected NAME or NAME:WEIGHT": {"sets": ["R2R:0"]},
         "(1 frames missing)": {"trajectories": lost},
-        "--checkpoint streamvln-tiney: no such folder, and unknown checkpoint 'streamvln-tiney': did you": {
+        "--checkpoint streamvln-tiney: no such file or folder, and unknown checkpoint 'streamvln-tiney'": {
             "checkpoint": "streamvln-tiney"
         },
         "--checkpoint preset:streamvln-tin: unknown preset 'streamvln-tin'": {

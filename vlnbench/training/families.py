@@ -21,8 +21,8 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
         return family, find_source(checkpoint, [family], option)
     families = every_family()
     source = find_source(checkpoint, families, option)
-    if source.folder is not None:
-        found = [family for family in families if family.recognizes(source.folder)]
+    if source.path is not None:
+        found = [family for family in families if family.recognizes(source.path)]
     else:
         found = [family for family in families if source.name in (*family.presets, *family.sizes)]
     if len(found) == 1:

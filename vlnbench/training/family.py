@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a network comes from. `folder` is None for presets and for sizes, which `name` names."""
+    """Where a network comes from. `path`, a folder or a file, is None for presets and sizes, which have a name."""
 
-    kind: Literal["folder", "preset", "sizes"]
+    kind: Literal["checkpoint", "preset", "sizes"]
     name: str
-    folder: Path | None = None
+    path: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class FamilySpec:
     """A family as the command line sees it.
 
     training, planning: classes of its options; planning is None where memory cannot be planned, and `unplanned`
-    says why. implementation: import string of its `ModelFamily`. recognizes: whether a folder holds a checkpoint
-    of this family; reads a few lines at most. agent: who evaluates its checkpoints, a name or an import string.
+    says why. implementation: import string of its `ModelFamily`. recognizes: whether a path is a checkpoint of
+    this family; reads a few lines at most. agent: who evaluates its checkpoints, a name or an import string.
     presets: names of networks that can be made with random weights. sizes: names of networks that can only be
     planned. set_files: files of which one says what the folder of a training set holds.
     """
@@ -177,8 +177,8 @@ class ModelFamily(Protocol):
         """
         ...
 
-    def content_hash(self, folder: Path, options: Any) -> str:
-        """Hash of all files that training from a checkpoint folder reads."""
+    def content_hash(self, path: Path, options: Any) -> str:
+        """Hash of all files that training from a checkpoint reads."""
         ...
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
@@ -189,8 +189,8 @@ class ModelFamily(Protocol):
         """Precision and the like. Raises UsageError for what this machine cannot do."""
         ...
 
-    def load(self, folder: Path, options: Any, placement: Placement) -> nn.Module:
-        """The network of a checkpoint folder, on the CPU, as `options` want it trained."""
+    def load(self, path: Path, options: Any, placement: Placement) -> nn.Module:
+        """The network of a checkpoint, on the CPU, as `options` want it trained."""
         ...
 
     def shapes(self, model: nn.Module) -> nn.Module:

@@ -25,13 +25,13 @@ def shipped() -> dict[str, Path]:
 
 
 def find_checkpoint(name: str | Path, *families: FamilySpec) -> Path:
-    """The folder of a trained checkpoint. Raises UsageError for a name that is none, and for presets."""
+    """Where a trained checkpoint lies. Raises UsageError for a name that is none, and for presets."""
     source = find_source(str(name), families)
-    if source.folder is None:
+    if source.path is None:
         raise UsageError(
-            f"--checkpoint {name}: without trained weights; expected a folder or one of {', '.join(shipped())}"
+            f"--checkpoint {name}: without trained weights; expected a path or one of {', '.join(shipped())}"
         )
-    return source.folder
+    return source.path
 
 
 def find_source(name: str, families: Sequence[FamilySpec], option: str = "--checkpoint") -> Source:
@@ -43,13 +43,13 @@ def find_source(name: str, families: Sequence[FamilySpec], option: str = "--chec
         if wanted not in presets:
             raise UsageError(f"{option} {name}: {unknown('preset', wanted, presets)}")
         return Source("preset", wanted)
-    if Path(name).is_dir():
-        return Source("folder", name, Path(name))
+    if Path(name).exists():
+        return Source("checkpoint", name, Path(name))
     if name in shipped():
-        return Source("folder", name, shipped()[name])
+        return Source("checkpoint", name, shipped()[name])
     if name in sizes:
         return Source("sizes", name)
     if name in presets:
         return Source("preset", name)
     every = [*shipped(), *(PRESET + preset for preset in presets), *(sizes if option == "--model" else ())]
-    raise UsageError(f"{option} {name}: no such folder, and {unknown('checkpoint', name, every)}")
+    raise UsageError(f"{option} {name}: no such file or folder, and {unknown('checkpoint', name, every)}")

@@ -108,15 +108,15 @@ def _identify(family: ModelFamily, source: Source, options: TrainOptions) -> str
     if source.kind == "sizes":
         raise UsageError(f"--checkpoint {source.name}: sizes that are only planned; expected weights or a preset")
     family.config(source, options)  # what does not suit the network is refused before anything is written
-    return f"preset {source.name}" if source.folder is None else family.content_hash(source.folder, options)
+    return f"preset {source.name}" if source.path is None else family.content_hash(source.path, options)
 
 
 def _base(
     options: TrainOptions, family: ModelFamily, source: Source, objective: Objective, process: Process
 ) -> Path:
     """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the data's texts."""
-    if source.folder is not None:
-        return source.folder
+    if source.path is not None:
+        return source.path
     folder = options.out / BASE
     if process.first and not folder.exists():
         family.create(source.name, folder, objective.texts(), options.seed)

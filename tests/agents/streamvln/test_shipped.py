@@ -36,7 +36,7 @@ def test_names_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAMES[0]).mkdir()
     assert find_checkpoint(NAMES[0], FAMILY) == Path(NAMES[0])  # a folder of the user's comes first
-    with pytest.raises(UsageError, match="--checkpoint elsewhere: no such folder, and unknown checkpoint"):
+    with pytest.raises(UsageError, match="--checkpoint elsewhere: no such file or folder, and unknown checkpoint"):
         find_checkpoint("elsewhere", FAMILY)
 
 

@@ -109,7 +109,7 @@ def test_malformed_gpus(text: str) -> None:
         ({"gpus": "96GB"}, "--gpus 96GB: expected COUNTxSIZE"),
         ({"text_tokens": 20}, "--text-tokens 20: 4 turns need at least 56"),
         ({"image_size": 3}, "--image-size 3: expected at least a patch"),
-        ({"model": "nowhere"}, "--model nowhere: no such folder, and unknown checkpoint 'nowhere'"),
+        ({"model": "nowhere"}, "--model nowhere: no such file or folder, and unknown checkpoint 'nowhere'"),
     ],
 )
 def test_settings_that_cannot_be(small: StreamVLNPlanning, fields: dict[str, Any], message: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vlnbench.cli import Command
 from vlnbench.cli.selected import Selection
+from vlnbench.training.families import get_family, listed
 
 FILE = Path(__file__).with_suffix(".txt")
 
@@ -46,7 +47,17 @@ def written() -> str:
         lines = [name, *_indented(inspect.cleandoc(kind.__doc__ or "")), ""]
         lines += _options(kind, without={each.field for each in chosen})
         lines += [f"  and the options of the {each.kind} that --{each.kind} names, see below" for each in chosen]
+        if hasattr(kind, "of_family"):
+            lines.append("  and the options of the family that --family names or the checkpoint has, see below")
         parts.append("\n".join(lines))
+    for name, family, kind, common in of_families():
+        old = flags(common)
+        same = {
+            each.name
+            for flag, each in flags(kind).items()
+            if flag in old and _default(each) == _default(old[flag])
+        }
+        parts.append("\n".join([f"{name} --family {family}", "", *_options(kind, without=same)]))
     for what, selection in selections().items():
         by_type: dict[type, list[str]] = {}
         for name in selection.names():
@@ -54,6 +65,13 @@ def written() -> str:
         for kind, names in by_type.items():
             parts.append("\n".join([f"--{what} {', '.join(names)}", "", *_options(kind)]))
     return "\n\n\n".join(parts) + "\n"
+
+
+def of_families() -> Iterator[tuple[str, str, type, type]]:
+    """Command, family, the family's options for it and what all families have of them."""
+    for name, kind in commands():
+        for family in listed() if hasattr(kind, "of_family") else ():
+            yield name, family, kind.of_family(get_family(family)), kind  # type: ignore[attr-defined]
 
 
 def flags(kind: type, without: frozenset[str] | set[str] = frozenset()) -> dict[str, Field[Any]]:
@@ -70,10 +88,14 @@ def _options(kind: type, without: set[str] | frozenset[str] = frozenset()) -> li
     hints, helps = get_type_hints(kind), _helps(kind)
     lines = []
     for flag, each in flags(kind, without).items():
-        default = each.default if each.default_factory is MISSING else each.default_factory()
+        default = _default(each)
         shown = "" if default is MISSING else f" = {str(default) if isinstance(default, Path) else repr(default)}"
         lines += [f"  {flag}: {_type(hints[each.name])}{shown}", *_indented(helps[each.name], "      ")]
     return lines
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _type(hint: Any) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.command_line import FILE, commands, flags, selections, written
+from tests.cli.command_line import FILE, commands, flags, of_families, selections, written
 from vlnbench.cli import Command, main
 from vlnbench.cli.selected import parse
 
@@ -40,7 +40,7 @@ def test_the_help_of_a_command_shows_what_is_written_down(
     printed = shown(command.split()[1:], capsys)
     chosen = getattr(kind, "selections", ())
     assert {flag for flag in flags(kind, {each.field for each in chosen}) if flag[0] == "-"} <= printed
-    assert bool(chosen) or {flag for flag in flags(kind) if flag[0] == "-"} == printed
+    assert chosen or hasattr(kind, "of_family") or {flag for flag in flags(kind) if flag[0] == "-"} == printed
 
 
 @pytest.mark.parametrize(("command", "kind", "what", "name"), CHOICES)
@@ -51,6 +51,14 @@ def test_the_help_shows_the_options_of_every_choice(
     own, common = flags(selection.options_of(name)), flags(kind)
     assert not own.keys() & common.keys(), "one flag for two options"
     assert own.keys() <= shown([*command.split()[1:], f"--{what}", name], capsys)
+
+
+@pytest.mark.parametrize(("command", "family", "kind", "common"), [*of_families()])
+def test_the_help_shows_the_options_of_every_family(
+    command: str, family: str, kind: type, common: type, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = shown([*command.split()[1:], "--family", family], capsys)
+    assert printed == flags(kind).keys() | flags(common).keys()
 
 
 def test_options_of_another_agent_end_a_command_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +75,7 @@ def test_what_was_typed_with_commas_still_is() -> None:
     assert parse(Command, ["eval", "--gpus", ""]).gpus == ()
 
 
-@pytest.mark.parametrize("command", sorted({command for command, *_ in CHOICES}))
+@pytest.mark.parametrize("command", sorted({command for command, *_ in [*CHOICES, *of_families()]}))
 def test_the_help_of_a_command_loads_nothing_heavy(command: str) -> None:
     code = f"""
 import sys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -143,11 +142,19 @@ class RemoteAgent:
         yield part
 
     def _connect(self) -> Any:
-        token, timeout = os.environ.get(TOKEN, ""), self._options.remote_timeout
         try:
-            return self._wire.Client(self._host, self._port, token, timeout)
+            token = self._wire.token_for(self._host)
+        except OSError as error:
+            advice = f"or set the token of the server in the environment as {TOKEN}"
+            raise UsageError(f"{error.filename}: {error.strerror}; {advice}") from error
+        try:
+            return self._wire.Client(self._host, self._port, token, self._options.remote_timeout)
         except self._wire.RemoteError as error:
-            hint = f"; set it in the environment as {TOKEN}" if "token" in error.args[0] else ""
+            hint = (
+                f"; set the same one in the environment of both ends as {TOKEN}"
+                if "token" in error.args[0]
+                else ""
+            )
             raise UsageError(f"{self._address}: {error.args[0]}{hint}") from error
 
     def _reconnect(self) -> None:

@@ -389,6 +389,57 @@ def test_a_taken_port_is_a_user_mistake() -> None:
             run_serve(ServeOptions("stop", port=port))
 
 
+def test_a_server_on_this_machine_is_for_its_user_only(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any setting: the command takes the token of the user's file, and so do clients of the user."""
+    tokens: list[str] = []
+
+    class Served(AgentServer):
+        def __init__(self, agent: Agent, request: ServeOptions, token: str = "") -> None:
+            tokens.append(token)
+            super().__init__(agent, request, token)
+
+        def run(self, beat: object = None) -> None:
+            connecting = threading.Thread(target=lambda: connected(self.address).close())
+            acting = threading.Thread(target=super().run)
+            for thread in (acting, connecting):
+                thread.start()
+            connecting.join()
+            monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home / "of another user"))
+            with pytest.raises(UsageError, match="the token is missing or wrong; set the same one"):
+                connected(self.address)
+            self.stop()
+            acting.join()
+
+    monkeypatch.setattr("vlnbench.serving.serve.AgentServer", Served)
+    run_serve(ServeOptions("random", port=0))
+    assert tokens == [(cache_home / "vlnbench" / "token").read_text()]
+    assert len(tokens[0]) == 64
+
+
+def test_a_token_that_others_can_read_is_refused_on_both_ends(cache_home: Path) -> None:
+    path = cache_home / "vlnbench" / "token"
+    path.parent.mkdir()
+    path.write_text("known to all")
+    path.chmod(0o644)
+    with serving(RandomAgent()) as address:
+        for use in (lambda: run_serve(ServeOptions("random", port=0)), lambda: connected(address).close()):
+            with pytest.raises(UsageError) as caught:
+                use()
+            assert str(caught.value).startswith(
+                f"{path}: others can read the token in it; chmod 600 or remove it; or"
+            )
+            assert "VLNBENCH_TOKEN" in str(caught.value)
+
+
+def test_without_a_place_for_a_token_one_must_be_set(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cache_home / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home / "file"))
+    with pytest.raises(
+        UsageError, match=r"file/vlnbench: .*; or set a token in the environment as VLNBENCH_TOKEN"
+    ):
+        run_serve(ServeOptions("random", port=0))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_ends_cleanly_when_interrupted(number: int) -> None:
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -430,7 +481,7 @@ def test_the_command_line_runs_a_served_agent_like_a_local_one(
         capsys.readouterr()
         assert main(["eval", "--agent", address, *options]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        advice = "set it in the environment as VLNBENCH_TOKEN"
+        advice = "set the same one in the environment of both ends as VLNBENCH_TOKEN"
         assert line == f"vlnbench: error: {address}: the token is missing or wrong; {advice}"
         monkeypatch.setenv("VLNBENCH_TOKEN", "sesame")
         assert main(["eval", "--agent", address, *options, "--out", "there"]) == 0

@@ -15,7 +15,7 @@ class Serve(ServeOptions):
     """Serve an agent to evaluations in other environments or on other machines, until Ctrl-C.
 
     They name it with --agent remote://HOST:PORT. A token that both sides have in the environment as VLNBENCH_TOKEN
-    keeps others out; nothing is encrypted.
+    keeps others out; without it, one in the cache folder of the user does on this machine. Nothing is encrypted.
     """
 
     selections: ClassVar[tuple[Selection, ...]] = (AGENT,)

@@ -7,7 +7,6 @@ connection has a thread that only passes on. The protocol is in `vlnbench.servin
 from __future__ import annotations
 
 import functools
-import os
 import platform
 import queue
 import sys
@@ -36,10 +35,16 @@ Reply = dict[str, Any]
 def run_serve(options: ServeOptions) -> None:
     """Serve an agent until Ctrl-C. Raises UsageError if that cannot be done as asked."""
     options.check()
-    require("vlnbench.serving.wire", "remote")
+    wire = require("vlnbench.serving.wire", "remote")
+    try:
+        token = wire.token_for(options.host)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename}: {error.strerror}; or set a token in the environment as {TOKEN}"
+        ) from error
     agent = load_agent(options.agent, options.agent_options)
     try:
-        with AgentServer(agent, options, os.environ.get(TOKEN, "")) as server:
+        with AgentServer(agent, options, token) as server:
             for line in _description(agent).splitlines():
                 say(line)
             say(f"serving {options.agent} at {server.address}; Ctrl-C ends it")
@@ -103,6 +108,7 @@ class AgentServer:
         )
         place = f"--host {self._options.host} --port {self._options.port}"
         try:
+<<<<<<< HEAD
             self._server = self._wire.server.serve(
                 handler,
                 self._options.host,
@@ -111,9 +117,11 @@ class AgentServer:
                 max_size=self._options.max_message_mb * 2**20,
                 origins=[None],  # no browser
             )
+=======
+            self._server = self._wire.listen(handler, self._options.host, self._options.port)
+>>>>>>> 9a354eb (Served agents: strangers send 4 kB at most, connections are counted, this machine has a token)
         except (OSError, OverflowError) as error:
             raise UsageError(f"{place}: cannot listen there ({error})") from error
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
     def __exit__(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
+import os
+import secrets
 import socket
 import struct
 import sys
@@ -25,6 +27,8 @@ from websockets.exceptions import WebSocketException
 from websockets.sync import client, server
 
 PROTOCOL, PORT, MAX_BYTES, MAX_SLOTS = 1, 8900, 64 * 2**20, 64
+HELLO_BYTES, HELLO_S, MAX_CONNECTIONS = 4096, 10, 128  # of strangers: bytes, seconds; of all: connections
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NOTHING = dict.fromkeys(("rgb", "depth", "pose", "oracle_action"))
 
 
@@ -46,10 +50,27 @@ def decode(value: dict[str, Any]) -> Any:
     return np.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]).copy()
 
 
-class Client:
-    """An agent that is served elsewhere. `about`: what it says of itself. timeout: seconds for one answer."""
+def token_for(host: str) -> str:
+    """VLNBENCH_TOKEN; else, for hosts that are this machine, what a file of this user holds, made if absent.
+    Raises OSError if there can be no such file or others can read it."""
+    path = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vlnbench", "token")
+    if os.environ.get("VLNBENCH_TOKEN") or host not in LOOPBACK:
+        return os.environ.get("VLNBENCH_TOKEN", "")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise PermissionError(0, "others can read the token in it; chmod 600 or remove it", path)
+        file.write("" if file.read() else secrets.token_hex(32))
+        file.seek(0)  # two who find it empty both append, and both take what is first
+        return file.read(64).strip()
 
-    def __init__(self, host: str, port: int = PORT, token: str = "", timeout: float = 120.0) -> None:
+
+class Client:
+    """An agent that is served elsewhere. `about`: what it says of itself. timeout: seconds for one answer.
+    token: as on the other end; None takes that of `token_for`."""
+
+    def __init__(self, host: str, port: int = PORT, token: str | None = None, timeout: float = 120.0) -> None:
+        token = token_for(host) if token is None else token
         raw, self.timeout = socket.create_connection((host, port), timeout), timeout
         raw.settimeout(None)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
@@ -82,11 +103,13 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
     """Serve one connection until it ends. free: slots no one has; perform: answers requests with these slots."""
     mine: dict[int, int] = {}
     try:
-        hello, error = msgpack.unpackb(connection.recv(timeout=10)), None
+        hello, error = msgpack.unpackb(connection.recv(timeout=HELLO_S), max_array_len=0, max_map_len=8), None
         if hello["protocol"] != PROTOCOL:
             error = f"this end speaks version {PROTOCOL} of the protocol, the other {hello['protocol']}"
-        elif not hmac.compare_digest(str(hello["token"]).encode(), token.encode()):
+        elif token and not hmac.compare_digest(str(hello["token"]).encode(), token.encode()):
             error = "the token is missing or wrong"
+        else:  # the limit was that of `listen`; websockets 15 gave it another name
+            connection.protocol.max_size = connection.protocol.max_message_size = about["max_bytes"]
         connection.send(msgpack.packb({"error": error, "usage": True} if error else about))
         for data in () if error else connection:
             request = msgpack.unpackb(data, object_hook=decode)
@@ -105,10 +128,29 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
         free.extend(mine.values())
 
 
-def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = "") -> None:
+def listen(handler: Any, host: str, port: int) -> Any:
+    """A running server whose `handler` gets at most MAX_CONNECTIONS at a time, to pass to `answer`."""
+    running = server.serve(handler, host, port, compression=None, max_size=HELLO_BYTES, origins=[None])
+    room, handle = threading.Semaphore(MAX_CONNECTIONS), running.handler
+
+    def enter(connected: socket.socket, address: Any) -> None:
+        admitted = room.acquire(blocking=False)
+        if not admitted:
+            connected.close()  # `handle` then returns at once
+        handle(connected, address)  # raises nothing
+        if admitted:
+            room.release()
+
+    running.handler = enter
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    return running
+
+
+def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str | None = None) -> None:
     """Serve an agent until Ctrl-C. It has `sensors` ("rgb", "depth"), perhaps dicts `identity` and `expects`,
-    reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}."""
-    assert token or host in ("127.0.0.1", "localhost", "::1"), "others can reach this host: choose a token"
+    reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}. token: as in `Client`; "": none."""
+    token = token_for(host) if token is None else token
+    assert token or host in LOOPBACK, "others can reach this host: choose a token"
     lock = threading.Lock()
 
     def perform(request: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +170,6 @@ def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str = ""
     about.update(name=type(agent).__name__, code=code, sensors=sorted(agent.sensors), max_batch=MAX_SLOTS)
     about.update(max_bytes=MAX_BYTES, place={"python": sys.version.split()[0]})
     handler = partial(answer, about=about, token=token, free=list(range(MAX_SLOTS)), perform=perform)
-    with server.serve(handler, host, port, compression=None, max_size=MAX_BYTES, origins=[None]) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+    with listen(handler, host, port) as running:
         print(f"serving {about['name']} at remote://{host}:{running.socket.getsockname()[1]}", flush=True)
         threading.Event().wait()

@@ -108,18 +108,7 @@ class AgentServer:
         )
         place = f"--host {self._options.host} --port {self._options.port}"
         try:
-<<<<<<< HEAD
-            self._server = self._wire.server.serve(
-                handler,
-                self._options.host,
-                self._options.port,
-                compression=None,
-                max_size=self._options.max_message_mb * 2**20,
-                origins=[None],  # no browser
-            )
-=======
             self._server = self._wire.listen(handler, self._options.host, self._options.port)
->>>>>>> 9a354eb (Served agents: strangers send 4 kB at most, connections are counted, this machine has a token)
         except (OSError, OverflowError) as error:
             raise UsageError(f"{place}: cannot listen there ({error})") from error
         return self

@@ -18,7 +18,7 @@ from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
-from vlnbench.evaluation.records import MANIFEST, ROWS
+from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES
 from vlnbench.leaderboard.board import OURS, load, make_tables, outdated, render
 from vlnbench.leaderboard.committed import committed_runs
 from vlnbench.leaderboard.compare import compare
@@ -110,7 +110,12 @@ def test_a_run_is_committed_and_computed_from_its_rows(results: Path, run: Path)
     assert main(["leaderboard", str(run), "--results", str(results), "--add", "--name", odd]) == 0
     [(recorded, entry)] = committed_runs(results)
     assert entry.name == odd
-    assert {path.name for path in recorded.folder.iterdir()} == {MANIFEST, f"{ROWS}.gz", "entry.json"}
+    assert {path.name for path in recorded.folder.iterdir()} == {
+        MANIFEST,
+        f"{ROWS}.gz",
+        f"{TRAJECTORIES}.gz",
+        "entry.json",
+    }
     assert compare(run, recorded.folder).differences == compare(run, run).differences
     text = (results / "leaderboard.md").read_text()
     assert "| =odd \\| &#96;name&#96; &lt;b&gt; | this repository |" in text

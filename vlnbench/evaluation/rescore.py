@@ -13,7 +13,7 @@ from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, Score
 from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.interfaces import Episode
-from vlnbench.util.files import encode_line, locked, write_bytes, write_json
+from vlnbench.util.files import encode_line, locked, pack, write_bytes, write_json
 
 BACKUP = f"{ROWS}.before-rescore"
 
@@ -38,8 +38,8 @@ def rescore(folder: Path, data_root: Path, *, write: bool = False) -> Rescored:
 
     Goal distances are those recorded with every pose; ground truth comes from the dataset that the manifest names.
     Written files are replaced one by one, each in one step; rows that changed leave a copy of the old file in
-    `episodes.jsonl.before-rescore`. Raises UsageError if the dataset is not the run's, if a trajectory is missing,
-    or if another process is writing the run.
+    `episodes.jsonl.before-rescore`, but for a committed run. Raises UsageError if the dataset is not the run's, if
+    a trajectory is missing, or if another process is writing the run.
     """
     if not write:
         return _rescored(folder, data_root)
@@ -47,10 +47,15 @@ def rescore(folder: Path, data_root: Path, *, write: bool = False) -> Rescored:
         raise UsageError(f"{folder}: not a run folder ({MANIFEST} is missing)")
     with locked(folder):
         result = _rescored(folder, data_root)
-        if result.n_changed:
+        lines = b"".join(encode_line(asdict(row)) for row in result.rows)
+        committed = not (folder / ROWS).exists()  # compressed, without a summary
+        if committed and result.n_changed:
+            write_bytes(folder / f"{ROWS}.gz", pack(lines))
+        elif result.n_changed:
             write_bytes(folder / BACKUP, (folder / ROWS).read_bytes())
-            write_bytes(folder / ROWS, b"".join(encode_line(asdict(row)) for row in result.rows))
-        write_json(folder / SUMMARY, asdict(result.summary))
+            write_bytes(folder / ROWS, lines)
+        if not committed:
+            write_json(folder / SUMMARY, asdict(result.summary))
         write_json(folder / MANIFEST, {**result.run.manifest, "metrics_version": METRICS_VERSION})
     return result
 
@@ -62,10 +67,10 @@ def format_rescored(result: Rescored, write: bool) -> str:
         lines[-1] += f" ({', '.join(f'{name} in {count}' for name, count in result.changed.items())})"
     if not write:
         lines.append("nothing was written; --write replaces rows and summary")
-    elif result.n_changed:
+    elif result.n_changed and (result.run.folder / ROWS).exists():
         lines.append(f"written: {result.run.folder}; the rows before: {result.run.folder / BACKUP}")
     else:
-        lines.append(f"written: {result.run.folder / SUMMARY}")
+        lines.append(f"written: {result.run.folder}")
     return "\n".join(lines)
 
 

@@ -1,25 +1,34 @@
-"""Runs that are committed as evidence: what a run folder holds, without trajectories, compressed.
+"""Runs that are committed as evidence: what a run folder holds, compressed.
 
-`<results>/runs/<name>/` holds `manifest.json`, `episodes.jsonl.gz` and `entry.json`. Whatever is shown of a run is
-computed from its rows; commands that read run folders read these too.
+`<results>/runs/<name>/` holds `manifest.json`, `episodes.jsonl.gz`, `trajectories.jsonl.gz` and `entry.json`. What
+is shown of a run is computed from its rows, and the rows can be made again from the trajectories
+(`vlnbench rescore`). Trajectories that are too large are left out; the manifest then says how they are made again,
+with their hash.
 """
 
 from __future__ import annotations
 
-import gzip
+import hashlib
+import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun, load_run
-from vlnbench.evaluation.records import MANIFEST, ROWS
-from vlnbench.util.files import encode_line, write_bytes, write_json
+from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
+from vlnbench.util.files import encode_line, leftover_of, pack, write_bytes, write_json
 
 RUNS, ENTRY = "runs", "entry.json"
+MAX_TRAJECTORY_BYTES = 5_000_000
+"""Compressed trajectories of more bytes than this are not committed."""
+DESCRIBED = "trajectories"
+"""Field of a committed manifest: number and hash of the trajectories, if they are there, how they are made."""
 
 
 class Entry(BaseModel):
@@ -37,27 +46,62 @@ class Entry(BaseModel):
 
 
 def add_run(folder: Path, results: Path, entry: Entry) -> Path:
-    """Commit a run: write its manifest and rows below `results`. Returns the folder made.
+    """Commit a run: write its manifest, rows and trajectories below `results`. Returns the folder made.
+
+    The same run gives the same bytes. A folder that a killed process left unfinished is made anew.
 
     Raises UsageError, with nothing written, if the run cannot be read, has no row, or its name is taken.
     """
     run = load_run(folder)
     if not run.rows:
         raise UsageError(f"{folder}: no episode is done; nothing to add")
-    identity = run.identity
-    parts = (identity.benchmark, identity.split, entry.name)
+    parts = (run.identity.benchmark, run.identity.split, entry.name)
     target = results / RUNS / re.sub(r"[^a-z0-9]+", "-", "-".join(parts).lower()).strip("-")
-    if target.exists():
-        raise UsageError(f"{target}: exists already; remove it, or choose another --name")
-    lines = b"".join(encode_line(asdict(row)) for row in run.rows.values())
+    packed, described = _packed_trajectories(run)
+    files = {
+        ENTRY: (json.dumps(entry.model_dump(), indent=2) + "\n").encode(),
+        f"{ROWS}.gz": pack(b"".join(encode_line(asdict(row)) for row in run.rows.values())),
+        **({f"{TRAJECTORIES}.gz": packed} if described["committed"] else {}),
+    }
+    if target.is_dir():
+        found = {leftover_of(path) or path.name for path in target.iterdir()}
+        if MANIFEST in {path.name for path in target.iterdir()} or not found <= {MANIFEST, *files}:
+            raise UsageError(f"{target}: exists already; remove it, or choose another --name")
     try:
-        target.mkdir(parents=True)
-        write_json(target / ENTRY, entry.model_dump())
-        write_bytes(target / f"{ROWS}.gz", gzip.compress(lines, mtime=0))
-        write_json(target / MANIFEST, run.manifest)  # last: without it, the folder is no run
+        target.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_bytes(target / name, content)
+        write_json(target / MANIFEST, {**run.manifest, DESCRIBED: described})  # last: without it, this is no run
     except OSError as error:
         raise UsageError(f"{target}: cannot be written ({error.strerror}); choose another --results") from error
     return target
+
+
+def trajectories_sha256(run: RecordedRun) -> str:
+    """Hash of the trajectories of a run's rows, one line each, in the order of the lines."""
+    return hashlib.sha256(b"".join(sorted(_trajectory_lines(run)))).hexdigest()
+
+
+def _trajectory_lines(run: RecordedRun) -> list[bytes]:
+    found = ((key, run.trajectories[key]) for key in run.rows if key in run.trajectories)
+    return [encode_line({"key": key, **encode_trajectory(trajectory)}) for key, trajectory in found]
+
+
+def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
+    """Trajectories as they are committed, and what the manifest says of them."""
+    lines, identity = _trajectory_lines(run), run.identity
+    packed = pack(b"".join(lines))
+    options = {"agent": identity.agent, "benchmark": identity.benchmark, "split": identity.split}
+    if identity.episodes != identity.split_size:
+        options |= {"episodes": identity.episodes}
+    options |= {"seed": identity.seed, "repeats": identity.repeats}
+    command = shlex.join(["vlnbench", "eval", *(f"--{name}={value}" for name, value in options.items())])
+    return packed, {
+        "count": len(lines),
+        "sha256": trajectories_sha256(run),
+        "committed": len(packed) <= MAX_TRAJECTORY_BYTES,
+        "made_by": f"{command} and the agent's options, such that identity.agent_identity is this one",
+    }
 
 
 def committed_runs(results: Path) -> list[tuple[RecordedRun, Entry]]:

@@ -58,6 +58,11 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, entry
 
 
+def pack(content: bytes) -> bytes:
+    """Content of a `.gz` file, the same for the same content."""
+    return gzip.compress(content, mtime=0)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are kept once for all lines."""
     return {sys.intern(name): value for name, value in pairs}

@@ -27,7 +27,7 @@ class Leaderboard:
     check: bool = False
     """Write nothing; exit with code 1 if a file is not what would be written."""
     add: bool = False
-    """Copy the run folder to <results>/runs first (manifest and compressed rows), to be committed."""
+    """Copy the run folder to <results>/runs first (compressed, with its trajectories), to be committed."""
     name: str | None = None
     """With --add: what tables call the run; default its agent."""
     sensors: str | None = None

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.runs import make_identity
 from vlnbench.errors import UsageError
 from vlnbench.evaluation import records
 from vlnbench.matrix import work
+from vlnbench.matrix.spec import read_matrix
 from vlnbench.training import run_folder
 from vlnbench.training.collect import collect, questions
 from vlnbench.util.files import locked, remove_leftovers, write_bytes, write_json
@@ -169,3 +172,30 @@ def test_runs_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     (tmp_path / ".summary.json.12").touch()
     with records.RunFolder(tmp_path, {**manifest, "created": "tomorrow"}):
         assert names(tmp_path) == ["episodes.jsonl", "manifest.json", "trajectories.jsonl"]
+
+
+def test_a_training_that_was_killed_before_its_states_goes_on(tmp_path: Path) -> None:
+    options: Any = SimpleNamespace(out=tmp_path / "run")
+    manifest = {"format": 1, "world_size": 1, "options": {"steps": 20, "workers": 0}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".train.json.12").write_text("{")
+    with run_folder.open_run(options, manifest):
+        pass
+    (tmp_path / "run" / "state").rmdir()
+    with run_folder.open_run(options, {**manifest, "options": {"steps": 20, "workers": 2}}):
+        assert names(tmp_path / "run") == ["state", "train.json"]
+    with pytest.raises(
+        UsageError, match=r"run: holds another training: world_size 1 \(now 2\), steps 20 \(now 9\);"
+    ):
+        run_folder.open_run(options, {**manifest, "world_size": 2, "options": {"steps": 9}}).__enter__()
+
+
+def test_a_matrix_goes_on_after_a_kill_before_its_first_rename(tmp_path: Path) -> None:
+    matrix = read_matrix(ROOT / "results" / "matrices" / "smoke.yaml")
+    (tmp_path / ".matrix.json.12").write_text("{")
+    work.check_work(matrix, tmp_path)
+    with work.open_work(matrix, tmp_path):
+        assert names(tmp_path) == ["matrix.json"]
+    (tmp_path / ".plans.json.12").write_text("{")
+    with work.open_work(matrix, tmp_path):
+        assert names(tmp_path) == ["matrix.json"]

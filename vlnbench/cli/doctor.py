@@ -14,6 +14,6 @@ class Doctor:
     """Folder that holds datasets/ and scene_datasets/."""
 
     def run(self) -> None:
-        from vlnbench.evaluation.doctor import report
+        from vlnbench.cli.checks import report
 
         report(self.data_root)

@@ -120,7 +120,8 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
             file = os.open(path, os.O_RDONLY)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                if _is_at(file, path):  # or it has been put in place meanwhile, and another is written
+                    path.unlink()
             finally:
                 os.close(file)
 
@@ -131,9 +132,13 @@ def _open_temporary(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         fcntl.flock(file, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), os.stat(path)):
+            if _is_at(file, path):
                 return file
         os.close(file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    return os.path.samestat(os.fstat(file), os.stat(path))
 
 
 def encode_line(entry: Mapping[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode
-from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, collect
+from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, MANIFEST, collect
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.collect.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceWay, tours, walk
 
@@ -113,11 +113,20 @@ def test_an_interrupted_collection_ends_like_an_undisturbed_one(
     (out / ANNOTATIONS).unlink()
     killed = json.loads(lines[3])["record"]["video"]
     (out / killed).rename(out / "images" / f".{Path(killed).name}.part")
+    (out / f".{ANNOTATIONS}.12").write_text("[")  # killed while writing
     collect(request(houses, out))
     assert contents(out) == contents(collected)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")}
     collect(request(houses, out))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")} == before
+
+
+def test_a_kill_before_the_manifest_is_in_place_does_not_stop_the_same_command(
+    houses: Path, collected: Path, tmp_path: Path
+) -> None:
+    (tmp_path / f".{MANIFEST}.12").write_text("{")
+    collect(request(houses, tmp_path))
+    assert contents(tmp_path) == contents(collected)
 
 
 def test_a_killed_collection_resumes(houses: Path, collected: Path, tmp_path: Path) -> None:

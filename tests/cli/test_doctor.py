@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs import nine_episodes, write_dataset
-from vlnbench.cli import main
+from vlnbench.cli import checks, main
+from vlnbench.cli.checks import Finding, Package, ProbeError, probe, run_checks
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.evaluation import doctor
-from vlnbench.evaluation.doctor import Finding, Package, ProbeError, probe, run_checks
 
 ROOT = Path(__file__).parents[2]
 NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
@@ -20,9 +19,9 @@ NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
 @pytest.fixture
 def healthy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine of which only quick things are checked; returns an empty data root."""
-    monkeypatch.setattr(doctor, "PACKAGES", (NUMPY,))
-    monkeypatch.setattr(doctor, "check_cuda", lambda: iter(()))
-    monkeypatch.setattr(doctor, "FREE_FAIL_GIB", 0.0)
+    monkeypatch.setattr(checks, "PACKAGES", (NUMPY,))
+    monkeypatch.setattr(checks, "check_cuda", lambda: iter(()))
+    monkeypatch.setattr(checks, "FREE_FAIL_GIB", 0.0)
     return tmp_path / "data"
 
 
@@ -99,7 +98,7 @@ def test_a_check_that_raises_is_a_finding_and_the_others_go_on(healthy: Path, mo
     def broken() -> None:
         raise KeyError("a\nb")
 
-    monkeypatch.setattr(doctor, "check_own_packages", broken)
+    monkeypatch.setattr(checks, "check_own_packages", broken)
     findings = {finding.name: finding for finding in run_checks(healthy)}
     assert findings["own packages"] == Finding(
         "FAIL", "own packages", "the check itself broke (KeyError: 'a\\nb')"
@@ -109,14 +108,14 @@ def test_a_check_that_raises_is_a_finding_and_the_others_go_on(healthy: Path, mo
 
 def test_absent_packages_are_as_bad_as_their_use(monkeypatch) -> None:
     for level, expected in (("FAIL", "FAIL"), ("warn", "warn"), ("ok", "ok")):
-        (finding,) = doctor.check_package(Package("no-such-thing", "import nothing", level, "dreams"))
+        (finding,) = checks.check_package(Package("no-such-thing", "import nothing", level, "dreams"))
         assert finding.level == expected
         assert "not installed; needed for dreams" in finding.detail
 
 
 def test_a_version_outside_of_the_asked_range_is_a_warning(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "installed_version", lambda name: "1.20.3")
-    (finding,) = doctor.check_package(NUMPY)
+    monkeypatch.setattr(checks, "installed_version", lambda name: "1.20.3")
+    (finding,) = checks.check_package(NUMPY)
     assert finding.level == "warn"
     assert finding.detail.startswith("1.20.3 is outside of ")
     assert "pip install 'numpy" in finding.advice
@@ -149,22 +148,22 @@ version = S(cuda="12.8")
 """
     (tmp_path / "torch.py").write_text(fake.format(available=True))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(doctor, "installed_version", lambda name: "2.9")
-    assert list(map(str, doctor.check_cuda())) == [
+    monkeypatch.setattr(checks, "installed_version", lambda name: "2.9")
+    assert list(map(str, checks.check_cuda())) == [
         f"ok    CUDA device {i}     Card {i}, 80.0 GiB (torch built for CUDA 12.8)" for i in range(2)
     ]
     (tmp_path / "torch.py").write_text(fake.format(available=False))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert levels(doctor.check_cuda()) == {"CUDA": "warn"}
+    assert levels(checks.check_cuda()) == {"CUDA": "warn"}
     (tmp_path / "nvidia-smi").touch(mode=0o755)
-    (finding,) = doctor.check_cuda()
+    (finding,) = checks.check_cuda()
     assert "sees no device though there is one" in finding.detail
 
 
 def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("VLNBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    (finding,) = doctor.check_cache()
+    (finding,) = checks.check_cache()
     assert (finding.level, finding.advice) == ("FAIL", "set VLNBENCH_CACHE")
 
 
@@ -172,21 +171,21 @@ def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch
 def test_little_space_is_reported(tmp_path: Path, monkeypatch, free: float, level: str) -> None:
     from types import SimpleNamespace
 
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 2**30))
-    assert set(levels(doctor.check_disk(tmp_path / "not" / "there")).values()) == {level}
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 2**30))
+    assert set(levels(checks.check_disk(tmp_path / "not" / "there")).values()) == {level}
 
 
 def test_data_are_counted_and_missing_scenes_named(tmp_path: Path) -> None:
     houses = get_benchmark("houses-r2r")
     write_dataset(tmp_path)
-    (finding,) = doctor.check_benchmark(houses, tmp_path)
+    (finding,) = checks.check_benchmark(houses, tmp_path)
     assert (finding.level, finding.detail) == ("warn", "val_unseen 9 episodes with 0 of 3 scenes")
     assert finding.advice.startswith("to use it, add the scenes of val_unseen in")
     for episode in nine_episodes():
         path = tmp_path / "scene_datasets" / episode.scene_id
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    (finding,) = doctor.check_benchmark(houses, tmp_path)
+    (finding,) = checks.check_benchmark(houses, tmp_path)
     assert (finding.level, finding.detail) == ("ok", "val_unseen 9 episodes with 3 of 3 scenes")
 
 
@@ -200,7 +199,7 @@ def test_a_broken_episode_file_is_a_failure(healthy: Path) -> None:
 
 
 def test_the_real_data_are_found(shared: Path) -> None:
-    (finding,) = doctor.check_benchmark(get_benchmark("r2r-ce"), shared / "data")
+    (finding,) = checks.check_benchmark(get_benchmark("r2r-ce"), shared / "data")
     assert finding.detail.startswith(
         "train, val_seen 778 episodes with 53 of 53 scenes, val_unseen 1839 episodes with 0 of 11 scenes, test"
     )

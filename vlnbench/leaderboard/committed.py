@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
+from vlnbench.interfaces import Scalar
 from vlnbench.util.files import encode_line, leftover_of, pack, write_bytes, write_json
 
 RUNS, ENTRY = "runs", "entry.json"
@@ -91,7 +92,7 @@ def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
     """Trajectories as they are committed, and what the manifest says of them."""
     lines, identity = _trajectory_lines(run), run.identity
     packed = pack(b"".join(lines))
-    options = {"agent": identity.agent, "benchmark": identity.benchmark, "split": identity.split}
+    options: dict[str, Scalar] = {name: identity.flat()[name] for name in ("agent", "benchmark", "split")}
     if identity.episodes != identity.split_size:
         options |= {"episodes": identity.episodes}
     options |= {"seed": identity.seed, "repeats": identity.repeats}

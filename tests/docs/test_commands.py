@@ -43,7 +43,7 @@ def help_of(*arguments: str) -> str:
 
 
 def options_of(*arguments: str) -> set[str]:
-    return {name for pair in _DEFINED.findall(help_of(*arguments)) for name in pair if name}
+    return {name for pair in _DEFINED.findall(help_of(*arguments)) for name in pair if name} | {"--help"}
 
 
 def all_commands() -> list[tuple[str, ...]]:

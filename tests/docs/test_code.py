@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, code
 from tests.synthetic import r2r_entry, write_split
+from vlnbench.cli import main
 from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Observation
@@ -54,6 +56,19 @@ def test_the_benchmark_to_add_finds_its_files(tmp_path: Path, monkeypatch: pytes
     write_split(tmp_path / "datasets" / "my_r2r" / "val_unseen", "val_unseen", [r2r_entry(7)])
     found = load_split(get_benchmark("my-r2r"), "val_unseen", tmp_path, allow_partial=True)
     assert [episode.episode_id for episode in found.episodes] == ["7"]
+
+
+@pytest.mark.slow
+def test_the_family_to_add_leaves_norms_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_family.py").write_text(code(PAGE, "FrozenNorms"), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    counts = []
+    for family in ("streamvln", "my_family:FAMILY"):
+        assert main(["plan", "--family", family, "--model", "streamvln-tiny", "--gpus", "1x8GB", "--json"]) == 0
+        counts.append(json.loads(capsys.readouterr().out)["trainable"])
+    assert 0 < counts[1] < counts[0]
 
 
 def test_matrix_files_are_read(tmp_path: Path) -> None:

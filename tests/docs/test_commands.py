@@ -70,16 +70,20 @@ def whole(page: Path) -> list[list[str]]:
 
 @pytest.fixture
 def _nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Commands are parsed and not carried out; the agent of the page on agents is there."""
+    """Commands are parsed and not carried out; what documents add is there."""
     for name, module in list(sys.modules.items()):
         if name.startswith("vlnbench.cli"):
             for kind in vars(module).values():
                 if isinstance(kind, type) and dataclasses.is_dataclass(kind) and "run" in vars(kind):
                     monkeypatch.setattr(kind, "run", lambda self: None)
-    (tmp_path / "my_module.py").write_text(code(ROOT / "docs" / "agents.md", "Mine"), encoding="utf-8")
+    for module, page, name in (
+        ("my_module", "agents.md", "Mine"),
+        ("my_family", "contributing.md", "FrozenNorms"),
+    ):
+        (tmp_path / f"{module}.py").write_text(code(ROOT / "docs" / page, name), encoding="utf-8")
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    monkeypatch.delitem(sys.modules, "my_module", raising=False)
 
 
 @pytest.mark.usefixtures("_nothing_runs")

@@ -2,7 +2,8 @@
 
 Read from the source of DeepSpeed 0.19.8 (`runtime/zero/stage_1_and_2.py`, `runtime/zero/stage3.py`, without ZeRO
 `runtime/fp16/unfused_optimizer.py`) for what the trainer sets: bfloat16 parameters, no other type to accumulate
-gradients in (so they are bfloat16, too), contiguous gradients, a torch optimizer handed over as an object.
+gradients in (so they are bfloat16, too), contiguous gradients, a torch optimizer handed over as an object. For
+another version: docs/maintenance.md says which rule comes from which function, and how to derive them again.
 
 Left out: ZeRO 3 replaces torch's linear function by one that keeps its input for the backward pass even where the
 weight is frozen, so with a frozen language model and without checkpointing activations are more than planned.

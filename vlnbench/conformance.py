@@ -1,4 +1,4 @@
-"""The contracts of `Agent`, `Env` and `Executor` as tests to inherit.
+"""The contracts of `Agent`, `Env`, `Executor` and `ModelFamily` as tests to inherit.
 
 A test class derives from one of the mixins and says how to make the thing under test; pytest then collects the
 inherited tests. Only plain asserts are used, so the module imports without pytest.
@@ -35,6 +35,7 @@ from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.episode import SLOT, Outcome, Rollout, Task
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.inline import Inline
+from vlnbench.training.conformance import FamilyConformance as FamilyConformance  # among its like
 
 
 class EnvConformance:

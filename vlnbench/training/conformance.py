@@ -1,0 +1,189 @@
+"""The contract of a model family as tests to inherit; `vlnbench.conformance` has those of agents and environments.
+
+A test class derives from `FamilyConformance` and says which family it tests and on what it trains; pytest collects
+the inherited tests. Only plain asserts are used, and torch is imported inside, so the module loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from vlnbench.training.family import FamilySpec, ModelFamily
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.sources import find_source
+
+
+class FamilyConformance:
+    """Every `ModelFamily` passes these. Override `make_spec` and `make_options`."""
+
+    def make_spec(self) -> FamilySpec:
+        raise NotImplementedError
+
+    def make_options(self, folder: Path) -> TrainOptions:
+        """Options of a training from a small preset or checkpoint, on sets that this writes below `folder`."""
+        raise NotImplementedError
+
+    def test_the_options_agree_with_the_parts(self) -> None:
+        spec = self.make_spec()
+        kind = spec.training
+        parts, names = kind.PARTS, {each.name for each in fields(kind)}
+        assert parts
+        assert len(set(parts)) == len(parts)
+        assert set(kind.RATES) <= set(parts)
+        assert set(kind.RATES.values()) <= names
+        assert kind.ADAPTED in (None, *parts)
+        assert kind.CACHED in (None, *parts)
+        assert spec.planning is None or parts == spec.planning.PARTS
+        default = next(each.default for each in fields(kind) if each.name == "tunable_parts")
+        assert default == parts, "with no --tunable-parts every part trains"
+
+    def test_a_folder_of_something_else_is_not_recognized(self, tmp_path: Path) -> None:
+        spec = self.make_spec()
+        (tmp_path / "config.json").write_text('["something else"]')
+        assert not spec.recognizes(tmp_path)
+        assert not spec.recognizes(tmp_path / "nothing")
+
+    def test_every_part_trains_alone_and_nothing_else_has_a_gradient(self, tmp_path: Path) -> None:
+        from vlnbench.training.parts import freeze
+
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        for part in made.options.PARTS:
+            options = replace(made.options, tunable_parts=(part,), **dict.fromkeys(made.options.RATES.values()))
+            model = made.load()
+            freeze(model, made.family, options)
+            assert any(parameter.requires_grad for parameter in model.parameters()), part
+            made.family.loss(model.train(), made.batch(model)).backward()  # type: ignore[no-untyped-call]
+            for name, parameter in model.named_parameters():
+                wanted = made.family.part_of(name) == part and made.family.can_train(name)
+                assert (parameter.grad is not None) == wanted, f"{part}: {name}"
+
+    def test_every_parameter_has_a_part_and_layers_to_adapt_are_in_theirs(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model = made.load()
+        parts = {made.family.part_of(name) for name, _ in model.named_parameters()}
+        assert parts == set(made.options.PARTS)
+        layers = made.family.adapted(model)
+        assert bool(layers) == (made.options.ADAPTED is not None)
+        for name in layers:
+            assert made.family.part_of(f"{name}.weight") == made.options.ADAPTED
+
+    def test_samples_are_as_many_as_windows_and_drawn_by_their_generator(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model = made.load()
+        for content, samples in zip(made.sets, made.samples(model), strict=True):
+            assert content.windows == len(samples) == len(content.lengths())
+            assert content.file.is_file()
+            assert all(isinstance(text, str) for text in content.texts())
+            assert all(count >= 0 for count in content.counts.values())
+            first, again = (samples.sample(0, random.Random(1)) for _ in range(2))
+            losses = [made.family.loss(model, made.family.collate([each])).item() for each in (first, again)]
+            assert losses[0] == losses[1]
+            assert math.isfinite(losses[0])
+
+    def test_shapes_are_those_of_the_network_and_hold_no_memory(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model = made.load()
+        shapes = dict(made.family.shapes(model).named_parameters())
+        assert {name: each.shape for name, each in shapes.items()} == {
+            name: each.shape for name, each in model.named_parameters()
+        }
+        assert all(each.is_meta for each in shapes.values())
+
+    def test_what_is_saved_is_recognized_and_loaded(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model, folder = made.load(), tmp_path / "saved"
+        made.family.save(model, folder, made.base, made.options)
+        assert made.spec.recognizes(folder)
+        loaded = dict(made.family.load(folder, made.options, made.placement).named_parameters())
+        for name, parameter in model.named_parameters():
+            assert bool((loaded[name] == parameter).all()), name
+        digest = made.family.content_hash(folder, made.options)
+        assert digest == made.family.content_hash(folder, made.options)
+        again = tmp_path / "again"
+        next(iter(model.parameters())).data.add_(1)
+        made.family.save(model, again, made.base, made.options)
+        assert made.family.content_hash(again, made.options) != digest
+
+    def test_presets_are_the_same_bytes_every_time(self, tmp_path: Path) -> None:
+        spec, options = self.make_spec(), self.make_options(tmp_path)
+        family = spec.load()
+        texts = [
+            text
+            for name in options.mixture
+            for text in family.read_set(options.trajectories / name, options).texts()
+        ]
+        for preset in spec.presets:
+            folders = [tmp_path / f"{preset}-{number}" for number in range(2)]
+            for folder in folders:
+                family.create(preset, folder, texts, 3)
+                assert spec.recognizes(folder)
+            files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+            assert files[0] == files[1]
+
+    def test_the_forward_pass_is_timed_in_two_stretches(self, tmp_path: Path) -> None:
+        from vlnbench.training.log import Phases
+
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model = made.load()
+        phases = Phases(made.device)
+        stretches = made.family.stretches(model, cached=False)
+        phases.watch(model, stretches)
+        made.family.loss(model, made.batch(model))
+        taken = phases.take()
+        assert all(taken[name] >= 0 for name in stretches.names)
+        assert sum(taken[name] for name in stretches.names) > 0
+
+    def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
+        from vlnbench.training.memory.plan import plan
+
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        if made.spec.planning is None:
+            assert made.spec.unplanned
+            assert "\n" not in made.spec.unplanned
+            return
+        kind = made.spec.check_plannable()
+        planned = plan(kind(**{**kind.settings_of(made.options), "model": str(made.base)}, gpus="1x24GB"))
+        model = made.load()
+        assert sum(planned.parts.values()) == sum(parameter.numel() for parameter in model.parameters())
+        assert planned.usage.total > 0
+        assert planned.tokens > 0
+
+
+class _Made:
+    """A family with a checkpoint of it, its sets read, on the CPU."""
+
+    def __init__(self, spec: FamilySpec, options: TrainOptions, folder: Path) -> None:
+        from vlnbench.util.loading import import_string
+
+        self.spec, self.options = spec, options
+        self.family: ModelFamily = spec.load()
+        self.device = import_string("torch:device")("cpu")
+        self.sets = [self.family.read_set(options.trajectories / name, options) for name in options.mixture]
+        source = find_source(options.checkpoint, [spec])
+        self.family.config(source, options)
+        if source.path is None:
+            texts = [text for content in self.sets for text in content.texts()]
+            self.base = folder / "base"
+            self.family.create(source.name, self.base, texts, 0)
+        else:
+            self.base = source.path
+        self.placement = self.family.placement(options, self.device)
+
+    def load(self) -> Any:
+        """The network, anew."""
+        return self.family.load(self.base, self.options, self.placement)
+
+    def samples(self, model: Any) -> list[Any]:
+        """The samples of every set."""
+        return self.family.samples(self.sets, model, self.base, self.options, None)
+
+    def batch(self, model: Any) -> dict[str, Any]:
+        """Two samples of every set."""
+        samples = [
+            each.sample(number % len(each), random.Random(0)) for each in self.samples(model) for number in (0, 1)
+        ]
+        return self.family.collate(samples)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.rows import DOCUMENT, write_document
-from vlnbench.matrix.spec import Execution, Matrix, Setting
+from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
 from vlnbench.matrix.work import (
     MANIFEST,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +28,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.houses_config import HousesOptions
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.yaml_file import read_yaml
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.rollout.agent_options import CheckpointOptions
@@ -45,37 +46,6 @@ EVALUATED: dict[str, Any] = {"benchmark": "houses-r2r", "splits": ("val_seen", "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How a matrix is carried out. Nothing here changes a result, and it may change while a matrix is half done.
-
-    jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. gpu: memory of one
-    GPU, such as 80GB, by which plans are judged; default that of the GPUs that are there. unfit: what is done with
-    settings that do not fit by their plan. train_timeout_s, eval_timeout_s: for one command. tflops: what one
-    device computes per second while training, in 1e12 operations; without it no time is planned.
-    """
-
-    jobs: int = 1
-    gpus_per_setting: int = 1
-    gpu: str | None = None
-    unfit: Literal["run", "skip"] = "run"
-    train_timeout_s: float | None = None
-    eval_timeout_s: float | None = None
-    tflops: float | None = None
-
-    def check(self, where: str) -> None:
-        """Raise UsageError for numbers that make no sense."""
-        for name, least in (("jobs", 1), ("gpus_per_setting", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{where}.{name} {getattr(self, name)}: expected {least} or more")
-        for name in ("train_timeout_s", "eval_timeout_s", "tflops"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise UsageError(f"{where}.{name} {value}: expected a number above 0")
-        if self.gpu is not None and not re.fullmatch(r"[1-9]\d{0,3}(\.\d{1,3})?(GB|GiB)", self.gpu):
-            raise UsageError(f"{where}.gpu {self.gpu}: expected a size such as 80GB or 79.2GiB")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class FamilyConformance:
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         for part in made.options.PARTS:
-            options = replace(made.options, tunable_parts=(part,), **dict.fromkeys(made.options.RATES.values()))
+            rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
+            options = replace(made.options, tunable_parts=(part,), **rates)
             model = made.load()
             freeze(model, made.family, options)
             assert any(parameter.requires_grad for parameter in model.parameters()), part

@@ -16,8 +16,8 @@ from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, ModelFamily, Placement, Source
 from vlnbench.training.log import Phases, taken
-from vlnbench.training.objective import Begun, Objective
 from vlnbench.training.objectives import make_objective
+from vlnbench.training.objectives.protocol import Begun, Objective
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
 from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_run, run_manifest

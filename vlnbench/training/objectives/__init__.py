@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family import ModelFamily
-from vlnbench.training.objective import Objective
+from vlnbench.training.objectives.protocol import Objective
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process
 from vlnbench.util.loading import import_string

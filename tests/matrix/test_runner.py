@@ -14,9 +14,10 @@ import pytest
 
 from tests.matrix.conftest import FAKE, PARTS, Write
 from vlnbench.errors import UsageError
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.rows import document, windows_per_s
 from vlnbench.matrix.runner import find_places, format_counts, run_matrix
-from vlnbench.matrix.spec import Execution, read_matrix
+from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import train_stage
 from vlnbench.util import machine

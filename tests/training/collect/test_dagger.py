@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing import current_process
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from agents.base import EpisodeAgent
 from agents.streamvln.options import StreamVLNOptions
@@ -23,12 +22,15 @@ from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Episode, GroundTruth, Observation, Vec3
-from vlnbench.rollout.agent_options import CheckpointOptions
-from vlnbench.training.collect import dagger
+from vlnbench.interfaces import Action, Agent, Episode, GroundTruth, Observation, Vec3
+from vlnbench.rollout.agents import facts_of, load_agent
+from vlnbench.rollout.episode import Task
+from vlnbench.rollout.executor import EnvSetup, Limits
+from vlnbench.rollout.inline import Inline
+from vlnbench.rollout.processes import Processes
 from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, MANIFEST, Collected, collect
-from vlnbench.training.collect.dagger import CorrectedWay, DaggerSettings
-from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, tours, walk
+from vlnbench.training.collect.dagger import CorrectableAgent, CorrectedRoute, Correction, check_driver
+from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, GuidedEnv, Verdict, Walk, tours, walk
 
 STOP, FORWARD, LEFT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT
 
@@ -85,14 +87,14 @@ def straight(*waypoints: float, actions: int = 21) -> Episode:
     return replace(episode, reference_path=path, ground_truth=GroundTruth((), (1,) * (actions - 1) + (0,)))
 
 
-def driven(agent: Scripted, episode: Episode) -> tuple[CorrectedWay, list[int], GuidedPlane]:
+def driven(agent: Scripted, episode: Episode) -> tuple[CorrectedRoute, list[int], GuidedPlane]:
     env = GuidedPlane()
-    way = CorrectedWay(agent, success_m=3.0)
-    actions = [done.action for done in way.steps(env, episode)]
+    route = CorrectedRoute(agent, success_m=3.0)
+    actions = [done.action for done in route.steps(env, episode)]
     assert actions[0] == PLACEHOLDER_ACTION
     assert {*agent.asked, *agent.watched} == set(range(len(actions) - 1))  # it sees every frame
     assert env.geodesic_distance(tuple(env.position), episode.goals) <= GOAL_RADIUS_M
-    return way, actions[1:], env
+    return route, actions[1:], env
 
 
 def test_a_model_that_agrees_drives_to_the_end_and_its_stop_is_the_episodes() -> None:
@@ -132,11 +134,11 @@ def test_the_expert_drives_to_the_next_waypoint_and_then_the_model_again() -> No
 
 def test_a_stop_near_the_goal_is_passed_over_without_the_expert_staying() -> None:
     agent = Scripted(lambda step: STOP if step == 10 else FORWARD)
-    way, done, env = driven(agent, straight(0, 2.5, 5))
+    route, done, env = driven(agent, straight(0, 2.5, 5))
     assert done == [FORWARD] * 19
     assert agent.watched == [10]
     detour = [(0.0, 0.0, 0.0), (0.0, 0.0, -5.3), (0.0, 0.0, -5.0)]  # 5 of 5.6 m: kept if the expert took over
-    assert way.verdict(env, straight(0, 5), detour) == (False, "no detour worth keeping")
+    assert route.verdict(env, straight(0, 5), detour) == (False, "no detour worth keeping")
 
 
 @pytest.mark.parametrize(
@@ -154,22 +156,24 @@ def test_walks_with_a_detour_are_kept(
     corrected: bool, extra_m: float, end_m: float, expected: tuple[bool, str]
 ) -> None:
     agent = Scripted(lambda step: STOP if corrected and step == 0 else FORWARD)
-    way, _, env = driven(agent, straight(0, 5))
+    route, _, env = driven(agent, straight(0, 5))
     aside = (extra_m + end_m) / 2
     positions = [(0.0, 0.0, 0.0), (0.0, 0.0, aside), (0.0, 0.0, end_m - 5.0)]
-    assert way.verdict(env, straight(0, 5), positions) == expected
+    assert route.verdict(env, straight(0, 5), positions) == expected
 
 
 def test_a_streamvln_sees_all_windows_whoever_drives(tmp_path: Path) -> None:
     """Random weights name no action, which is a STOP every time it is asked: over three windows."""
     create(SMALL, tmp_path / "base", TEXTS * 20, seed=0)
     options = StreamVLNOptions(checkpoint=tmp_path / "base", max_new_tokens=4)
-    way = DaggerSettings("streamvln", options, 3.0).make(get_benchmark("houses-r2r").body)
+    agent = load_agent("streamvln", options)
+    check_driver(facts_of(agent, "streamvln"), get_benchmark("houses-r2r").body)
+    route = Correction(3.0).route(agent)
     (tour,) = tours([straight(0, 6, 12, 18, 24)], "r2r")
     env = GuidedPlane()
-    walked = [walk(env, tour, tmp_path, way) for _ in range(2)]
+    walked = [walk(env, tour, tmp_path, route).product for _ in range(2)]
     assert [each.reason for each in walked] == ["no detour worth keeping"] * 2
-    assert len(list(way.steps(env, tour.episodes[0]))) == 96
+    assert len(list(route.steps(env, tour.episodes[0]))) == 96
 
 
 @pytest.fixture(scope="module")
@@ -264,39 +268,60 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 
 def test_agents_that_cannot_be_corrected_or_see_otherwise_are_refused(tmp_path: Path) -> None:
-    settings = DaggerSettings(f"{__name__}:Unguided", CheckpointOptions(), 3.0)
+    name = f"{__name__}:Unguided"
     with pytest.raises(UsageError, match=r"cannot be corrected, it lacks watch"):
-        settings.make(GuidedPlane().embodiment)
+        check_driver(facts_of(load_agent(name), name), GuidedPlane().embodiment)
     create(SMALL, tmp_path / "base", TEXTS * 20, seed=0)
-    settings = DaggerSettings("streamvln", StreamVLNOptions(checkpoint=tmp_path / "base"), 3.0)
+    agent = load_agent("streamvln", StreamVLNOptions(checkpoint=tmp_path / "base"))
     with pytest.raises(UsageError, match=r"does not fit the body that walks: needs width 640"):
-        settings.make(GuidedPlane().embodiment)
+        check_driver(facts_of(agent, "streamvln"), GuidedPlane().embodiment)
 
 
-class Placed(EpisodeAgent):
-    """Knows where it was loaded to."""
+class Batches(EpisodeAgent):
+    """Turns on the spot, and knows how many episodes it was asked about at once."""
 
-    options_type = CheckpointOptions
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
 
-    def __init__(self, options: CheckpointOptions) -> None:
-        self.device = options.device
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        self.sizes.append(len(observations))
+        time.sleep(0.01)
+        return dict.fromkeys(observations, LEFT)
 
 
-@pytest.mark.parametrize(
-    ("process", "chosen", "taken"),
-    [
-        ("SpawnProcess-3", "auto", "cuda:1"),
-        ("SpawnProcess-4", "auto", "cuda:0"),
-        ("SpawnProcess-3", "cpu", "cpu"),
-        ("MainProcess", "auto", "auto"),
-    ],
-)
-def test_the_processes_of_a_collection_take_the_gpus_in_turn(
-    monkeypatch: pytest.MonkeyPatch, process: str, chosen: str, taken: str
-) -> None:
-    loaded: list[Placed] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(current_process(), "name", process)
-    monkeypatch.setattr(dagger, "CorrectedWay", lambda agent, _: loaded.append(agent))
-    DaggerSettings(f"{__name__}:Placed", CheckpointOptions(device=chosen), 3.0).make(GuidedPlane().embodiment)
-    assert loaded[0].device == taken
+def test_one_agent_drives_in_several_simulators_at_once(tmp_path: Path) -> None:
+    """And what is collected is what it would collect in one."""
+    episodes = [replace(straight(0, 2.5, 5), episode_id=str(i), scene_id=f"{i % 2}/s.glb") for i in range(6)]
+    planned = tours(episodes, "r2r")
+    assert len(planned) == 2  # told in three ways each
+    planned = [replace(planned[0], name=f"walk-{episode.episode_id}", episodes=(episode,)) for episode in episodes]
+
+    def collected(executor: Inline | Processes, root: Path) -> dict[str, bytes]:
+        tasks = [Task(tour.episodes[0], 0, 0, 500, Walk(tour, root, EverythingCounts(3.0))) for tour in planned]
+        outcomes = list(executor.run(tasks, Limits(max_batch=3)))
+        assert [outcome.reason for outcome in outcomes] == [None] * 6
+        assert all(outcome.rollout and outcome.rollout.product.record for outcome in outcomes)
+        files = [path for path in root.rglob("*") if path.is_file()]
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+    one = collected(Inline(Batches(), GuidedPlane()), tmp_path / "one")
+    agent = Batches()
+    with Processes(3) as processes:
+        processes.use(agent)
+        processes.set_up(EnvSetup(f"{__name__}:GuidedPlane", (), agent.sensors))
+        assert collected(processes, tmp_path / "three") == one
+    assert max(agent.sizes) == 3
+    assert len(one) > 6 * 20
+
+
+class EverythingCounts(Correction):
+    """Keeps every walk."""
+
+    def route(self, agent: Agent) -> CorrectedRoute:
+        class Kept(CorrectedRoute):
+            def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
+                return Verdict(True, None)
+
+        assert isinstance(agent, CorrectableAgent)
+        return Kept(agent, self.success_m)

@@ -13,9 +13,9 @@ import json
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,12 @@ from tabulate import tabulate
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Embodiment, Scalar
+from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.rollout.episode import Task, episode_seed
+from vlnbench.rollout.executor import EnvSetup, Executor, Limits
+from vlnbench.rollout.start import start_processes
 from vlnbench.training.collect.dagger import (
     CORRECTED_BELOW,
     DISAGREEMENTS_PER_ACTION,
@@ -35,7 +39,8 @@ from vlnbench.training.collect.dagger import (
     MOST_DISAGREEMENTS,
     REACHED_M,
     UNCORRECTED_BELOW,
-    DaggerSettings,
+    Correction,
+    check_driver,
 )
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.collect.walk import (
@@ -43,26 +48,31 @@ from vlnbench.training.collect.walk import (
     JPEG_QUALITY,
     MAX_ACTIONS,
     WAYPOINT_RADIUS_M,
-    ReferenceWay,
+    Guide,
+    Nobody,
+    ReferenceRoute,
     Tour,
+    Walk,
     Walked,
-    WalkSettings,
-    identify_in_process,
-    start_process,
     tour_name,
     tours,
-    walk_in_process,
 )
 from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
-from vlnbench.util.loading import import_string
-from vlnbench.util.progress import Progress, StepProgress, say
+from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
 ANNOTATIONS = "annotations.json"
 MANIFEST = "collect.json"
 KIND = Kind("collection", MANIFEST)
 JOURNAL = "collected.jsonl"
+
+WALK_TIMEOUT_S = 3600.0
+"""A walk of which nothing is heard for so long hangs: without a model, nothing is heard before its end."""
+FEW_FAILED = 3
+"""So many walks, or one in twenty, may fail before a collection stops."""
+
+_NOBODY = f"{Nobody.__module__}:{Nobody.__name__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +102,37 @@ def collect(request: CollectOptions) -> Collected:
     ensure_data(benchmark, request.data_root)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
-    success_m = benchmark.success_distance_m
-    way = (
-        DaggerSettings(request.agent, request.agent_options, success_m)
-        if request.dagger
-        else ReferenceWay(success_m, request.disturbance)
-    )
-    settings = WalkSettings(request.out, body, episode_set.scenes_dir, request.sim, request.gpu, way)
-    manifest = _manifest(request, benchmark.fingerprint, split, episode_set, settings)
     with ExitStack() as stack:
-        executor = stack.enter_context(processes(request.workers, start_process, settings))
-        if request.dagger:
-            manifest["dagger"] = _dagger(request.agent, executor.submit(identify_in_process).result())
+        envs = max(1, request.workers // max(1, len(request.gpus)))
+        executor = stack.enter_context(start_processes(request.env, envs, len(request.gpus), request.gpus))
+        guide = _make_ready(executor, request, body, episode_set.scenes_dir, benchmark.success_distance_m)
+        manifest = _manifest(request, benchmark.fingerprint, split, episode_set, body) | {
+            "simulator": executor.simulator,
+            "dagger": _dagger(request.agent, dict(executor.agent.identity)) if request.dagger else None,
+        }
         stack.enter_context(open_folder(request.out, KIND, manifest, partial(_check_same, request.out, manifest)))
-        stack.callback(executor.shutdown, cancel_futures=True)  # nobody writes when the lock is gone
-        done = _walk_the_rest(planned, settings.root, executor)
+        stack.callback(executor.close)  # nobody writes when the lock is gone
+        done = _walk_the_rest(planned, request, executor, guide)
         records = [done[tour.name].record for tour in planned if done[tour.name].record]
         write_bytes(request.out / ANNOTATIONS, (json.dumps(records, ensure_ascii=False) + "\n").encode())
     return verify(request.out, planned, done)
+
+
+def _make_ready(
+    executor: Executor, request: CollectOptions, body: Embodiment, scenes_dir: Path, success_m: float
+) -> Guide:
+    """Load the agent, set up environments and return what guides the walks."""
+    if request.dagger:
+        agent = executor.load(request.agent, request.agent_options)
+        check_driver(agent, body)
+        for line in agent.description.splitlines():
+            say(line)
+    else:
+        agent = executor.load(_NOBODY, AgentOptions())
+    scenes_dir = scenes_dir.absolute()
+    arguments = (body, scenes_dir, agent.sensors | {"rgb"}, request.sim, request.gpu)
+    executor.set_up(EnvSetup(request.env, arguments, agent.sensors, needs=(scenes_dir,)))
+    return Correction(success_m) if request.dagger else ReferenceRoute(success_m, request.disturbance)
 
 
 def verify(root: Path, planned: list[Tour], done: dict[str, Walked]) -> Collected:
@@ -192,12 +215,8 @@ def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
 
 
 def _manifest(
-    request: CollectOptions, fingerprint: str, split: str, episode_set: EpisodeSet, settings: WalkSettings
+    request: CollectOptions, fingerprint: str, split: str, episode_set: EpisodeSet, body: Embodiment
 ) -> dict[str, Any]:
-    backend = import_string("envs.backends:choose_backend")(request.sim, request.gpu)
-    with StepProgress() as show:
-        for step in backend.prepare(renderer=True):
-            show(step)
     return {
         "format": FORMAT,
         "benchmark": request.benchmark,
@@ -206,8 +225,8 @@ def _manifest(
         "set": request.set,
         "dataset_sha256": episode_set.sha256,
         "tours": request.tours,
-        "simulator": backend.name,
-        "frame": [settings.body.camera.width, settings.body.camera.height],
+        "simulator": "",
+        "frame": [body.camera.width, body.camera.height],
         "jpeg_quality": JPEG_QUALITY,
         "waypoint_radius_m": WAYPOINT_RADIUS_M,
         "goal_radius_m": GOAL_RADIUS_M,
@@ -243,27 +262,48 @@ def _check_same(out: Path, manifest: dict[str, Any], found: dict[str, Any]) -> N
     refuse_another(out, KIND, differing)
 
 
-def _walk_the_rest(planned: list[Tour], root: Path, executor: ProcessPoolExecutor) -> dict[str, Walked]:
-    """Walk the tours that the journal does not hold; returns all of them by name."""
-    path = root / JOURNAL
+def _walk_the_rest(
+    planned: list[Tour], request: CollectOptions, executor: Executor, guide: Guide
+) -> dict[str, Walked]:
+    """Walk the tours that the journal does not hold; returns all of them by name.
+
+    Raises RunError at the end if some failed, and as soon as many have.
+    """
+    path = request.out / JOURNAL
     done = {entry["name"]: Walked(**entry) for _, entry in read_jsonl(path)}
     todo = [tour for tour in planned if tour.name not in done]
-    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {root}")
-    with open_for_append(path) as journal, Progress("walking") as progress:
-        for walked in _walk_all(todo, executor):
+    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {request.out}")
+    tasks = [_task(tour, request.out.absolute(), guide) for tour in todo]
+    limits = Limits(request.agent_options.max_batch, WALK_TIMEOUT_S)
+    failed: list[str] = []
+    with (
+        open_for_append(path) as journal,
+        Progress("walking") as progress,
+        closing(executor.run(tasks, limits)) as outcomes,
+    ):
+        for outcome in outcomes:
+            if outcome.rollout is None:
+                failed.append(f"episode {outcome.task.episode.episode_id}: {outcome.reason}")
+                progress.say(failed[-1])
+                if len(failed) > max(FEW_FAILED, len(todo) // 20):
+                    break
+                continue
+            walked: Walked = outcome.rollout.product
             append_line(journal, asdict(walked))
             done[walked.name] = walked
             left_out = sum(each.record is None for each in done.values())
             progress.update(len(done), len(planned), f"{left_out} left out" if left_out else "")
+    if failed:
+        raise RunError(
+            f"{len(failed)} walks failed, the last one of {failed[-1]}; run the same command again to walk them "
+            "again, with fewer --workers if it was memory"
+        )
     return done
 
 
-def _walk_all(todo: list[Tour], executor: ProcessPoolExecutor) -> Iterator[Walked]:
-    """Walk tours scene by scene; they are yielded as they finish."""
-    in_scene_order = sorted(todo, key=lambda tour: tour.episodes[0].scene_id)
-    waiting = [executor.submit(walk_in_process, tour) for tour in in_scene_order]
-    for future in as_completed(waiting):
-        yield future.result()
+def _task(tour: Tour, root: Path, guide: Guide) -> Task:
+    episode = tour.episodes[0]
+    return Task(episode, 0, episode_seed(0, episode.episode_id, 0), MAX_ACTIONS, Walk(tour, root, guide))
 
 
 @contextmanager

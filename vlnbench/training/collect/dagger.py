@@ -18,16 +18,14 @@ own, for their instructions lead elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing import current_process
 from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3
-from vlnbench.rollout.agent_options import AgentOptions, DeviceOptions
-from vlnbench.rollout.agents import load_agent
+from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3, Watches
+from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import SLOT, episode_seed
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
 
@@ -42,53 +40,47 @@ CORRECTED_BELOW, UNCORRECTED_BELOW = 0.93, 0.85
 and without the expert having taken over."""
 
 
-@runtime_checkable
-class CorrectableAgent(Agent, Protocol):
-    """An agent whose actions may be overruled."""
-
-    def watch(self, observations: Mapping[int, Observation]) -> None:
-        """See observations on which somebody else acts; the episode goes on, even if the agent has said STOP."""
-        ...
+def check_driver(agent: AgentFacts, body: Embodiment) -> None:
+    """Raise UsageError for an agent that does not fit the body or cannot be corrected."""
+    conflicts = agent.expects.conflicts(body)
+    if conflicts:
+        listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
+        raise UsageError(f"agent {agent.name!r} does not fit the body that walks: needs {listed}")
+    if not agent.watches:
+        raise UsageError(
+            f"agent {agent.name!r} cannot be corrected, it lacks watch(observations); derive it from "
+            "agents.base.EpisodeAgent"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class DaggerSettings:
-    """Which agent drives. `success_m`: a STOP this far from the goal (metres, geodesic) or farther is wrong."""
+class Correction:
+    """The guide that lets an agent drive and corrects it.
 
-    agent: str
-    agent_options: AgentOptions
+    `success_m`: a STOP this far from the goal (metres, geodesic) or farther is wrong.
+    """
+
     success_m: float
 
-    def make(self, body: Embodiment) -> CorrectedWay:
-        """Load the agent, in a process that walks: its device is the process's share of them, if not chosen.
-
-        Raises UsageError if that fails, if it does not fit the body or cannot be corrected.
-        """
-        options = self.agent_options
-        if isinstance(options, DeviceOptions):
-            options = replace(options, device=_own_device(options.device))
-        agent = load_agent(self.agent, options)
-        conflicts = agent.expects.conflicts(body)
-        if conflicts:
-            listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
-            raise UsageError(f"agent {self.agent!r} does not fit the body that walks: needs {listed}")
+    def route(self, agent: Agent) -> CorrectedRoute:
+        """Raises TypeError for an agent that cannot be corrected."""
         if not isinstance(agent, CorrectableAgent):
-            raise UsageError(
-                f"agent {self.agent!r} cannot be corrected, it lacks watch(observations); derive it from "
-                "agents.base.EpisodeAgent"
-            )
-        return CorrectedWay(agent, self.success_m)
+            raise TypeError("the agent cannot be corrected: it lacks watch(observations)")
+        return CorrectedRoute(agent, self.success_m)
 
 
-class CorrectedWay:
-    """The way an agent takes with the expert's corrections; see `DaggerSettings`."""
+@runtime_checkable
+class CorrectableAgent(Agent, Watches, Protocol):
+    """An agent whose actions may be overruled."""
+
+
+class CorrectedRoute:
+    """The route that an agent takes with the expert's corrections."""
 
     def __init__(self, agent: CorrectableAgent, success_m: float) -> None:
         self._agent = agent
         self._success_m = success_m
         self._corrected = False
-        self.sensors = agent.sensors
-        self.identity = agent.identity
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
         """The walk until the last waypoint is reached."""
@@ -139,15 +131,6 @@ class CorrectedWay:
     def _is_far(self, env: GuidedEnv, episode: Episode, observation: Observation) -> bool:
         assert observation.pose is not None
         return not env.geodesic_distance(observation.pose.position, episode.goals) < self._success_m
-
-
-def _own_device(device: str) -> str:
-    """Where `auto` is for this process: the processes of a collection take the CUDA devices in turn."""
-    import torch  # an agent loads it, mere walking does not
-
-    devices = torch.cuda.device_count()
-    _, _, number = current_process().name.rpartition("-")  # multiprocessing counts the processes it starts
-    return f"cuda:{int(number) % devices}" if device == "auto" and devices > 1 and number.isdigit() else device
 
 
 def _most_disagreements(episode: Episode) -> float:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions, set_options
+from vlnbench.util.loading import DEFAULT_ENV
 
 _DRIVER = "streamvln"
 
@@ -28,6 +29,9 @@ class CollectOptions:
     """Folder that holds datasets/ and scene_datasets/."""
     workers: int = 1
     """Processes that walk."""
+    gpus: tuple[str, ...] = ()
+    """With --dagger: GPUs, named as in CUDA_VISIBLE_DEVICES, on each of which one agent drives; --workers are
+    spread over them. Default: one agent in the main process."""
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
     tours: int | None = None
@@ -36,6 +40,9 @@ class CollectOptions:
     """Chance, before every action, of a short random burst from which the follower finds back."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
+    env: str = DEFAULT_ENV
+    """Environment: import string package.module:Class, called with body, folder of scenes, sensors, --sim and
+    --gpu; it must know the way (shortest_path_action)."""
     gpu: int | None = None
     """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
     allow_partial: bool = False
@@ -59,6 +66,8 @@ class CollectOptions:
             raise UsageError(
                 "--agent and the options of a trained model: nobody drives without --dagger; give it too"
             )
+        if self.gpus and not self.dagger:
+            raise UsageError("--gpus: nobody drives without --dagger; give it too, or leave --gpus out")
         self.agent_options.check()
 
 

@@ -16,17 +16,27 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vlnbench.interfaces import Action, Embodiment, Env, Episode, Observation, Scalar, Sensor, Vec3
-from vlnbench.util.loading import import_string
+from vlnbench.interfaces import (
+    Action,
+    Agent,
+    Conventions,
+    Env,
+    Episode,
+    Observation,
+    Scalar,
+    Sensor,
+    Trajectory,
+    Vec3,
+)
+from vlnbench.rollout.episode import Rollout, Task
 
 WAYPOINT_RADIUS_M = 0.5
 GOAL_RADIUS_M = 0.25
@@ -86,17 +96,8 @@ class Verdict(NamedTuple):
     reason: str | None
 
 
-class Way(Protocol):
-    """How episodes are walked and which walks are kept.
-
-    `sensors` are what it looks at beside the frames that are written; `identity` holds what decides how it walks.
-    """
-
-    @property
-    def sensors(self) -> frozenset[Sensor]: ...
-
-    @property
-    def identity(self) -> Mapping[str, Scalar]: ...
+class Route(Protocol):
+    """Where a walk goes and whether it is kept."""
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
         """The walk, from the placeholder on."""
@@ -107,24 +108,45 @@ class Way(Protocol):
         ...
 
 
-class WaySettings(Protocol):
-    """What makes a way in a walking process."""
+class Guide(Protocol):
+    """What chooses the route of a walk; it travels with the walk to the process of the environment."""
 
-    def make(self, body: Embodiment) -> Way:
-        """Raises UsageError if it cannot be made for this body."""
+    def route(self, agent: Agent) -> Route:
+        """The route of one walk, on which the agent may be asked."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WalkSettings:
-    """What a walking process needs."""
+class Nobody:
+    """The agent of walks that need none."""
 
+    sensors: frozenset[Sensor] = frozenset()
+    privileged = False
+    expects = Conventions()
+    identity: Mapping[str, Scalar] = {}
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        raise NotImplementedError("nobody drives")
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        raise NotImplementedError("nobody drives")
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The kind of task that walks a tour and writes what was seen below `root`; its product is a `Walked`."""
+
+    tour: Tour
     root: Path
-    body: Embodiment
-    scenes_dir: Path
-    simulator: str
-    gpu: int | None
-    way: WaySettings
+    guide: Guide
+
+    def run(self, env: Env, agent: Agent, task: Task) -> Rollout:
+        """Raises TypeError for an environment that does not know the way."""
+        if not isinstance(env, GuidedEnv):
+            raise TypeError("the environment knows no way: it lacks shortest_path_action(target, radius_m)")
+        return walk(env, self.tour, self.root, self.guide.route(agent))
 
 
 def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
@@ -149,7 +171,7 @@ def waypoints(episode: Episode) -> tuple[Vec3, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceWay:
+class ReferenceRoute:
     """The reference path itself, as a shortest-path follower walks it from waypoint to waypoint.
 
     `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out. `disturbance`:
@@ -160,11 +182,9 @@ class ReferenceWay:
 
     success_m: float
     disturbance: float = 0.0
-    sensors: ClassVar[frozenset[Sensor]] = frozenset()
-    identity: ClassVar[Mapping[str, Scalar]] = {}
 
-    def make(self, body: Embodiment) -> ReferenceWay:
-        """Itself: it fits every body."""
+    def route(self, agent: Agent) -> ReferenceRoute:
+        """Itself: nobody is asked."""
         return self
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
@@ -191,37 +211,55 @@ class ReferenceWay:
         return Verdict(False, reason)
 
 
-def walk(env: GuidedEnv, tour: Tour, root: Path, way: Way) -> Walked:
-    """Walk a tour and write its frames below `root`; the folder appears only when it is complete."""
+def walk(env: GuidedEnv, tour: Tour, root: Path, route: Route) -> Rollout:
+    """Walk a tour and write its frames below `root`; the folder appears only when it is complete.
+
+    The product is a `Walked`. All seconds count as the environment's.
+    """
     start = time.perf_counter()
-    episode = tour.episodes[0]
     actions: list[int] = []
     strays: list[int] = []
     frames: list[bytes] = []
-    positions: list[Vec3] = []
-    for action, observation, stray in way.steps(env, episode):
+    seen: list[Observation] = []
+    reason: str | None = None
+    for action, observation, stray in route.steps(env, tour.episodes[0]):
+        if len(actions) == MAX_ACTIONS:
+            reason = f"more than {MAX_ACTIONS} actions"
+            break
         if stray:
             strays.append(len(actions))
         actions.append(action)
-        if len(actions) > MAX_ACTIONS:
-            return Walked(tour.name, None, f"more than {MAX_ACTIONS} actions", time.perf_counter() - start)
         assert observation.rgb is not None
-        assert observation.pose is not None
         frames.append(jpeg(observation.rgb))
-        positions.append(observation.pose.position)
-    verdict = way.verdict(env, episode, positions)
-    if not verdict.kept:
-        return Walked(tour.name, None, verdict.reason, time.perf_counter() - start)
-    video = f"images/{tour.name}"
-    _write_frames(root / video, frames)
-    record = {
-        "id": int(episode.episode_id) if episode.episode_id.isdigit() else episode.episode_id,
-        "video": video,
+        seen.append(replace(observation, rgb=None, depth=None))
+    poses = tuple(observation.pose for observation in seen if observation.pose is not None)
+    record = None
+    if reason is None:
+        verdict = route.verdict(env, tour.episodes[0], [pose.position for pose in poses])
+        reason = verdict.reason
+        if verdict.kept:
+            _write_frames(root / _video(tour), frames)
+            record = _record(tour, actions, strays)
+    collided = tuple(observation.collided for observation in seen[1:])
+    trajectory = Trajectory(poses, tuple(map(Action, actions[1:])), collided)
+    seconds = time.perf_counter() - start
+    return Rollout(trajectory, seconds, 0.0, product=Walked(tour.name, record, reason, seconds))
+
+
+def _video(tour: Tour) -> str:
+    return f"images/{tour.name}"
+
+
+def _record(tour: Tour, actions: list[int], strays: list[int]) -> dict[str, Any]:
+    """The entry of the annotations."""
+    number = tour.episodes[0].episode_id
+    return {
+        "id": int(number) if number.isdigit() else number,
+        "video": _video(tour),
         "instructions": [each.instruction for each in tour.episodes],
         "actions": actions,
         **({"strays": strays} if strays else {}),
     }
-    return Walked(tour.name, record, verdict.reason, time.perf_counter() - start)
 
 
 def jpeg(rgb: NDArray[np.uint8]) -> bytes:
@@ -239,41 +277,6 @@ def _write_frames(folder: Path, frames: Sequence[bytes]) -> None:
     for i, frame in enumerate(frames):
         (part / "rgb" / f"{i:03d}.jpg").write_bytes(frame)
     part.rename(folder)
-
-
-_settings: WalkSettings | None = None
-"""Settings of a walking process."""
-
-
-def start_process(settings: WalkSettings) -> None:
-    """Prepare a walking process, which ends when its parent does."""
-    global _settings
-    end_with_parent()
-    _settings = settings
-
-
-def identify_in_process() -> dict[str, Scalar]:
-    """What decides how a process that `start_process` prepared walks. Raises UsageError if it cannot walk."""
-    return dict(_prepared()[1].identity)
-
-
-def walk_in_process(tour: Tour) -> Walked:
-    """Walk one tour in a process that `start_process` prepared."""
-    assert _settings is not None
-    env, way = _prepared()
-    return walk(env, tour, _settings.root, way)
-
-
-@cache
-def _prepared() -> tuple[GuidedEnv, Way]:
-    """One environment and one way for all tours of a process."""
-    assert _settings is not None
-    way = _settings.way.make(_settings.body)
-    make_env = import_string("envs.habitat_env:HabitatEnv")
-    env: GuidedEnv = make_env(
-        _settings.body, _settings.scenes_dir, way.sensors | {"rgb"}, _settings.simulator, _settings.gpu
-    )
-    return env, way
 
 
 def end_with_parent() -> None:

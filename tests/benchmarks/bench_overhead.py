@@ -27,9 +27,8 @@ from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.episode import Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
-from vlnbench.rollout.launcher import LocalLauncher
 from vlnbench.rollout.processes import Processes
-from vlnbench.rollout.replicas import Replicas
+from vlnbench.rollout.replicas import LocalLauncher, Replicas
 
 HERE = "tests.benchmarks.bench_overhead"
 STEPS = 500

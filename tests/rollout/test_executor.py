@@ -13,9 +13,8 @@ from vlnbench.conformance import ExecutorConformance
 from vlnbench.interfaces import Episode
 from vlnbench.rollout.executor import EnvSetup, Executor
 from vlnbench.rollout.inline import Inline
-from vlnbench.rollout.launcher import LocalLauncher
 from vlnbench.rollout.processes import Processes
-from vlnbench.rollout.replicas import Replicas
+from vlnbench.rollout.replicas import LocalLauncher, Replicas
 
 PLANE = "tests.fakes:PlaneEnv"
 

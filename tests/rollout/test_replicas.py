@@ -21,8 +21,7 @@ from vlnbench.evaluation.summary import Summary
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Times
 from vlnbench.rollout.inline import Inline
-from vlnbench.rollout.launcher import LocalLauncher, LocalRemote, ReplicaLostError
-from vlnbench.rollout.replicas import Replicas
+from vlnbench.rollout.replicas import LocalLauncher, LocalRemote, ReplicaLostError, Replicas
 
 pytestmark = pytest.mark.slow  # agents in processes of their own
 

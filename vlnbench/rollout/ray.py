@@ -17,8 +17,7 @@ import ray
 from ray import exceptions
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.rollout.launcher import LocalRemote, Remote, ReplicaLostError
-from vlnbench.rollout.replicas import Replicas
+from vlnbench.rollout.replicas import LocalRemote, Remote, ReplicaLostError, Replicas
 
 _MAX_DEFAULT_ENVS = 4
 

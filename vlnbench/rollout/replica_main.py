@@ -1,6 +1,6 @@
 """A replica's process: an agent with simulators of its own, which runs the episodes it is given.
 
-Started by `vlnbench.rollout.launcher`. The parent calls one method of `Replica` at a time and gets its result, or
+Started by `vlnbench.rollout.replicas`. The parent calls one method of `Replica` at a time and gets its result, or
 the exception that a user is meant to read; any other exception ends the process.
 """
 

@@ -1,17 +1,20 @@
 """Several agents, each with simulators of its own, fed from one queue.
 
-A replica is a process with an agent and its simulators, here or on another machine (`vlnbench.rollout.launcher`).
-Replicas know nothing of each other; the parent gives each of them episodes and takes the outcomes.
+A replica is a process with an agent and its simulators, started here or on another machine by a `Launcher`
+(`vlnbench.rollout.ray` has the one for clusters). Replicas know nothing of each other; the parent gives each of them
+episodes and takes the outcomes.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from vlnbench import __version__
 from vlnbench.errors import RunError, UsageError
@@ -22,12 +25,110 @@ from vlnbench.rollout.channel import Preparing
 from vlnbench.rollout.engine import MAX_STARTS, POLL_S, SceneQueue
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
-from vlnbench.rollout.launcher import Launcher, Remote, ReplicaLostError
 from vlnbench.rollout.replica_main import Ran
+from vlnbench.util.child import Child
 from vlnbench.util.progress import StepProgress, say
+from vlnbench.util.watchdog import EXIT_CODE
 
 MAX_TRIES = 3
 """An episode that so many replicas were running when their machine was lost is given up."""
+
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+class ReplicaLostError(Exception):
+    """A replica has ended. guilty: what it was running may have done that; otherwise its machine was lost."""
+
+    def __init__(self, reason: str, status: Literal["error", "timeout"] = "error", guilty: bool = True) -> None:
+        super().__init__(reason, status, guilty)
+        self.reason, self.status, self.guilty = reason, status, guilty
+
+
+class Remote(Protocol):
+    """The parent's end of one replica. placed: it has a process; otherwise it waits for a machine with room."""
+
+    @property
+    def placed(self) -> bool: ...
+
+    def call(self, method: str, *arguments: Any) -> None:
+        """Call a method of `replica_main.Replica`; one at a time."""
+        ...
+
+    def result(self) -> Any:
+        """What the call returned. Raises what it raised, and ReplicaLostError if the replica is no more."""
+        ...
+
+    def close(self) -> None:
+        """End it at once. Safe to call twice."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts replicas somewhere."""
+
+    def open(self, index: int) -> Remote:
+        """Start the process of a replica."""
+        ...
+
+    def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
+        """Those whose calls have ended; waits for the first."""
+        ...
+
+    def close(self) -> None:
+        """Leave the place where replicas are; they have been closed."""
+        ...
+
+
+class LocalRemote:
+    """A replica on this machine."""
+
+    placed = True
+
+    def __init__(self, envs: int, preload: str, folder: str, environment: Mapping[str, str]) -> None:
+        self._child = Child(
+            "agent", "vlnbench.rollout.replica_main", (envs, preload, folder), environment=environment
+        )
+
+    def fileno(self) -> int:
+        return self._child.fileno()
+
+    def call(self, method: str, *arguments: Any) -> None:
+        self._child.send((method, arguments))
+
+    def result(self) -> Any:
+        try:
+            answer = self._child.receive()
+        except EOFError:
+            status: Literal["error", "timeout"] = "timeout" if self._child.exit_code() == EXIT_CODE else "error"
+            raise ReplicaLostError(self._child.cause_of_death(), status) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._child.close()
+
+
+class LocalLauncher:
+    """Replicas on this machine.
+
+    envs: simulators of each; preload: as of `engine.Worker`. gpus: names for CUDA_VISIBLE_DEVICES, for the
+    replicas in turn; none: as they are.
+    """
+
+    def __init__(self, envs: int, preload: str = "", gpus: Sequence[str] = ()) -> None:
+        self._envs, self._preload, self._gpus = envs, preload, gpus
+
+    def open(self, index: int) -> LocalRemote:
+        environment = {GPU_VARIABLE: self._gpus[index % len(self._gpus)]} if self._gpus else {}
+        return LocalRemote(self._envs, self._preload, os.getcwd(), environment)
+
+    def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
+        return wait(remotes, limit_s)  # type: ignore[arg-type, return-value]
+
+    def close(self) -> None:
+        """Nothing to leave."""
 
 
 @dataclass(eq=False)

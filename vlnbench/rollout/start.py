@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from vlnbench.errors import require
 from vlnbench.rollout.executor import Executor
-from vlnbench.rollout.launcher import LocalLauncher
 from vlnbench.rollout.processes import Processes
-from vlnbench.rollout.replicas import Replicas
+from vlnbench.rollout.replicas import LocalLauncher, Replicas
 
 
 def start_processes(preload: str, envs: int, agents: int = 0, gpus: Sequence[str] = ()) -> Executor:

@@ -1,8 +1,8 @@
 """Several agents, each with simulators of its own, fed from one queue.
 
 A replica is a process with an agent and its simulators, started here or on another machine by a `Launcher`
-(`vlnbench.rollout.ray` has the one for clusters). Replicas know nothing of each other; the parent gives each of them
-episodes and takes the outcomes.
+(`vlnbench.rollout.ray` has the one for clusters). Replicas know nothing of each other; the parent gives each of
+them episodes and takes the outcomes.
 """
 
 from __future__ import annotations

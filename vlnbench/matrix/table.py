@@ -205,8 +205,10 @@ def _data(row: Row, full: bool) -> str | None:
     for name, counts in row["data"].items():
         weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
         conversations = counts.get("conversations", 0)
-        text = f"{name} {conversations or counts['instructions']:,}"
-        if full and conversations:
+        text = f"{name} {conversations or counts.get('instructions', counts['windows']):,}"
+        if full and "instructions" not in counts:  # a family that counts otherwise
+            text += " windows"
+        elif full and conversations:
             text += " conversations"
         elif full:
             text += f" instructions on {counts['trajectories']:,} trajectories, {counts['windows']:,} windows"

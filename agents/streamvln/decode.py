@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.common.batches import groups
 from agents.common.files import GenerationSettings
 from agents.streamvln.cache import CacheView, TurnCache
 from agents.streamvln.config import StreamVLNConfig
@@ -29,7 +30,6 @@ from vlnbench.errors import UsageError
 
 IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
 DRAFT = 16  # tokens of the last answer that are tried at once
-GROUP = 1.5  # first passes whose lengths differ by more than this factor are not padded to one another
 PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
 
 
@@ -283,19 +283,6 @@ def compiler_lacking(device: torch.device) -> str | None:
     return (
         None if shutil.which(compiler) else f"torch.compile needs a C++ compiler on a CPU ({compiler} not found)"
     )
-
-
-def groups(lengths: Sequence[int]) -> list[int]:
-    """Sizes of runs of ascending `lengths` that may be padded to one another."""
-    sizes: list[int] = []
-    shortest = 0
-    for length in lengths:
-        if sizes and length <= GROUP * shortest:
-            sizes[-1] += 1
-        else:
-            sizes.append(1)
-            shortest = length
-    return sizes
 
 
 def window_tokens(config: StreamVLNConfig, steps_per_turn: int, answer: int) -> int:

@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from agents.common.batches import groups
 from agents.common.files import GenerationSettings, generation_settings
 from agents.streamvln import checkpoint, decode
-from agents.streamvln.decode import Decoder, Row, Turn, groups
+from agents.streamvln.decode import Decoder, Row, Turn
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.model import IMAGE, MEMORY, StreamVLN
 from tests.agents.streamvln.frames import frame

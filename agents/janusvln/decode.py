@@ -1,0 +1,155 @@
+"""What JanusVLN remembers of each episode, and greedy decoding of its answers for many episodes at once.
+
+Every step asks anew: the geometry of the current frame is added to all images of the question, so nothing of the
+language model's work on one step can be used in the next. What Qwen's tower sees in a frame depends on that frame
+alone and is kept, where the original encodes the whole history again at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.common.batches import groups
+from agents.common.files import GenerationSettings
+from agents.janusvln.image import Grid, grid_of
+from agents.janusvln.network.geometry import FrameCache
+from agents.janusvln.network.language import KeyValues, expand
+from agents.janusvln.network.model import JanusVLN
+
+
+@dataclass
+class Memory:
+    """One episode so far. `images` are the tower's embeddings (embeddings, hidden) of every frame, in the host's
+    memory; `geometry` (embeddings, hidden) is that of the last frame, in the light of those before it."""
+
+    cache: FrameCache = field(default_factory=FrameCache)
+    images: list[Tensor] = field(default_factory=list)
+    geometry: Tensor | None = None
+    grid: Grid = Grid(0, 0)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request for an answer: ids with a placeholder per image, and the frames that these show, by number."""
+
+    slot: int
+    input_ids: list[int]
+    steps: list[int]
+
+
+class Decoder:
+    """Remembers frames and answers questions for any number of slots, at most `max_batch` of them in one pass.
+
+    The repetition penalty sees the question and the answer so far, image placeholders included, as the original
+    has it. An answer ends with an end token, included, or after `max_new_tokens`.
+    """
+
+    def __init__(
+        self, model: JanusVLN, settings: GenerationSettings, *, max_new_tokens: int = 24, max_batch: int = 8
+    ) -> None:
+        self.model = model.eval()
+        self.settings = settings
+        self.max_new_tokens = max_new_tokens
+        self.max_batch = max_batch
+        self._memories: dict[int, Memory] = {}
+
+    def begin(self, slot: int) -> None:
+        """Forget what the slot has seen."""
+        self._memories[slot] = Memory()
+
+    def memory(self, slot: int) -> Memory:
+        return self._memories[slot]
+
+    @torch.inference_mode()
+    def see(self, frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        """Remember the next frame of each slot, resized, uint8 (height, width, 3)."""
+        order = sorted(frames, key=lambda slot: frames[slot].shape)
+        for _, alike in groupby(order, key=lambda slot: frames[slot].shape):
+            slots = list(alike)
+            for start in range(0, len(slots), self.max_batch):
+                self._see(slots[start : start + self.max_batch], frames)
+
+    def _see(self, slots: Sequence[int], frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        """The same for a batch of frames of one size."""
+        memories = [self._memories[slot] for slot in slots]
+        shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
+        images = self.model.visual.merger(self.model.tower_features(shown)).cpu()
+        seen = self.model.geometry_features(shown, [memory.cache for memory in memories])
+        for memory, image, geometry in zip(memories, images, self.model.merger(seen), strict=True):
+            memory.images.append(image)
+            memory.geometry = geometry
+            memory.grid = grid_of(*shown.shape[1:3])
+
+    @torch.inference_mode()
+    def run(self, questions: Sequence[Question]) -> list[list[int]]:
+        """The answers to `questions`, in their order. A slot may occur once.
+
+        Raises ValueError, before any is answered, where placeholders and images do not match.
+        """
+        rows = [self._expanded(question) for question in questions]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
+        answers: dict[int, list[int]] = {}
+        for start in range(0, len(order), self.max_batch):
+            chunk = order[start : start + self.max_batch]
+            for size in groups([len(rows[i][0]) for i in chunk]):
+                batch, chunk = chunk[:size], chunk[size:]
+                answered = self._answer([questions[i] for i in batch], [rows[i] for i in batch])
+                answers.update(zip(batch, answered, strict=True))
+        return [answers[i] for i in range(len(rows))]
+
+    def _expanded(self, question: Question) -> tuple[Tensor, Tensor]:
+        grid = self._memories[question.slot].grid
+        return expand(question.input_ids, [grid] * len(question.steps), self.model.config.image_token)
+
+    def _fused(self, question: Question) -> Tensor:
+        """Embeddings of a question's images (images * embeddings, hidden)."""
+        memory = self._memories[question.slot]
+        if memory.geometry is None:
+            raise ValueError(f"slot {question.slot} has seen no frame")
+        images = torch.stack([memory.images[step] for step in question.steps]).to(self.model.device)
+        return self.model.fuse(images, memory.geometry).flatten(0, 1)
+
+    def _answer(self, questions: Sequence[Question], rows: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
+        """Answer one batch."""
+        model, device = self.model, self.model.device
+        lengths = [len(ids) for ids, _ in rows]
+        fused = torch.cat([self._fused(question) for question in questions])
+        past = KeyValues(model.config, lengths, like=fused)
+        hidden = model.hidden(rows, fused, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]
+        following = torch.tensor([int(positions.max()) + 1 for _, positions in rows], device=device)
+        seen = torch.zeros(len(rows), model.config.vocab_size, dtype=torch.bool, device=device)
+        for row, (ids, _) in zip(seen, rows, strict=True):
+            row[ids.to(device)] = True
+        answers: list[list[int]] = [[] for _ in rows]
+        while True:
+            best = self._choose(questions, answers, model.logits(hidden).float(), seen)
+            for answer, token in zip(answers, best.tolist(), strict=True):
+                if not self._is_whole(answer):
+                    answer.append(token)
+            if all(self._is_whole(answer) for answer in answers):
+                return answers
+            seen[torch.arange(len(rows)), best] = True
+            embedded = model.model.embed_tokens(best[:, None])
+            hidden = model.model(embedded, following.expand(3, -1)[..., None], past)[:, 0]
+            following = following + 1
+
+    def _is_whole(self, answer: Sequence[int]) -> bool:
+        return len(answer) == self.max_new_tokens or bool(answer and answer[-1] in self.settings.eos)
+
+    def _choose(
+        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
+    ) -> Tensor:
+        """The best token of each row by float32 logits (rows, vocabulary), those in `seen` being penalized.
+
+        `questions` and `answers` so far say what is asked, for those who look on.
+        """
+        penalty = self.settings.repetition_penalty
+        penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
+        return torch.where(seen, penalized, logits).argmax(-1)

@@ -1,0 +1,158 @@
+"""Qwen2.5-VL's language model (arXiv 2502.13923): a decoder whose positions have a time, a row and a column.
+
+Names are those of transformers' module. Positions are computed here, so they do not depend on its version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from agents.janusvln.config import JanusVLNConfig
+from agents.janusvln.image import Grid
+from agents.janusvln.network.layers import GatedMLP, RMSNorm, angles, rotate
+
+SPARE = 8  # columns a cache grows by, beyond what is asked for
+
+
+def expand(ids: Sequence[int], grids: Sequence[Grid], image_token: int) -> tuple[Tensor, Tensor]:
+    """Ids with every image's token repeated once per embedding, (length,), and their positions, (3, length).
+
+    `grids` are the embeddings of each image in order. Text counts up on all three axes; an image stays at one time
+    and spans rows and columns from there; what follows begins behind the largest of them.
+
+    Raises ValueError where placeholders and images do not match.
+    """
+    if ids.count(image_token) != len(grids):
+        raise ValueError(f"{len(grids)} images for {ids.count(image_token)} image placeholders")
+    images = iter(grids)
+    repeats: list[int] = []
+    positions: list[Tensor] = []
+    next_position = 0
+    for token in ids:
+        grid = next(images) if token == image_token else Grid(1, 1)
+        rows, columns = (torch.arange(side) for side in grid)
+        row, column = (part.flatten() for part in torch.meshgrid(rows, columns, indexing="ij"))
+        positions.append(torch.stack((torch.zeros_like(row), row, column)) + next_position)
+        repeats.append(grid.count)
+        next_position += max(grid)
+    return torch.tensor(ids).repeat_interleave(torch.tensor(repeats)), torch.cat(positions, dim=1)
+
+
+class KeyValues:
+    """Keys and values of one batch for every layer, in buffers with room for a few more entries.
+
+    `fed` entries are there. Rows are padded on the right when they are first fed, so that later entries of all rows
+    lie side by side; `valid` (rows, columns) says which entries are no padding.
+    """
+
+    def __init__(self, config: JanusVLNConfig, lengths: Sequence[int], like: Tensor) -> None:
+        self.fed = 0
+        columns = max(lengths) + SPARE
+        shape = (config.num_hidden_layers, 2, len(lengths), config.num_key_value_heads, columns, config.head_dim)
+        self._buffer = like.new_zeros(shape)  # zeros: what is masked still meets a weight of 0, and 0 * NaN is NaN
+        ends = torch.tensor(lengths, device=like.device)[:, None]
+        column = torch.arange(columns, device=like.device)
+        self.valid = (column < ends) | (column >= max(lengths))
+
+    def put(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add a layer's keys and values (rows, kv heads, new, head) and return all of them."""
+        end = self.fed + keys.shape[2]
+        if end > self._buffer.shape[-2]:
+            more = end + SPARE - self._buffer.shape[-2]
+            self._buffer = functional.pad(self._buffer, (0, 0, 0, more))
+            self.valid = functional.pad(self.valid, (0, more), value=True)
+        self._buffer[layer, 0, :, :, self.fed : end] = keys
+        self._buffer[layer, 1, :, :, self.fed : end] = values
+        return self._buffer[layer, 0, :, :, :end], self._buffer[layer, 1, :, :, :end]
+
+
+class LanguageAttention(nn.Module):
+    def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
+        super().__init__()
+        self.layer, self.eager, self.head_dim = layer, eager, config.head_dim
+        queries, keys = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
+        self.q_proj = nn.Linear(config.hidden_size, queries)
+        self.k_proj = nn.Linear(config.hidden_size, keys)
+        self.v_proj = nn.Linear(config.hidden_size, keys)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: KeyValues | None) -> Tensor:
+        q, k, v = (
+            project(x).unflatten(2, (-1, self.head_dim)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = rotate(q, *turns), rotate(k, *turns)
+        mask = None
+        if past is not None:
+            mask = past.valid[:, None, None, : past.fed + x.shape[1]] if past.fed else None
+            k, v = past.put(self.layer, k, v)
+        groups = q.shape[1] // k.shape[1]
+        k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
+        mixed = attend(q, k, v, mask, self.eager)
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eager: bool) -> Tensor:
+    """Attention (rows, heads, queries, head); causal where there is no mask and as many queries as keys."""
+    causal = mask is None
+    if not eager:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril() if causal else mask
+    scores = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).masked_fill(~seen, -torch.inf)
+    return scores.softmax(-1, dtype=torch.float32).to(v.dtype) @ v
+
+
+class LanguageLayer(nn.Module):
+    def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
+        super().__init__()
+        self.self_attn = LanguageAttention(config, layer, eager)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, bias=False)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: KeyValues | None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), turns, past)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class LanguageModel(nn.Module):
+    """Embeddings to hidden states. `eager` computes attention without a fused kernel."""
+
+    def __init__(self, config: JanusVLNConfig, eager: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(LanguageLayer(config, i, eager) for i in range(config.num_hidden_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.checkpointing = False
+
+    def forward(self, x: Tensor, positions: Tensor, past: KeyValues | None = None) -> Tensor:
+        """Hidden states (rows, length, hidden) of embeddings x at `positions` (3, rows, length).
+
+        Without `past`, and where that is empty, tokens see those before them in their row, so padding has to be on
+        the right. Where `past` holds something, a single new token per row sees all of its row.
+        """
+        turns = self._turns(positions, x.dtype)
+        for layer in self.layers:
+            if self.checkpointing and self.training and torch.is_grad_enabled():
+                x = checkpoint(layer, x, turns, past, use_reentrant=False)
+            else:
+                x = layer(x, turns, past)
+        if past is not None:
+            past.fed += x.shape[1]
+        out: Tensor = self.norm(x)
+        return out
+
+    def _turns(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine (rows, 1, length, head); the frequencies are shared out among the three axes."""
+        found = angles(positions, self.config.head_dim, self.config.rope_theta)
+        parts = found.split(self.config.rope_sections, dim=-1)
+        mixed = torch.cat([part[axis] for axis, part in enumerate(parts)], dim=-1).repeat(1, 1, 2)[:, None]
+        return mixed.cos().to(dtype), mixed.sin().to(dtype)

@@ -1,4 +1,4 @@
-"""What a JanusVLN checkpoint's config.json says, checked field by field, and what follows from its tensors' shapes.
+"""What a JanusVLN checkpoint's config.json says, checked field by field, and what the shapes of its tensors say.
 
 Format: the `qwen2_5_vl` config of transformers 4.50 with JanusVLN's additions (github.com/MIV-XJTU/JanusVLN). The
 sizes of the VGGT aggregator are nowhere in it.
@@ -191,7 +191,10 @@ def geometry_sizes(shapes: Mapping[str, tuple[int, ...]], where: str) -> Geometr
             raise UsageError(f"{where}: {full} has shape {list(shapes[full])}: expected {rank} sizes above 0")
         return shapes[full]
 
-    width, head = shape("aggregator.camera_token", 4)[3], shape("aggregator.frame_blocks.0.attn.q_norm.weight", 1)[0]
+    width, head = (
+        shape("aggregator.camera_token", 4)[3],
+        shape("aggregator.frame_blocks.0.attn.q_norm.weight", 1)[0],
+    )
     positions = shape("aggregator.patch_embed.pos_embed", 3)[1] - 1
     side = round(positions**0.5)
     if width % head or head % 4:

@@ -32,7 +32,7 @@ class Memory:
     cache: FrameCache = field(default_factory=FrameCache)
     images: list[Tensor] = field(default_factory=list)
     geometry: Tensor | None = None
-    grid: Grid = Grid(0, 0)
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,14 @@ class Decoder:
 
     def _expanded(self, question: Question) -> tuple[Tensor, Tensor]:
         grid = self._memories[question.slot].grid
+        if grid is None:
+            raise ValueError(f"slot {question.slot} has seen no frame")
         return expand(question.input_ids, [grid] * len(question.steps), self.model.config.image_token)
 
     def _fused(self, question: Question) -> Tensor:
         """Embeddings of a question's images (images * embeddings, hidden)."""
         memory = self._memories[question.slot]
-        if memory.geometry is None:
-            raise ValueError(f"slot {question.slot} has seen no frame")
+        assert memory.geometry is not None  # `_expanded` has looked
         images = torch.stack([memory.images[step] for step in question.steps]).to(self.model.device)
         return self.model.fuse(images, memory.geometry).flatten(0, 1)
 

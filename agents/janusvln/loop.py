@@ -27,8 +27,8 @@ class Answers(Protocol):
 
 
 class EpisodeLoop:
-    """Drives many episodes. From step `max_steps` on every action is STOP, as in the published evaluation, where an
-    agent that stands near the goal then succeeds.
+    """Drives many episodes. From step `max_steps` on every action is STOP, as in the published evaluation, by
+    which an agent that stands near the goal then succeeds.
 
     `unreadable` counts answers that were none of the four labels, which stop the episode; `forced_stops` counts
     episodes that were ended at `max_steps`.

@@ -1,7 +1,7 @@
 """The text side of JanusVLN: prompts as token ids, and answers as actions.
 
-The strings are part of the trained weights' format (JanusVLN, arXiv 2509.22548; chat blocks of Qwen2.5-VL) and must
-not be improved.
+The strings are part of the trained weights' format (JanusVLN, arXiv 2509.22548; chat blocks of Qwen2.5-VL) and
+must not be improved.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vlnbench.interfaces import Action
 
 SYSTEM = (
     "You are a visual language navigation model, and your should go to the locations to complete the given task. "
-    "Compare the observation and instruction to infer your current progress, and then select the correct direction "
-    "from the candidates to go to the target location and finish the task."
+    "Compare the observation and instruction to infer your current progress, and then select the correct "
+    "direction from the candidates to go to the target location and finish the task."
 )
 IMAGE = "<|image_pad|>"
 _SHOWN = f"<|vision_start|>{IMAGE}<|vision_end|>"
@@ -48,7 +48,7 @@ class Prompts:
         return ids
 
     def text(self, answer: Sequence[int]) -> str:
-        """What an answer says. It is an action where it is one of `LABELS` to the letter, and anything else STOP."""
+        """What an answer says. One of `LABELS`, to the letter, is that action; anything else is STOP."""
         return self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 

@@ -27,13 +27,14 @@ THETA = 100.0
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Turns = tuple[Tensor, Tensor]
-"""Cosine and sine of a frame's tokens, each (tokens, 2, head / 2): one half turns with the row, one with the column."""
+"""Cosine and sine of a frame's tokens, each (tokens, 2, head / 2): half a head turns with the row, half with the
+column."""
 
 
 class FrameCache:
     """Keys and values of one episode's frames for every global block.
 
-    A frame sees all that are kept and itself; then, where there are more than `first` + `recent`, the oldest of the
+    A frame sees all that are kept, and itself. Where these are more than `first` + `recent`, the oldest of the
     recent ones goes: the next frame is written over it. With `recent` None every frame is kept.
     """
 
@@ -55,7 +56,8 @@ class FrameCache:
         return sum(block.nbytes for block in self._blocks.values())
 
     def put(self, block: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a frame's keys and values (heads, tokens, head); all that it sees: (heads, frames * tokens, head)."""
+        """Add a frame's keys and values (heads, tokens, head) and return what it sees: (heads, frames * tokens,
+        head)."""
         place, count, size = self.seen, self.seen + 1, self.seen + GROWTH
         if self.recent is not None:
             room = self.first + self.recent + 1
@@ -211,8 +213,6 @@ class Aggregator(nn.Module):
         """Features (N, patches, 2 * width) of one frame per row, (N, 3, height, width) in [0, 1].
 
         The frame is the next one of its row's cache, which is changed; all frames of a cache are of one size.
-Where `caches` has been given frames of
-        another size, or a row fails half-way, its cache is no good any more.
         """
         layers = self.layers(images, caches)
         feature = next(islice(layers, self.sizes.depth - 2, None))

@@ -46,8 +46,8 @@ def expand(ids: Sequence[int], grids: Sequence[Grid], image_token: int) -> tuple
 class KeyValues:
     """Keys and values of one batch for every layer, in buffers with room for a few more entries.
 
-    `fed` entries are there. Rows are padded on the right when they are first fed, so that later entries of all rows
-    lie side by side; `valid` (rows, columns) says which entries are no padding.
+    `fed` entries are there. Rows are padded on the right when they are first fed, so later entries of all rows lie
+    side by side; `valid` (rows, columns) says which entries are no padding.
     """
 
     def __init__(self, config: JanusVLNConfig, lengths: Sequence[int], like: Tensor) -> None:
@@ -75,7 +75,8 @@ class LanguageAttention(nn.Module):
     def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
         super().__init__()
         self.layer, self.eager, self.head_dim = layer, eager, config.head_dim
-        queries, keys = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
+        queries = config.num_attention_heads * config.head_dim
+        keys = config.num_key_value_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_size, queries)
         self.k_proj = nn.Linear(config.hidden_size, keys)
         self.v_proj = nn.Linear(config.hidden_size, keys)
@@ -89,8 +90,8 @@ class LanguageAttention(nn.Module):
         q, k = rotate(q, *turns), rotate(k, *turns)
         mask = None
         if past is not None:
-            mask = past.valid[:, None, None, : past.fed + x.shape[1]] if past.fed else None
             k, v = past.put(self.layer, k, v)
+            mask = past.valid[:, None, None, : k.shape[2]] if past.fed else None
         groups = q.shape[1] // k.shape[1]
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
         mixed = attend(q, k, v, mask, self.eager)

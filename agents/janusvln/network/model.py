@@ -29,9 +29,8 @@ Part = Literal["mm_vision", "mm_mlp", "mm_llm", "geometry_merger", "vggt"]
 def part_of(name: str) -> Part:
     """Which part a parameter belongs to.
 
-    The first three are what the original training code switches, `tune_mm_vision`, `tune_mm_mlp` and `tune_mm_llm`.
-    It trains the geometry merger always, VGGT never, and an untied output head always, though the head belongs to
-    `mm_llm`.
+    The first three are what the original training code switches: `tune_mm_vision`, `tune_mm_mlp`, `tune_mm_llm`.
+    It trains the geometry merger always, VGGT never, and an untied output head always, though that is of `mm_llm`.
     """
     if name.startswith("vggt."):
         return "vggt"
@@ -92,16 +91,21 @@ class JanusVLN(nn.Module):
         """What Qwen's tower sees in resized frames, uint8 (N, height, width, 3): (N, patches, width)."""
         trained = any(parameter.requires_grad for parameter in self.visual.blocks.parameters())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-            return self.visual.features(patches(frames.to(self.device)).to(self.dtype), grid_of(*frames.shape[1:3]))
+            return self.visual.features(
+                patches(frames.to(self.device)).to(self.dtype), grid_of(*frames.shape[1:3])
+            )
 
     def geometry_features(self, frames: Tensor, caches: Sequence[FrameCache]) -> Tensor:
-        """What VGGT sees in the next frame of every cache, uint8 (N, height, width, 3): (N, 4 * embeddings, 2 width).
+        """What VGGT sees in the next frame of every cache, uint8 (N, height, width, 3).
 
-        Only the patches that have an embedding are returned, the four of an embedding one after the other. In half
-        precision VGGT runs under autocast, as in the original.
+        Returns (N, 4 * embeddings, 2 * width): only the patches that have an embedding, the four of an embedding
+        one after the other. In half precision VGGT runs under autocast, as in the original.
         """
         half = self.dtype != torch.float32
-        with torch.no_grad(), torch.autocast(self.device.type, self.dtype if half else torch.bfloat16, enabled=half):
+        with (
+            torch.no_grad(),
+            torch.autocast(self.device.type, self.dtype if half else torch.bfloat16, enabled=half),
+        ):
             found = self.vggt.aggregator(scaled(frames.to(self.device)), caches).to(self.dtype)
         rows, columns = grid_of(*frames.shape[1:3])
         found = found.unflatten(1, (-1, columns * MERGE))[:, : rows * MERGE]
@@ -130,7 +134,9 @@ class JanusVLN(nn.Module):
         weight = self.model.embed_tokens.weight if self.config.tied else self.lm_head.weight
         return functional.linear(hidden, weight)
 
-    def hidden(self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor, past: KeyValues | None = None) -> Tensor:
+    def hidden(
+        self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor, past: KeyValues | None = None
+    ) -> Tensor:
         """Hidden states (rows, length, hidden) of expanded ids with their positions, padded on the right.
 
         `fused`: embeddings of all images of all rows, in order.
@@ -151,7 +157,7 @@ class JanusVLN(nn.Module):
         """One training step's forward pass.
 
         `input_ids` hold one image token per frame, `labels` one label per id; `frames[i]` is uint8 (k, height,
-        width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none of them.
+        width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none.
         Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
         ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary.
         """
@@ -177,7 +183,8 @@ class JanusVLN(nn.Module):
         """
         token = self.config.image_token
         rows = [
-            expand(ids, [grid] * len(tower), token) for ids, grid, tower in zip(input_ids, grids, towers, strict=True)
+            expand(ids, [grid] * len(tower), token)
+            for ids, grid, tower in zip(input_ids, grids, towers, strict=True)
         ]
         fused = [
             self.fuse(self.visual.merger(tower), self.merger(geometry[None])[0]).flatten(0, 1)
@@ -187,7 +194,10 @@ class JanusVLN(nn.Module):
         loss = None
         if labels is not None:
             targets = nn.utils.rnn.pad_sequence(
-                [_spread(sample, ids, row, token) for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)],
+                [
+                    _spread(sample, ids, row, token)
+                    for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
+                ],
                 batch_first=True,
                 padding_value=IGNORED,
             )[:, 1:].to(self.device)

@@ -106,7 +106,7 @@ def patch_positions(grid: Grid, device: torch.device) -> Tensor:
 
 
 def windows_of(grid: Grid, side: int, device: torch.device) -> list[Tensor]:
-    """Patch indices of all windows, `side` embeddings wide and high from the top left: a tensor per window size."""
+    """Patch indices of all windows, `side` embeddings wide and high from the top left; a tensor per size."""
     tokens = torch.arange(grid.count * MERGE**2, device=device).reshape(*grid, MERGE**2)
     groups: dict[int, list[Tensor]] = {}
     for top in range(0, grid.rows, side):

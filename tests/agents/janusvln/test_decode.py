@@ -106,14 +106,14 @@ class Replay:
 
 def make(goldens: Path, model: JanusVLN, prompts: Prompts, run: Recorded, max_batch: int = 8) -> Watched:
     settings = checkpoint.generation_settings(goldens / "checkpoint", prompts._tokenizer)
-    decoder = Watched(
-        model, settings, max_new_tokens=run.settings["max_new_tokens"], max_batch=max_batch
-    )
+    decoder = Watched(model, settings, max_new_tokens=run.settings["max_new_tokens"], max_batch=max_batch)
     decoder.logits = {}
     return decoder
 
 
-def replay_alone(goldens: Path, model: JanusVLN, prompts: Prompts, name: str, index: int, limit: int | None) -> None:
+def replay_alone(
+    goldens: Path, model: JanusVLN, prompts: Prompts, name: str, index: int, limit: int | None
+) -> None:
     """One episode of a run, its first `limit` steps, with all that is recorded of a step."""
     run = recorded(goldens, name)[index]
     decoder = make(goldens, model, prompts, run)

@@ -20,7 +20,7 @@ from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.options import JanusVLNOptions
 from agents.janusvln.prompt import Prompts
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Sensor
+from vlnbench.interfaces import Conventions, Scalar, Sensor
 
 HEIGHT = 490  # of a resized frame of 640 x 480, for which memory is stated
 
@@ -85,7 +85,7 @@ def _checked(options: JanusVLNOptions) -> Path:
     return options.checkpoint
 
 
-def _identity(options: JanusVLNOptions, folder: Path, placement: Placement) -> dict[str, str]:
+def _identity(options: JanusVLNOptions, folder: Path, placement: Placement) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
     return {
         "checkpoint": checkpoint.content_hash(
@@ -94,9 +94,9 @@ def _identity(options: JanusVLNOptions, folder: Path, placement: Placement) -> d
         "device": placement.device.type,
         "dtype": placement.dtype_name,
         "attn": placement.attn,
-        "max_new_tokens": str(options.max_new_tokens),
-        "num_history": str(options.num_history),
-        "max_steps": str(options.max_steps),
+        "max_new_tokens": options.max_new_tokens,
+        "num_history": options.num_history,
+        "max_steps": options.max_steps,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
@@ -124,4 +124,4 @@ def _memory(model: JanusVLN, steps: int) -> str:
 
 
 def _image_bytes(config: JanusVLNConfig, dtype: torch.dtype) -> int:
-    return grid_of(HEIGHT, WIDTH).count * config.hidden_size * dtype.itemsize
+    return grid_of(HEIGHT, WIDTH).cells * config.hidden_size * dtype.itemsize

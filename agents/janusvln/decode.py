@@ -26,13 +26,15 @@ from agents.janusvln.network.model import JanusVLN
 
 @dataclass
 class Memory:
-    """One episode so far. `images` are the tower's embeddings (embeddings, hidden) of every frame, in the host's
-    memory; `geometry` (embeddings, hidden) is that of the last frame, in the light of those before it."""
+    """One episode so far.
+
+    `images` are the tower's embeddings (embeddings, hidden) of every frame, in the host's memory; `current` is the
+    last frame's grid and its geometry (embeddings, hidden) in the light of those before.
+    """
 
     cache: FrameCache = field(default_factory=FrameCache)
     images: list[Tensor] = field(default_factory=list)
-    geometry: Tensor | None = None
-    grid: Grid | None = None
+    current: tuple[Grid, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,7 @@ class Decoder:
         seen = self.model.geometry_features(shown, [memory.cache for memory in memories])
         for memory, image, geometry in zip(memories, images, self.model.merger(seen), strict=True):
             memory.images.append(image)
-            memory.geometry = geometry
-            memory.grid = grid_of(*shown.shape[1:3])
+            memory.current = grid_of(*shown.shape[1:3]), geometry
 
     @torch.inference_mode()
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
@@ -105,17 +106,22 @@ class Decoder:
         return [answers[i] for i in range(len(rows))]
 
     def _expanded(self, question: Question) -> tuple[Tensor, Tensor]:
-        grid = self._memories[question.slot].grid
-        if grid is None:
-            raise ValueError(f"slot {question.slot} has seen no frame")
+        grid, _ = self._current(question.slot)
         return expand(question.input_ids, [grid] * len(question.steps), self.model.config.image_token)
 
     def _fused(self, question: Question) -> Tensor:
         """Embeddings of a question's images (images * embeddings, hidden)."""
-        memory = self._memories[question.slot]
-        assert memory.geometry is not None  # `_expanded` has looked
-        images = torch.stack([memory.images[step] for step in question.steps]).to(self.model.device)
-        return self.model.fuse(images, memory.geometry).flatten(0, 1)
+        images = self._memories[question.slot].images
+        shown = torch.stack([images[step] for step in question.steps]).to(self.model.device)
+        _, geometry = self._current(question.slot)
+        return self.model.fuse(shown, geometry).flatten(0, 1)
+
+    def _current(self, slot: int) -> tuple[Grid, Tensor]:
+        """Grid and geometry of the frame that the slot saw last."""
+        found = self._memories[slot].current
+        if found is None:
+            raise ValueError(f"slot {slot} has seen no frame")
+        return found
 
     def _answer(self, questions: Sequence[Question], rows: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
         """Answer one batch."""

@@ -19,13 +19,13 @@ MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757
 
 
 class Grid(NamedTuple):
-    """Embeddings of an image along its height and width."""
+    """Embeddings of an image along its height and width, `cells` in all."""
 
     rows: int
     columns: int
 
     @property
-    def count(self) -> int:
+    def cells(self) -> int:
         return self.rows * self.columns
 
 

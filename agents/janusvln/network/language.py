@@ -38,7 +38,7 @@ def expand(ids: Sequence[int], grids: Sequence[Grid], image_token: int) -> tuple
         rows, columns = (torch.arange(side) for side in grid)
         row, column = (part.flatten() for part in torch.meshgrid(rows, columns, indexing="ij"))
         positions.append(torch.stack((torch.zeros_like(row), row, column)) + next_position)
-        repeats.append(grid.count)
+        repeats.append(grid.cells)
         next_position += max(grid)
     return torch.tensor(ids).repeat_interleave(torch.tensor(repeats)), torch.cat(positions, dim=1)
 
@@ -101,12 +101,14 @@ class LanguageAttention(nn.Module):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eager: bool) -> Tensor:
     """Attention (rows, heads, queries, head); causal where there is no mask and as many queries as keys."""
-    causal = mask is None
     if not eager:
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
-    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril() if causal else mask
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+    seen = mask
+    if seen is None:
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
     scores = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).masked_fill(~seen, -torch.inf)
-    return scores.softmax(-1, dtype=torch.float32).to(v.dtype) @ v
+    weights: Tensor = scores.softmax(-1, dtype=torch.float32).to(v.dtype)
+    return weights @ v
 
 
 class LanguageLayer(nn.Module):
@@ -154,6 +156,6 @@ class LanguageModel(nn.Module):
     def _turns(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine (rows, 1, length, head); the frequencies are shared out among the three axes."""
         found = angles(positions, self.config.head_dim, self.config.rope_theta)
-        parts = found.split(self.config.rope_sections, dim=-1)
+        parts = torch.split(found, list(self.config.rope_sections), dim=-1)
         mixed = torch.cat([part[axis] for axis, part in enumerate(parts)], dim=-1).repeat(1, 1, 2)[:, None]
         return mixed.cos().to(dtype), mixed.sin().to(dtype)

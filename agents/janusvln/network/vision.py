@@ -46,10 +46,10 @@ class VisionAttention(nn.Module):
         q, k = (rotate(part.float(), *turns).to(v.dtype) for part in (q, k))
         mixed = []
         for index in windows:
-            # (N, heads, tokens, head) -> (N, windows, heads, size, head)
-            parts = [part[:, :, index].transpose(1, 2) for part in (q, k, v)]
-            found = functional.scaled_dot_product_attention(*(part.flatten(0, 1) for part in parts))
-            mixed.append(found.unflatten(0, (len(x), -1)).transpose(2, 3).flatten(3).flatten(1, 2))
+            # (N, heads, tokens, head) -> (N * windows, heads, size, head); fused kernels want four dimensions
+            inside = [part[:, :, index].transpose(1, 2).flatten(0, 1) for part in (q, k, v)]
+            found = functional.scaled_dot_product_attention(inside[0], inside[1], inside[2])
+            mixed.append(found.transpose(1, 2).reshape(len(x), index.numel(), -1))
         order = torch.cat([index.flatten() for index in windows])
         out: Tensor = self.proj(torch.cat(mixed, dim=1)[:, order.argsort()])
         return out
@@ -107,7 +107,7 @@ def patch_positions(grid: Grid, device: torch.device) -> Tensor:
 
 def windows_of(grid: Grid, side: int, device: torch.device) -> list[Tensor]:
     """Patch indices of all windows, `side` embeddings wide and high from the top left; a tensor per size."""
-    tokens = torch.arange(grid.count * MERGE**2, device=device).reshape(*grid, MERGE**2)
+    tokens = torch.arange(grid.cells * MERGE**2, device=device).reshape(*grid, MERGE**2)
     groups: dict[int, list[Tensor]] = {}
     for top in range(0, grid.rows, side):
         for left in range(0, grid.columns, side):

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from agents.common.files import GenerationSettings
 from agents.janusvln import checkpoint
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.image import resize
@@ -20,6 +21,7 @@ from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.prompt import LABELS, Prompts, shown_steps
 from tests.agents.janusvln.recordings import Recorded, ids_of, recorded, recordings
+from tests.agents.janusvln.tiny import END, IMAGE, tiny_frames, tiny_model
 from vlnbench.interfaces import Action
 
 CLOSE = 1e-4
@@ -85,7 +87,7 @@ class Replay:
         return Question(slot, ids, steps)
 
     def check_positions(self, question: Question, step: dict[str, Any]) -> None:
-        grid = self.decoder.memory(question.slot).grid
+        grid, _ = self.decoder._current(question.slot)
         ids, positions = expand(question.input_ids, [grid] * len(question.steps), 912)
         assert ids.tolist() == ids_of(step["input_ids_rle"])
         known = step["position_ids"]
@@ -153,3 +155,90 @@ def test_whole_recorded_episodes(
 ) -> None:
     """70 and 62 steps, so that frames are dropped from the geometric memory from step 56 on."""
     replay_alone(goldens, recorded_model, prompts, name, index, None)
+
+
+@pytest.mark.parametrize("max_batch", [1, 2, 3])
+def test_episodes_that_began_apart_share_batches(
+    goldens: Path, recorded_model: JanusVLN, prompts: Prompts, max_batch: int
+) -> None:
+    """Questions of one to four images, caches of one to four frames: each slot has the logits recorded of it."""
+    first, second = recorded(goldens, "main")
+    decoder = make(goldens, recorded_model, prompts, first, max_batch)
+    slots = {5: first, 2: second, 9: first}
+    replays = {slot: Replay(goldens, "main", run, decoder, prompts) for slot, run in slots.items()}
+    begun = {5: 0, 2: 2, 9: 1}
+    for slot in slots:
+        decoder.begin(slot)
+    for now in range(4):
+        steps = {slot: slots[slot].steps[now - begun[slot]] for slot in (2, 9, 5) if now >= begun[slot]}
+        decoder.see({slot: resize(slots[slot].rgb(step["step"])) for slot, step in steps.items()})
+        decoder.logits = {}
+        answers = decoder.run([replays[slot].question(slot, step) for slot, step in steps.items()])
+        for (slot, step), answer in zip(steps.items(), answers, strict=True):
+            replays[slot].check_answer(slot, step, answer)
+
+
+def test_a_slot_that_has_seen_nothing_cannot_be_asked(
+    goldens: Path, recorded_model: JanusVLN, prompts: Prompts
+) -> None:
+    decoder = make(goldens, recorded_model, prompts, recorded(goldens, "main")[0])
+    decoder.begin(0)
+    with pytest.raises(ValueError, match="slot 0 has seen no frame"):
+        decoder.run([Question(0, [1], [])])
+
+
+def tiny_decoder(**options: Any) -> Decoder:
+    return Decoder(tiny_model(), GenerationSettings(frozenset({END}), 1.05), **options)
+
+
+def test_a_small_episode_by_literal_answers() -> None:
+    """Three steps of two slots, with weights and frames by formula."""
+    decoder = tiny_decoder(max_new_tokens=4)
+    frames = {0: tiny_frames(3).numpy(), 1: tiny_frames(3, seed=5).numpy()}
+    decoder.begin(0)
+    decoder.begin(1)
+    found = []
+    for step in range(3):
+        decoder.see({slot: seen[step] for slot, seen in frames.items()})
+        steps = shown_steps(step, 1)
+        ids = [7, *[IMAGE] * len(steps), 8, 9]
+        found.append(decoder.run([Question(slot, ids, steps) for slot in (1, 0)]))
+    assert found == [
+        [[28, 183, 191, 115], [26, 26, 26, 58]],
+        [[183, 17, 28, 39], [225, 115, 39, 27]],
+        [[26, 26, 26, 20], [209, 26, 26, 26]],
+    ]
+    assert decoder.memory(0).cache.frames == [0, 1, 2]
+
+
+def test_the_penalty_sees_the_question() -> None:
+    """Nearly all tokens are in the question; a great penalty leaves the others."""
+    decoder = tiny_decoder(max_new_tokens=1)
+    decoder.begin(0)
+    decoder.see({0: tiny_frames(1)[0].numpy()})
+    ids = [*range(250), IMAGE]
+    answers = []
+    for penalty in (1.0, 1e9):
+        decoder.settings = GenerationSettings(frozenset({END}), penalty)
+        answers += decoder.run([Question(0, ids, [0])])[0]
+    assert answers[0] in ids
+    assert answers[1] not in ids
+
+
+def test_the_penalty_divides_what_is_positive_and_multiplies_the_rest() -> None:
+    decoder = tiny_decoder()
+    logits = torch.tensor([[2.0, 1.9, -9.0], [2.0, 1.91, -9.0], [-1.0, -1.04, -9.0], [-1.0, -1.06, -9.0]])
+    seen = torch.tensor([[True, False, False]] * 4)
+    assert decoder._choose([], [], logits, seen).tolist() == [0, 1, 1, 0]
+
+
+def test_half_precision_runs_and_is_near() -> None:
+    model = tiny_model()
+    frames, ids = tiny_frames(2), [[1, IMAGE, IMAGE, 5]]
+    with torch.inference_mode():
+        known = model(ids, [frames]).logits
+        found = model.to(torch.bfloat16)(ids, [frames]).logits
+    assert known is not None
+    assert found is not None
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - known).abs().mean() < 0.1 * known.abs().mean()

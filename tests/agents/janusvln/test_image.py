@@ -37,7 +37,7 @@ def test_recorded_sizes(goldens: Path) -> None:
         assert list(scaled(shown).shape[1:]) == known["vggt_chw"]
         grid = grid_of(*shown.shape[1:3])
         assert [28 * grid.rows, 28 * grid.columns] == known["qwen_hw"]
-        assert patches(shown).shape == (1, 4 * grid.count, 1176)
+        assert patches(shown).shape == (1, 4 * grid.cells, 1176)
 
 
 def test_recorded_frames(goldens: Path) -> None:

@@ -60,6 +60,7 @@ AGENTS: dict[str, Listed] = {
         "",
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
+    "janusvln": ("agents.janusvln.agent:JanusVLNAgent", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"),
 }
 """Agents by name."""
 
@@ -70,5 +71,6 @@ OPTIONS: dict[str, str] = {
     "streamvln": "agents.streamvln.options:StreamVLNOptions",
     "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
     "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",
+    "janusvln": "agents.janusvln.options:JanusVLNOptions",
 }
 """Import strings of the options of agents that have more than the common ones, in modules that load nothing."""

@@ -1,1 +1,1 @@
-"""JanusVLN, a navigation model with a semantic and a geometric memory (arXiv 2509.22548)."""
+"""JanusVLN (arXiv 2509.22548): checkpoints in the released layout, the acting loop."""

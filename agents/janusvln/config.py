@@ -197,6 +197,11 @@ def geometry_sizes(shapes: Mapping[str, tuple[int, ...]], where: str) -> Geometr
     )
     positions = shape("aggregator.patch_embed.pos_embed", 3)[1] - 1
     side = round(positions**0.5)
+    depth = _count(shapes, "vggt.aggregator.frame_blocks.")
+    if depth < 2:
+        raise UsageError(
+            f"{where}: vggt.aggregator has {depth} frame blocks: expected 2 or more (the last is not used)"
+        )
     if width % head or head % 4:
         raise UsageError(f"{where}: vggt.aggregator: heads of {head} do not fit a width of {width}")
     if side**2 != positions or side < 1:
@@ -204,7 +209,7 @@ def geometry_sizes(shapes: Mapping[str, tuple[int, ...]], where: str) -> Geometr
     return GeometrySizes(
         width=width,
         intermediate_size=shape("aggregator.frame_blocks.0.mlp.fc1.weight", 2)[0],
-        depth=_count(shapes, "vggt.aggregator.frame_blocks."),
+        depth=depth,
         heads=width // head,
         registers=shape("aggregator.register_token", 4)[2],
         dino_intermediate_size=shape("aggregator.patch_embed.blocks.0.mlp.fc1.weight", 2)[0],

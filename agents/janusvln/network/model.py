@@ -106,7 +106,7 @@ class JanusVLN(nn.Module):
             torch.no_grad(),
             torch.autocast(self.device.type, self.dtype if half else torch.bfloat16, enabled=half),
         ):
-            found = self.vggt.aggregator(scaled(frames.to(self.device)), caches).to(self.dtype)
+            found: Tensor = self.vggt.aggregator(scaled(frames.to(self.device)), caches).to(self.dtype)
         rows, columns = grid_of(*frames.shape[1:3])
         found = found.unflatten(1, (-1, columns * MERGE))[:, : rows * MERGE]
         found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)

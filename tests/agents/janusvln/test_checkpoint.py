@@ -122,6 +122,12 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
         lambda tensors: [tensors.pop(name) for name in list(tensors) if ".global_blocks.2." in name],
         "18 missing: vggt.aggregator.global_blocks.2",
     ),
+    "one block": (
+        lambda tensors: [
+            tensors.pop(name) for name in list(tensors) if "blocks.1." in name or "blocks.2." in name
+        ],
+        "vggt.aggregator has 1 frame blocks: expected 2 or more (the last is not used)",
+    ),
     "no head": (
         lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("vggt.point_head.")],
         "62 missing: vggt.point_head.norm.weight",

@@ -49,7 +49,7 @@ def test_corridor_scenes_with_the_recorded_checkpoint(
     assert [row["status"] for row in found] == ["ok"] * 3
     assert all(1 <= row["scores"]["steps"] <= 6 for row in found)
     identity = json.loads((out / "manifest.json").read_text())["identity"]
-    assert identity["agent_max_steps"] == 5
+    assert identity["agent_identity"]["max_steps"] == 5
     other = tmp_path / "other"
     assert main(["eval", *model, *data, "--out", str(other), "--max-batch", "1"]) == 0
 

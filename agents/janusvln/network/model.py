@@ -108,7 +108,7 @@ class JanusVLN(nn.Module):
         ):
             found: Tensor = self.vggt.aggregator(scaled(frames.to(self.device)), caches).to(self.dtype)
         rows, columns = grid_of(*frames.shape[1:3])
-        found = found.unflatten(1, (-1, columns * MERGE))[:, : rows * MERGE]
+        found = found.reshape(len(frames), -1, columns * MERGE, found.shape[2])[:, : rows * MERGE]
         found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)
         return found.reshape(len(frames), rows * columns * MERGE**2, -1)
 

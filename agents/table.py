@@ -60,7 +60,9 @@ AGENTS: dict[str, Listed] = {
         "",
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
-    "janusvln": ("agents.janusvln.agent:JanusVLNAgent", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"),
+    "janusvln": Listed(
+        "agents.janusvln.agent:JanusVLNAgent", "", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"
+    ),
 }
 """Agents by name."""
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -59,6 +60,10 @@ class Backend(Protocol):
 
     def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
         """A follower for one episode that stops within a geodesic distance of its goal."""
+        ...
+
+    def without_frames(self, sim: Any) -> AbstractContextManager[None]:
+        """Steps within need draw no frames; a simulator that cannot leave them out draws them all the same."""
         ...
 
 
@@ -125,6 +130,9 @@ class HabitatSimBackend:
 
     def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
         return _HabitatFollower(sim, goal_radius_m)
+
+    def without_frames(self, sim: Any) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class _HabitatFollower:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ class HabitatEnv:
         frames = self._env.reset()
         self._followers.clear()
         return self._observation(frames, collided=False)
+
+    def step_unseen(self, action: Action) -> Observation:
+        """As `step`, without frames."""
+        with self._backend.without_frames(self._env.sim):
+            return replace(self.step(action), rgb=None, depth=None)
 
     def step(self, action: Action) -> Observation:
         if action in _LOOKS and self.embodiment.tilt_deg is None:

@@ -17,6 +17,7 @@ from vlnbench import __version__
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import (
     Action,
+    ActsAhead,
     Agent,
     Describes,
     Env,
@@ -27,6 +28,7 @@ from vlnbench.interfaces import (
     Reports,
     Represents,
     Scalar,
+    SkipsFrames,
     StandsFor,
     Trajectory,
     Watches,
@@ -129,6 +131,19 @@ class EnvConformance:
                 assert image is not None
                 assert again is not None
                 np.testing.assert_array_equal(image, again)
+        env.close()
+
+    def test_steps_that_nobody_sees_lead_to_the_same_place(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        if isinstance(env, SkipsFrames):
+            actions = [Action.TURN_LEFT, Action.MOVE_FORWARD, Action.MOVE_FORWARD]
+            seen = [env.reset(episode), *map(env.step, actions), env.step(Action.TURN_RIGHT)]
+            unseen = [env.reset(episode), *map(env.step_unseen, actions), env.step(Action.TURN_RIGHT)]
+            for a, b in zip(seen, unseen, strict=True):
+                assert (a.step, a.pose, a.collided) == (b.step, b.pose, b.collided)
+            assert all(each.rgb is None and each.depth is None for each in unseen[1:-1])
+            np.testing.assert_array_equal(seen[-1].rgb, unseen[-1].rgb)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(seen[-1].depth, unseen[-1].depth)  # type: ignore[arg-type]
         env.close()
 
     def test_geodesic_distance_is_a_distance(self) -> None:
@@ -246,6 +261,18 @@ class AgentConformance:
             for slot in (0, 3):
                 assert all(isinstance(name, str) for name in agent.report(slot))
                 assert all(math.isfinite(count) for count in agent.report(slot).values())
+        agent.close()
+
+    def test_what_it_does_ahead_is_what_it_would_have_done(self) -> None:
+        agent = self.make_agent()
+        if isinstance(agent, ActsAhead):
+            asked = self.run(agent, (0,), steps=40)[0]
+            agent.reset(0, self.make_episode().for_agent(), 7)
+            taken: list[Action] = []
+            while len(taken) < 40 and Action.STOP not in taken:
+                taken.append(Action(agent.act({0: self.observe(agent, len(taken))})[0]))
+                taken += agent.ahead(0)
+            assert taken[: len(asked)] == asked
         agent.close()
 
     def test_closing_twice_is_harmless(self) -> None:

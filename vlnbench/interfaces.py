@@ -242,7 +242,7 @@ class Agent(Protocol):
     the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
     numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
-    `Remarks`, `Reports`, `Represents`, `Watches`.
+    `Remarks`, `Reports`, `Represents`, `Watches`, `ActsAhead`.
     """
 
     sensors: frozenset[Sensor]
@@ -310,6 +310,30 @@ class Watches(Protocol):
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See observations on which somebody else acts; the episode goes on, even if the agent has said STOP."""
+        ...
+
+
+@runtime_checkable
+class ActsAhead(Protocol):
+    """Trait of an agent that decides on several actions at once and does not look at what it sees in between.
+
+    Frames that nobody looks at need not be drawn or sent. What is done is the same with this trait and without it.
+    """
+
+    def ahead(self, slot: int) -> Sequence[Action]:
+        """What is done in a slot after the action just given, without looking: none, or some actions.
+
+        Whoever asks does them all and shows the observation that follows the last of them.
+        """
+        ...
+
+
+@runtime_checkable
+class SkipsFrames(Protocol):
+    """Trait of an environment that can leave frames out."""
+
+    def step_unseen(self, action: Action) -> Observation:
+        """As `Env.step`, but `rgb` and `depth` of the observation are None."""
         ...
 
 

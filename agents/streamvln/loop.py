@@ -34,7 +34,7 @@ class Answers(Protocol):
 
 @dataclass(slots=True)
 class _Running:
-    """One episode under way. `window` is the first step of the window that the last turn belongs to."""
+    """One episode under way. `window`: first step of the last turn's window; `step`: that of the last look."""
 
     instruction: str
     rng: random.Random
@@ -42,6 +42,7 @@ class _Running:
     queue: deque[Action] = field(default_factory=deque)
     window: int | None = None
     answer: list[int] = field(default_factory=list)
+    step: int = 0
 
 
 class EpisodeLoop:
@@ -95,6 +96,17 @@ class EpisodeLoop:
                 self._forget(slot)
         return actions
 
+    def ahead(self, slot: int) -> list[Action]:
+        """The queued actions up to the next frame that is looked at: for a turn, or to become memory."""
+        running, actions = self._slots[slot], []
+        step = running.step + 1
+        while running.queue and step % self._windows.stride:
+            actions.append(running.queue.popleft())
+            step += 1
+            if actions[-1] is Action.STOP:
+                self._forget(slot)
+        return actions
+
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See frames on which somebody else acts, also where the model has said STOP.
 
@@ -118,6 +130,7 @@ class EpisodeLoop:
     def _see(self, slot: int, observation: Observation) -> Turn | None:
         """Keep the frame if it can become memory; make a turn of it if the slot has no action left."""
         running, step = self._slots[slot], observation.step
+        running.step = step
         keep, turn = step % self._windows.stride == 0, not running.queue
         if not keep and not turn:
             return None

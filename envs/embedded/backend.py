@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
-from envs.embedded.simulator import SIMULATOR_TYPE, VERSION  # importing it registers it with habitat-lab
+from envs.embedded.simulator import (  # importing it registers it with habitat-lab
+    SIMULATOR_TYPE,
+    VERSION,
+    EmbeddedSim,
+)
 from envs.embedded.warmup import WarmUp
 from envs.scene_checks import check_positions, check_scene_files
 from vlnbench.interfaces import Embodiment, Episode
@@ -32,6 +37,14 @@ class EmbeddedBackend:
         for path, members in check_scene_files(scenes_dir, episodes).items():
             check_container(path)
             check_positions(path, members, SceneAssets(path).pathfinder(settings).snap_point)
+
+    @contextmanager
+    def without_frames(self, sim: EmbeddedSim) -> Iterator[None]:
+        sim.draws = False
+        try:
+            yield
+        finally:
+            sim.draws = True
 
     def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> GreedyFollower:
         return GreedyFollower(sim.pathfinder, body, goal_radius_m)

@@ -129,6 +129,8 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         for sensor in self._sensor_suite.sensors.values():
             self._mounts.setdefault(_mount(sensor.config), []).append(sensor)
         self._action_space = spaces.Discrete(4)  # STOP and the three moves; looking is the task's business
+        self.draws = True
+        """Whether steps and resets draw frames; without, observations hold none."""
         self._collided = False
         self._tilt_deg = 0.0
         self._position = np.zeros(3, dtype=np.float32)
@@ -265,7 +267,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
             self.set_agent_state(agent.start_position, agent.start_rotation)
 
     def _observe(self) -> Observations:
-        return self._sensor_suite.get_observations(self._render_frames())
+        return self._sensor_suite.get_observations(self._render_frames()) if self.draws else Observations({})
 
     def _render_frames(self) -> dict[str, NDArray[Any]]:
         """Render every camera once, however many sensors share it."""

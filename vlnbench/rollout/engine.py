@@ -27,7 +27,7 @@ from vlnbench.rollout.channel import (
     Watched,
     open_shared_memory,
 )
-from vlnbench.rollout.episode import Outcome, Task, failure, reported
+from vlnbench.rollout.episode import Outcome, Task, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.util.child import Child
 
@@ -160,7 +160,7 @@ class _Slot:
         self.began, self.agent_seconds = False, 0.0
         self.send(task)
 
-    def send(self, message: Task | Action | bool | None) -> None:
+    def send(self, message: Task | tuple[Action, ...] | bool | None) -> None:
         self.observation, self.since = None, time.monotonic()
         self.worker.send(message)
 
@@ -370,9 +370,14 @@ class Engine:
             slot.agent_seconds += seconds / len(batch)
             slot.send(actions[slot.number])
 
-    def _ask(self, observations: dict[int, Observation]) -> dict[int, Action]:
+    def _ask(self, observations: dict[int, Observation]) -> dict[int, tuple[Action, ...]]:
+        """What is done in each slot before its next observation is looked at."""
         answers = self._agent.act(observations)
         missing = sorted(observations.keys() - answers.keys())
         if missing:
             raise ValueError(f"the agent gave no action for slots {missing}")
-        return {slot: Action(answers[slot]) for slot in observations}
+        free = {slot.number for slot in self._slots if slot.task is not None and slot.task.kind is None}
+        return {
+            slot: decided(self._agent, slot, answers[slot]) if slot in free else (Action(answers[slot]),)
+            for slot in observations
+        }

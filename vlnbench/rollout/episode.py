@@ -5,12 +5,24 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Reports, Trajectory
+from vlnbench.interfaces import (
+    Action,
+    ActsAhead,
+    Agent,
+    Env,
+    Episode,
+    Observation,
+    Pose,
+    Reports,
+    SkipsFrames,
+    Trajectory,
+)
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""
@@ -92,18 +104,29 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
     poses = [_pose(observation)]
     actions: list[Action] = []
     collided: list[bool] = []
+    coming: deque[Action] = deque()
     while len(actions) < max_steps and Action.STOP not in actions[-1:]:
-        with clock.agent:
-            action = Action(agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT])
+        if not coming:
+            with clock.agent:
+                action = agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT]
+                coming.extend(decided(agent, SLOT, action))
+        actions.append(coming.popleft())
+        unseen = coming or actions[-1] is Action.STOP or len(actions) == max_steps
         with clock.env:
-            observation = env.step(action)
-        actions.append(action)
+            step = env.step_unseen if unseen and isinstance(env, SkipsFrames) else env.step
+            observation = step(actions[-1])
         collided.append(observation.collided)
         poses.append(_pose(observation))
     with clock.env:
         distances = _goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
     return Rollout(trajectory, clock.env.seconds, clock.agent.seconds, reported(agent, SLOT))
+
+
+def decided(agent: Agent, slot: int, action: Action) -> tuple[Action, ...]:
+    """The action that an agent has just given, and those that it does after it without looking."""
+    ahead = agent.ahead(slot) if isinstance(agent, ActsAhead) else ()
+    return Action(action), *map(Action, ahead)
 
 
 def reported(agent: Agent, slot: int) -> dict[str, float]:

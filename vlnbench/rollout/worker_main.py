@@ -116,13 +116,17 @@ class _RemoteAgent:
         self.sensors = sensors
         self._line = line
         self._frames = frames
+        self._ahead: list[Action] = []
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """The main process, which chose the episode, resets the agent when the first observation arrives."""
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        action: Action = self._ask(self._frames.put(observations[SLOT]))
-        return {SLOT: action}
+        first, *self._ahead = self._ask(self._frames.put(observations[SLOT]))
+        return {SLOT: first}
+
+    def ahead(self, slot: int) -> list[Action]:
+        return self._ahead
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         self._ask(Watched(self._frames.put(observations[SLOT])))

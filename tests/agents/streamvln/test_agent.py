@@ -153,7 +153,7 @@ def with_config(options: StreamVLNOptions, folder: Path, **fields: Any) -> Strea
     ("changes", "message"),
     [
         ({"checkpoint": None}, "needs a trained model: name its folder with --checkpoint"),
-        ({"checkpoint": Path("nowhere")}, "nowhere is not a checkpoint: expected a folder with config.json"),
+        ({"checkpoint": Path("nowhere")}, "--checkpoint nowhere: no such file or folder"),
         ({"vision_tower": None}, "mm_hidden_size is 48, the vision tower .* has width 1152: give --vision-tower"),
         ({"max_batch": 0}, "--max-batch 0: expected 1 or more"),
         ({"max_new_tokens": 0}, "--max-new-tokens 0: expected 1 or more"),

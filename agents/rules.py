@@ -1,4 +1,4 @@
-"""Agents that follow simple rules: one only reads, one only looks, one does both. None recognises anything.
+"""Agents that follow simple rules: one only reads, one only looks, one does both. None recognizes anything.
 
 They tell how far an instruction without eyes, or eyes without an instruction, lead on a benchmark.
 """
@@ -102,7 +102,7 @@ def plan(instruction: str) -> list[Action]:
 
 
 def free_ways(depth: NDArray[np.float32]) -> tuple[float, float, float]:
-    """Metres of free way to the left, ahead and to the right, from a (height, width) depth image."""
+    """Meters of free way to the left, ahead and to the right, from a (height, width) depth image."""
     height = depth.shape[0]
     band = depth[height // 3 : height * 5 // 6]
     left, ahead, right = np.array_split(band, 3, axis=1)

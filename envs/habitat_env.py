@@ -85,7 +85,7 @@ class HabitatEnv:
         return float(self._env.sim.geodesic_distance(position, goals))
 
     def shortest_path_action(self, target: Vec3, radius_m: float) -> Action:
-        """Next action of the shortest-path follower towards a point (metres); STOP within `radius_m` of it."""
+        """Next action of the shortest-path follower towards a point (meters); STOP within `radius_m` of it."""
         return self._follow([target], radius_m)
 
     def render(self, pose: Pose) -> NDArray[np.uint8]:

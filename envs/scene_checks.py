@@ -12,7 +12,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode
 
 MAX_START_OFFSET_M = 1.0
-"""A start position farther than this from the navmesh is refused (recorded ones lie within centimetres)."""
+"""A start position farther than this from the navmesh is refused (recorded ones lie within centimeters)."""
 
 
 def check_scene_files(scenes_dir: Path, episodes: Sequence[Episode]) -> dict[Path, list[Episode]]:
@@ -35,7 +35,7 @@ def check_positions(
     """Raise UsageError for the first start position or goal off the navmesh of its scene.
 
     A goal needs only to be within reach of the navmesh: whether a path leads there is a matter of the metrics.
-    snap: the nearest point on the navmesh to a point (3,), NaN where none is within reach; metres, world frame.
+    snap: the nearest point on the navmesh to a point (3,), NaN where none is within reach; meters, world frame.
     """
     for episode in episodes:
         start = np.array(episode.start_position, dtype=np.float32)

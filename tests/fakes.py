@@ -81,7 +81,7 @@ def make_episode(index: int, *, scene: str = "a", distance: float = 5.0) -> Epis
         scene_id=f"{scene}/{scene}.glb",
         start_position=(0.0, 0.0, 0.0),
         start_rotation=(0.0, 0.0, 0.0, 1.0),
-        instruction=f"Walk {distance} metres ahead.",
+        instruction=f"Walk {distance} meters ahead.",
         goals=((0.0, 0.0, -distance),),
         reference_path=(locations[0], locations[-1]),
         geodesic_distance=distance,

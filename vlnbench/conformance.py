@@ -229,7 +229,7 @@ class AgentConformance:
         assert all(self.run(agent, (0, 3)).values())
         agent.close()
 
-    def test_a_slot_does_not_feel_its_neighbours(self) -> None:
+    def test_a_slot_does_not_feel_its_neighbors(self) -> None:
         agent = self.make_agent()
         alone = self.run(agent, (0,))[0]
         together = self.run(agent, (0, 1, 2))

@@ -1,6 +1,6 @@
 """The contract between agents, environments and the benchmark core.
 
-Conventions used everywhere in vlnbench: world frame y up, right-handed, metres; an agent with yaw 0 looks along
+Conventions used everywhere in vlnbench: world frame y up, right-handed, meters; an agent with yaw 0 looks along
 -z and positive yaw turns left; quaternions are (x, y, z, w), as in the VLN-CE episode files.
 """
 
@@ -54,7 +54,7 @@ class GroundTruth:
 class Episode:
     """One navigation task: where the agent starts, what it is told, where it should end.
 
-    `scene_id` is relative to the scenes directory. `goals` holds goal positions in metres (world frame); it is
+    `scene_id` is relative to the scenes directory. `goals` holds goal positions in meters (world frame); it is
     empty for splits without public goals. `geodesic_distance` is the dataset's own value, never used by metrics.
     `instruction_id` is RxR's, by which its leaderboard names instructions.
     """
@@ -81,7 +81,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Agent body in the world frame: `position` on the floor in metres, `rotation` as (x, y, z, w)."""
+    """Agent body in the world frame: `position` on the floor in meters, `rotation` as (x, y, z, w)."""
 
     position: Vec3
     rotation: Quaternion
@@ -97,7 +97,7 @@ class Pose:
 class Observation:
     """What the environment reports after a reset or a step. Sensors that were not asked for are None.
 
-    rgb: uint8, (height, width, 3). depth: float32, (height, width), metres along the optical axis, 0 where
+    rgb: uint8, (height, width, 3). depth: float32, (height, width), meters along the optical axis, 0 where
     nothing is hit. `pose`, `collided` and `oracle_action` are simulator truth: see `for_agent`.
     """
 
@@ -126,7 +126,7 @@ class Trajectory:
     """What an agent did in one episode.
 
     poses: T + 1 poses, the reset pose first. actions: T actions. collided: T flags, one per action.
-    goal_distances: T + 1 geodesic distances to the nearest goal in metres, inf where there is no path; empty
+    goal_distances: T + 1 geodesic distances to the nearest goal in meters, inf where there is no path; empty
     where the episode has no goals.
     """
 
@@ -137,7 +137,7 @@ class Trajectory:
 
     @property
     def positions(self) -> NDArray[np.float64]:
-        """(T + 1, 3) positions in metres."""
+        """(T + 1, 3) positions in meters."""
         return np.array([pose.position for pose in self.poses], dtype=np.float64).reshape(-1, 3)
 
     @property
@@ -162,9 +162,9 @@ class Camera:
 
 @dataclass(frozen=True, slots=True)
 class Embodiment:
-    """The agent's body and sensors, as a benchmark prescribes them and an environment realises them.
+    """The agent's body and sensors, as a benchmark prescribes them and an environment realizes them.
 
-    Heights, radius and steps in metres, turns in degrees. `camera` sees RGB, and depth too unless `depth_camera`
+    Heights, radius and steps in meters, turns in degrees. `camera` sees RGB, and depth too unless `depth_camera`
     says otherwise. Depth is clipped to `depth_range_m`; pixels where nothing is hit are clipped with the rest, as
     habitat-lab does. `tilt_deg` is how far LOOK_UP and LOOK_DOWN tilt the cameras; None: the body cannot look.
     """
@@ -239,7 +239,7 @@ class Agent(Protocol):
     """Drives many episodes at once, one per slot.
 
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
-    the whole episode; their results are labelled. `expects` is compared with the benchmark before a run.
+    the whole episode; their results are labeled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
     numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
     `Remarks`, `Reports`, `Represents`, `Watches`, `ActsAhead`.
@@ -356,7 +356,7 @@ class Env(Protocol):
         ...
 
     def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
-        """Shortest-path length in metres to the nearest of `goals` on the current scene; inf without a path."""
+        """Shortest-path length in meters to the nearest of `goals` on the current scene; inf without a path."""
         ...
 
     def render(self, pose: Pose) -> NDArray[np.uint8]:
@@ -364,7 +364,7 @@ class Env(Protocol):
         ...
 
     def top_down_map(self, height: float, meters_per_pixel: float = 0.05) -> TopDownMap:
-        """Navigable area of the current scene within half a metre of a floor height (world y, metres)."""
+        """Navigable area of the current scene within half a meter of a floor height (world y, meters)."""
         ...
 
     def prepare(self) -> Iterator[str]:

@@ -69,7 +69,7 @@ class TurnCache:
                 self._mask[i, : self._ends[i]] = True
 
     def open(self, rows: range, counts: Sequence[int]) -> tuple[CacheView, Tensor | None]:
-        """Room for `counts` new entries in neighbouring `rows`: the cache and the attention mask of one pass."""
+        """Room for `counts` new entries in neighboring `rows`: the cache and the attention mask of one pass."""
         begin = max(self._ends[i] for i in rows)
         end = begin + max(counts)
         if end > self._mask.shape[1]:

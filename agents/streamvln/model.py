@@ -130,7 +130,7 @@ class StreamVLN(nn.Module):
         self.fill_buffers(self.device)
 
     def patch_features(self, pixels: Tensor) -> Tensor:
-        """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalised."""
+        """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalized."""
         return patch_features(self.tower, pixels)
 
     def encode_images(self, pixels: Tensor) -> Tensor:

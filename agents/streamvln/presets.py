@@ -100,7 +100,7 @@ PRESETS = {
 
 
 def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learnt from instructions.
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
 
     The same arguments give the same bytes. Raises UsageError if `folder` exists.
     """

@@ -120,7 +120,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How frames become input: sizes in pixels, depth range in metres, and RxR's resizing.
+    """How frames become input: sizes in pixels, depth range in meters, and RxR's resizing.
 
     `shortest_edge`: frames are scaled so that their shorter side has this length, then cut to `rgb_crop` and
     `depth_crop` (height, width) around the middle; None: frames go in as they are.
@@ -224,7 +224,7 @@ def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
         depth.number("MAX_DEPTH", 5.0 if rxr else 10),
     )
     if not 0 <= nearest < farthest or not depth.flag("NORMALIZE_DEPTH", True):
-        raise depth.error("MAX_DEPTH", "metres above MIN_DEPTH, with NORMALIZE_DEPTH True")
+        raise depth.error("MAX_DEPTH", "meters above MIN_DEPTH, with NORMALIZE_DEPTH True")
     transforms = config.node("RL").node("POLICY").node("OBS_TRANSFORMS")
     usual = list(TRANSFORMS) if rxr else []
     enabled = transforms.items("ENABLED_TRANSFORMS") if "ENABLED_TRANSFORMS" in transforms else usual

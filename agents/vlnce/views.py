@@ -1,4 +1,4 @@
-"""Makes network input of what the harness shows: frames, depth in metres, R2R's tokens, RxR's BERT features."""
+"""Makes network input of what the harness shows: frames, depth in meters, R2R's tokens, RxR's BERT features."""
 
 from __future__ import annotations
 

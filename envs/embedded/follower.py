@@ -3,7 +3,7 @@
 From the current pose it tries k left or k right turns followed by one forward, and takes the first action of the
 best such primitive: geodesic progress in steps, less a little for every turn, for a collision and for ending
 close to an obstacle. Follows the rules and the float32 arithmetic of habitat-sim's GreedyGeodesicFollower (MIT
-licence).
+license).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Float32s = NDArray[np.float32]
 class GreedyFollower:
     """Follows the shortest path to the nearest of several goals; one instance per episode.
 
-    goal_radius_m: geodesic distance in metres below which it stops.
+    goal_radius_m: geodesic distance in meters below which it stops.
     """
 
     def __init__(self, pathfinder: PathFinder, body: Embodiment, goal_radius_m: float) -> None:

@@ -65,7 +65,7 @@ class EmbeddedRGBSensor(RGBSensor):  # type: ignore[misc]
 
 @registry.register_sensor(name="EmbeddedDepthSensor")
 class EmbeddedDepthSensor(DepthSensor):  # type: ignore[misc]
-    """float32 (height, width, 1): planar metres clipped to [min_depth, max_depth], or [0, 1] if normalised."""
+    """float32 (height, width, 1): planar meters clipped to [min_depth, max_depth], or [0, 1] if normalized."""
 
     def _get_observation_space(self, *args: Any, **kwargs: Any) -> Any:
         config = self.config
@@ -106,7 +106,7 @@ class LookDownAction(_LookAction):
 
 
 class _Mount(NamedTuple):
-    """A camera on the body: (height, width) in pixels, hfov in degrees, offset in metres, Euler angles in radians
+    """A camera on the body: (height, width) in pixels, hfov in degrees, offset in meters, Euler angles in radians
     (turned about x first, then y, then z)."""
 
     size: tuple[int, int]
@@ -119,7 +119,7 @@ class _Mount(NamedTuple):
 class EmbeddedSim(Simulator):  # type: ignore[misc]
     """CPU simulator for static scenes: pinhole RGB and depth, discrete steps on a navmesh.
 
-    Positions are float32 metres in the world frame (y up); rotations are numpy quaternions at habitat-lab's
+    Positions are float32 meters in the world frame (y up); rotations are numpy quaternions at habitat-lab's
     interface and (x, y, z, w) inside.
     """
 
@@ -238,7 +238,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         return observations
 
     def geodesic_distance(self, position_a: Any, position_b: Any, episode: Any = None) -> float:
-        """Metres from a point to the nearest of one or several points; inf without a path."""
+        """Meters from a point to the nearest of one or several points; inf without a path."""
         return self.pathfinder.geodesic_distance(position_a, np.atleast_2d(np.asarray(position_b, np.float32)))
 
     def get_straight_shortest_path_points(self, position_a: Any, position_b: Any) -> list[NDArray[np.float32]]:

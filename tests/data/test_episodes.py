@@ -240,7 +240,7 @@ def test_values_longer_than_what_is_read_at_a_time(tmp_path: Path, monkeypatch: 
         assert load(path) == parse(*entries)
 
 
-def test_gzip_is_recognised_by_content(tmp_path: Path) -> None:
+def test_gzip_is_recognized_by_content(tmp_path: Path) -> None:
     content = json.dumps({"episodes": [r2r_entry()]}).encode()
     plain = load(write(tmp_path / "plain.json.gz", content))
     assert plain == load(write(tmp_path / "packed.json", gzip.compress(content))) == parse(r2r_entry())

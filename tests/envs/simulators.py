@@ -28,7 +28,7 @@ needs_habitat_sim = [
     pytest.mark.skipif(not has_habitat_sim(), reason="habitat-sim is not installed"),
 ]
 SIMULATORS = ["embedded", pytest.param("habitat-sim", marks=needs_habitat_sim)]
-"""For parametrised tests that hold on either simulator."""
+"""For parametrized tests that hold on either simulator."""
 
 _RECORDED_FIELDS = (
     "success",

@@ -106,12 +106,12 @@ def test_looking_tilts_the_cameras_and_leaves_the_body(
     with closing(HabitatEnv(level, scenes, sensors, simulator)) as env:
         start = env.reset(val_seen.episodes[0])
         tilted = env.step(Action.LOOK_DOWN)
-        levelled = env.step(Action.LOOK_UP)
+        leveled = env.step(Action.LOOK_UP)
         env.step(Action.LOOK_UP)
         again = env.reset(val_seen.episodes[0])  # a new episode looks ahead
     assert tilted.pose == start.pose
     assert not tilted.collided
-    for ours, expected in ((tilted, reference), (levelled, start), (again, start)):
+    for ours, expected in ((tilted, reference), (leveled, start), (again, start)):
         assert_same_frames(ours, expected)
 
 

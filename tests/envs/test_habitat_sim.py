@@ -74,7 +74,7 @@ def assert_equal(theirs: Observation, ours: Observation) -> None:
     assert np.abs(ours.rgb.astype(int) - theirs.rgb).mean() < 0.3
     assert ours.depth is not None
     assert theirs.depth is not None
-    # Pixels on an edge may fall to either side of it; half of the others agree to a hundredth of a millimetre.
+    # Pixels on an edge may fall to either side of it; half of the others agree to a hundredth of a millimeter.
     assert np.mean(np.abs(ours.depth - theirs.depth) > 1e-3) < 0.002
 
 

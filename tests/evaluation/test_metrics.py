@@ -199,7 +199,7 @@ def episode_of(kind: str) -> Trajectory:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FAILURES if kind != "error"])
-def test_every_kind_of_ending_is_recognised(kind: str) -> None:
+def test_every_kind_of_ending_is_recognized(kind: str) -> None:
     assert failure_kind(episode_of(kind), 3.0) == kind
 
 

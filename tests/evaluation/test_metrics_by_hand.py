@@ -50,7 +50,7 @@ DETOUR = trajectory(
     [6.0, 7.5, 7.5, 3.0, 0.5, 0.5],
     hits=(0, 2),
 )
-"""Four metres to the side, a turn on the spot, five metres back to the reference, three along it, STOP."""
+"""Four meters to the side, a turn on the spot, five meters back to the reference, three along it, STOP."""
 
 
 def test_a_success_with_a_detour() -> None:
@@ -120,7 +120,7 @@ def test_no_stop_is_no_success_however_near() -> None:
     assert (scores.spl, scores.sdtw, scores.distance_to_goal, scores.failure) == (0.0, 0.0, 0.0, "passed_goal")
 
 
-def test_three_metres_are_not_within_three_metres() -> None:
+def test_three_meters_are_not_within_three_meters() -> None:
     for distance, rate, failure in ((3.0, 0.0, "stopped_early"), (2.999, 1.0, "success")):
         path = trajectory([(0, 0, 0), (1, 0, 0), (1, 0, 0)], [FORWARD, STOP], [4.0, distance, distance])
         scores = score(path, episode())
@@ -176,7 +176,7 @@ def test_ndtw_is_divided_by_the_reference_and_not_by_the_path() -> None:
 
 
 def test_waiting_costs_no_ndtw_and_returning_does() -> None:
-    """Reference at x = 0 and 2. Points 0, 1, 1, 1, 2: one metre off, once: nDTW = exp(-1 / (2 * 3)) = 0.846482.
+    """Reference at x = 0 and 2. Points 0, 1, 1, 1, 2: one meter off, once: nDTW = exp(-1 / (2 * 3)) = 0.846482.
     Points 0, 1, 0, 1, 2 move every time: 1 m off twice, exp(-2 / 6) = 0.716531."""
     reference = np.array([[0.0, 0, 0], [2.0, 0, 0]])
     for xs, expected in (((0, 1, 1, 1, 2), 0.846482), ((0, 1, 0, 1, 2), 0.716531)):

@@ -96,7 +96,7 @@ def test_a_run_joins_the_table_of_its_protocol_unless_its_fingerprint_is_another
     assert [row.method for t in tables if t.protocol == "r2r-ce an older one" for row in t.rows] == ["random"]
 
 
-def test_a_partial_run_is_labelled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:
+def test_a_partial_run_is_labeled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:
     evaluate(plan("gt", count=3), Inline(GroundTruthReplayAgent(), PlaneEnv()), tmp_path / "part")
     tables = make_tables(*load(results, [tmp_path / "part", run]))
     table = next(t for t in tables if t.protocol == "houses-r2r")

@@ -1,6 +1,6 @@
 """Stands in for `vlnbench`: writes the records of training and evaluation without doing either.
 
-What becomes of a training is said by the environment variable FAKE, a JSON object: tunable parts -> behaviour.
+What becomes of a training is said by the environment variable FAKE, a JSON object: tunable parts -> behavior.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write(path: Path, value: Any) -> None:
 
 def train(given: dict[str, str]) -> int:
     out = Path(given["out"])
-    behaviour = json.loads(os.environ.get("FAKE", "{}")).get(given["tunable-parts"], "")
+    behavior = json.loads(os.environ.get("FAKE", "{}")).get(given["tunable-parts"], "")
     out.mkdir(exist_ok=True)
     (out / "pid").write_text(str(os.getpid()))
     if "RANK" in os.environ:
@@ -45,11 +45,11 @@ def train(given: dict[str, str]) -> int:
     data = {"R2R": {"trajectories": 3, "instructions": 9, "windows": 12, "weight": 1.0}}
     trainable = dict.fromkeys(given["tunable-parts"].split(","), 100)
     write(out / "counts.json", {"parameters": 1000, "trainable": trainable, "data": data})
-    if behaviour == "oom":
+    if behavior == "oom":
         write(out / "out_of_memory.json", {"rank": 0, "allocated": 79 * 10**9, "reserved": 80 * 10**9})
         print("out of memory")
         return 3
-    if behaviour == "crash":
+    if behavior == "crash":
         print("\n".join(f"line {i}" for i in range(100)), file=sys.stderr)
         return 7
     done = int((out / "state").read_text()) if (out / "state").exists() else 0
@@ -59,7 +59,7 @@ def train(given: dict[str, str]) -> int:
             entry = {"step": step, "epoch": step / 6, "loss": 1 / step, "learning_rates": {}}
             log.write(json.dumps({**entry, "windows_per_s": 4.0, "memory": memory}) + "\n")
         (out / "state").write_text(str(step))
-        while step == 2 and behaviour == "hang" and not Path("go on").exists():
+        while step == 2 and behavior == "hang" and not Path("go on").exists():
             time.sleep(0.01)
     (out / "model").mkdir()
     return 0

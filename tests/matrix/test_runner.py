@@ -42,8 +42,8 @@ def run(path: Path, **options: Any) -> dict[str, Any]:
     return run_matrix(read_matrix(path), WORK, RESULTS, **options)
 
 
-def behave(monkeypatch: pytest.MonkeyPatch, **behaviours: str) -> None:
-    monkeypatch.setenv("FAKE", json.dumps(behaviours))
+def behave(monkeypatch: pytest.MonkeyPatch, **behaviors: str) -> None:
+    monkeypatch.setenv("FAKE", json.dumps(behaviors))
 
 
 def calls() -> list[str]:

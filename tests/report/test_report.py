@@ -89,7 +89,7 @@ def test_a_run_becomes_one_page(
     assert (picture.size, picture.getextrema()) == ((40, 220), (255, 255))
     episodes = {episode["id"]: episode for episode in page.payload["episodes"]}
     assert len(episodes) == 9
-    assert episodes["4"]["text"] == "Walk 6.0 metres ahead."
+    assert episodes["4"]["text"] == "Walk 6.0 meters ahead."
     assert episodes["4"]["goals"] == [[0, 0, -600]]
     assert page.payload["kinds"][episodes["5"]["kind"]]["name"] == "error"
     assert "the fifth is too much" in episodes["5"]["reason"]
@@ -219,7 +219,7 @@ def test_whatever_a_text_holds_it_stays_text(texts: list[str]) -> None:
     assert page.payload["scenes"][0]["name"] == (scene or "/.glb")
 
 
-def test_paths_keep_their_place_to_the_centimetre() -> None:
+def test_paths_keep_their_place_to_the_centimeter() -> None:
     rng = np.random.default_rng(0)
     points = np.cumsum(rng.uniform(-0.25, 0.25, (300, 3)), axis=0)
     flat, level = encode_path(points)
@@ -271,7 +271,7 @@ def test_corners_count_turns_of_45_degrees_in_plan() -> None:
     assert corners([(0, 0, 0), (0, 0, 1), (0, 0, 0)]) == 1
 
 
-def test_storeys_hold_heights_within_a_metre() -> None:
+def test_storeys_hold_heights_within_a_meter() -> None:
     assert [level.height for level in storeys([0.1, 0.3, 2.9, 0.9, 3.1])] == [0.5, 3.0]
     assert storeys([]) == []
     assert METERS_PER_PIXEL == 0.05
@@ -336,6 +336,6 @@ def test_a_browser_shows_list_maps_and_detail(tmp_path: Path) -> None:
         == 25
     )
     browse(f"--screenshot={shot}")
-    colours = Image.open(shot).convert("RGB").getcolors(1 << 24)
-    assert colours is not None
-    assert len(colours) > 50
+    colors = Image.open(shot).convert("RGB").getcolors(1 << 24)
+    assert colors is not None
+    assert len(colors) > 50

@@ -1,4 +1,4 @@
-"""Muon against its definition, and what it does not orthogonalise against torch's AdamW."""
+"""Muon against its definition, and what it does not orthogonalize against torch's AdamW."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlnbench.training.muon import MOMENTUM, UPDATE_RMS, Muon, orthogonalised
+from vlnbench.training.muon import MOMENTUM, UPDATE_RMS, Muon, orthogonalized
 
 RATE, DECAY, BETAS = 1e-2, 0.1, (0.9, 0.98)
 sides = st.integers(1, 40)
@@ -22,7 +22,7 @@ def test_singular_values_become_about_one(rows: int, columns: int, size: float, 
     matrix = size * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     kept = values > 0.02 * values.norm()  # smaller ones need more than five iterations
-    found = left.mT @ orthogonalised(matrix) @ right.mT
+    found = left.mT @ orthogonalized(matrix) @ right.mT
     assert found.diag()[kept].min() > 0.65
     assert found.diag().max() < 1.25
     assert (found - found.diag().diag()).abs().max() < 0.02
@@ -33,7 +33,7 @@ def made(tensors: list[torch.nn.Parameter], orthogonal: bool) -> Muon:
     return Muon([group], BETAS)
 
 
-def test_matrices_move_along_orthogonalised_momentum() -> None:
+def test_matrices_move_along_orthogonalized_momentum() -> None:
     start, gradients = torch.randn(6, 4), torch.randn(2, 6, 4)
     matrix = torch.nn.Parameter(start.clone())
     optimizer = made([matrix], orthogonal=True)
@@ -44,7 +44,7 @@ def test_matrices_move_along_orthogonalised_momentum() -> None:
     for gradient in gradients:
         momentum = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
         looking_ahead = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
-        expected = (1 - RATE * DECAY) * expected - RATE * UPDATE_RMS * 6**0.5 * orthogonalised(looking_ahead)
+        expected = (1 - RATE * DECAY) * expected - RATE * UPDATE_RMS * 6**0.5 * orthogonalized(looking_ahead)
     torch.testing.assert_close(matrix.detach(), expected)
 
 

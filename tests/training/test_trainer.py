@@ -57,8 +57,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = root / "trajectories" / "R2R" / video / "rgb"
         folder.mkdir(parents=True)
         for i in range(length):
-            colours = np.full((24, 32, 3), [rng.randrange(256) for _ in range(3)], dtype=np.uint8)
-            Image.fromarray(colours).save(folder / f"{i:03d}.jpg")
+            colors = np.full((24, 32, 3), [rng.randrange(256) for _ in range(3)], dtype=np.uint8)
+            Image.fromarray(colors).save(folder / f"{i:03d}.jpg")
         actions = [-1, *(rng.randint(1, 3) for _ in range(length - 1))]
         records.append({"id": number, "video": video, "instructions": list(TEXTS), "actions": actions})
     (root / "trajectories" / "R2R" / "annotations.json").write_text(json.dumps(records))

@@ -46,7 +46,7 @@ def test_an_import_string_loads_a_class() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["agents", "envs"])
-def test_another_distributions_package_is_recognised(tmp_path: Path, package: str) -> None:
+def test_another_distributions_package_is_recognized(tmp_path: Path, package: str) -> None:
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("")
     root = Path(__file__).parents[2]

@@ -240,17 +240,17 @@ class _Fields:
             return tuple(positions), DEFAULT_RADIUS_M
         checked = _floats([radius], 1)
         if checked is None or checked[0] <= 0:
-            raise self.place.error("goals.radius", "a positive number of metres", radius)
+            raise self.place.error("goals.radius", "a positive number of meters", radius)
         return tuple(positions), self.memo.same(checked[0])
 
     def geodesic_distance(self) -> float | None:
-        """Metres; inf where the goal cannot be reached, which files write as Infinity or NaN."""
+        """Meters; inf where the goal cannot be reached, which files write as Infinity or NaN."""
         info = self.entry.get("info")
         value = _object(info, "info", self.place).get("geodesic_distance") if info is not None else None
         if value is None:
             return None
         if type(value) not in NUMBERS or value < 0:
-            raise self.place.error("info.geodesic_distance", "a number of metres", value)
+            raise self.place.error("info.geodesic_distance", "a number of meters", value)
         finite = _floats([value], 1)
         return finite[0] if finite else math.inf
 

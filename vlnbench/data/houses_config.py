@@ -37,9 +37,9 @@ class HousesConfig:
     storeys_share: float = 0.0
     """Share of houses with two storeys joined by a ramp; they have at least six rooms."""
     landmark_repetition: float = 0.2
-    """Chance that a landmark repeats the colour and noun of one in another room."""
+    """Chance that a landmark repeats the color and noun of one in another room."""
     distractors: int = 0
-    """Further objects per room that share the noun, but not the colour, of a landmark there."""
+    """Further objects per room that share the noun, but not the color, of a landmark there."""
     clause_dropout: float = 0.0
     """Chance that an instruction leaves out a clause that is not needed to be unambiguous."""
     start_heading: StartHeading = "random"

@@ -52,7 +52,7 @@ def export(
 def evalai_r2r(paths: dict[str, Trajectory]) -> dict[str, list[dict[str, Any]]]:
     """R2R-CE: episode id (string) -> one entry per pose, the start included.
 
-    An entry has `position` [x, y, z] in metres (world frame, y up), `heading` in radians in [-pi, pi], 0
+    An entry has `position` [x, y, z] in meters (world frame, y up), `heading` in radians in [-pi, pi], 0
     towards -z and positive to the left, and `stop`: whether STOP has been called, true at most in the last entry.
     """
     return {

@@ -1,7 +1,7 @@
 """VLN metrics as pure functions of a recorded trajectory.
 
 Definitions follow VLN-CE (Krantz et al. 2020); nDTW and SDTW Ilharco et al. 2019; CLS Jain et al. 2019. Distances
-are in metres, rates in [0, 1]. Nothing here is NaN: where a value does not exist it is None.
+are in meters, rates in [0, 1]. Nothing here is NaN: where a value does not exist it is None.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Scores:
     success: STOP was called strictly closer than the success distance (geodesic), and the goal could be reached
     from the start. oracle_success: some pose of the trajectory was that close. spl: success * d0 / max(d0,
     path_length), d0 being `geodesic_start`, the simulator's own distance at reset. distance_to_goal (NE),
-    oracle_distance and geodesic_start: geodesic metres; None where there is no path. ndtw, sdtw, cls: against the
+    oracle_distance and geodesic_start: geodesic meters; None where there is no path. ndtw, sdtw, cls: against the
     ground-truth locations, None without ground truth. path_length: sum of 3-D step lengths. steps: actions, STOP
     included. failure: how the episode ended, see `Failure`.
     """

@@ -172,6 +172,6 @@ def _inverse_effective_n(means: Array, variance: Array, n: float, kind: Kind, t:
 def _wilson(mean: Array, inverse_n: Array, t: float) -> tuple[Array, Array]:
     """Wilson's interval with Student's t for the normal quantile."""
     shift = t * t * inverse_n
-    centre = (mean + shift / 2.0) / (1.0 + shift)
+    center = (mean + shift / 2.0) / (1.0 + shift)
     half = np.sqrt(t * t * mean * (1.0 - mean) * inverse_n + shift * shift / 4.0) / (1.0 + shift)
-    return centre - half, centre + half
+    return center - half, center + half

@@ -22,7 +22,7 @@ class Metric:
 
     label: str
     field: str
-    kind: Literal["rate", "fraction", "metres", "count"]
+    kind: Literal["rate", "fraction", "meters", "count"]
 
     @property
     def scale(self) -> float:
@@ -34,11 +34,11 @@ METRICS = (
     Metric("SR", "success", "rate"),
     Metric("SPL", "spl", "fraction"),
     Metric("OS", "oracle_success", "rate"),
-    Metric("NE", "distance_to_goal", "metres"),
+    Metric("NE", "distance_to_goal", "meters"),
     Metric("nDTW", "ndtw", "fraction"),
     Metric("SDTW", "sdtw", "fraction"),
     Metric("CLS", "cls", "fraction"),
-    Metric("path length", "path_length", "metres"),
+    Metric("path length", "path_length", "meters"),
     Metric("steps", "steps", "count"),
     Metric("collisions", "collisions", "count"),
 )
@@ -119,7 +119,7 @@ def format_summary(summary: Summary) -> str:
 
 def shown_label(metric: Metric) -> str:
     """Label of a metric with its unit."""
-    unit = {"rate": " (%)", "fraction": " (%)", "metres": " (m)"}.get(metric.kind, "")
+    unit = {"rate": " (%)", "fraction": " (%)", "meters": " (m)"}.get(metric.kind, "")
     return metric.label + unit
 
 

@@ -96,16 +96,16 @@ class _Plan:
         return float(x), float(y)
 
     def _line(
-        self, canvas: ImageDraw.ImageDraw, points: NDArray[np.float64], colour: tuple[int, int, int], width: int
+        self, canvas: ImageDraw.ImageDraw, points: NDArray[np.float64], color: tuple[int, int, int], width: int
     ) -> None:
         if len(points) > 1:
-            canvas.line([self._pixel(point) for point in points], fill=colour, width=width, joint="curve")
+            canvas.line([self._pixel(point) for point in points], fill=color, width=width, joint="curve")
 
     def _dot(
-        self, canvas: ImageDraw.ImageDraw, point: NDArray[np.float64], colour: tuple[int, int, int], radius: int
+        self, canvas: ImageDraw.ImageDraw, point: NDArray[np.float64], color: tuple[int, int, int], radius: int
     ) -> None:
         x, y = self._pixel(point)
-        canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour, outline=(255, 255, 255))
+        canvas.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color, outline=(255, 255, 255))
 
     def _arrow(self, canvas: ImageDraw.ImageDraw, point: NDArray[np.float64], yaw: float) -> None:
         x, y = self._pixel(point)
@@ -117,7 +117,7 @@ class _Plan:
 
 
 def _crop(plan: TopDownMap, low: NDArray[np.float64], size: tuple[int, int], scale: float) -> Image8:
-    """Colour image of the map: pixel (u, v) shows world (x, z) = low + (u, v) / scale."""
+    """Color image of the map: pixel (u, v) shows world (x, z) = low + (u, v) / scale."""
     width, height = size
     x = low[0] + (np.arange(width) + 0.5) / scale
     z = low[1] + (np.arange(height) + 0.5) / scale

@@ -37,7 +37,7 @@ OURS = "this repository"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A metric in percent or metres; se, low, high (95 %, clustered by scene) and n where they are known."""
+    """A metric in percent or meters; se, low, high (95 %, clustered by scene) and n where they are known."""
 
     mean: float
     se: float | None = None

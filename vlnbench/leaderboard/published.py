@@ -15,7 +15,7 @@ from vlnbench.errors import UsageError
 Dataset = Literal["R2R-CE", "RxR-CE"]
 Split = Literal["val_seen", "val_unseen", "test", "test_challenge"]
 Percent = Annotated[float, Field(ge=0, le=100)]
-Metres = Annotated[float, Field(ge=0, le=100)]
+Meters = Annotated[float, Field(ge=0, le=100)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -24,15 +24,15 @@ class _Model(BaseModel):
 
 
 class Metrics(_Model):
-    """What was published; null where it was not. Percent, but TL (path length) and NE in metres."""
+    """What was published; null where it was not. Percent, but TL (path length) and NE in meters."""
 
     SR: Percent | None = None
     SPL: Percent | None = None
     OS: Percent | None = None
-    NE: Metres | None = None
+    NE: Meters | None = None
     nDTW: Percent | None = None  # noqa: N815 -- the name of the metric
     SDTW: Percent | None = None
-    TL: Metres | None = None
+    TL: Meters | None = None
 
     @model_validator(mode="after")
     def _not_empty(self) -> Metrics:

@@ -216,7 +216,7 @@ def render_ledger(findings: Sequence[Finding]) -> dict[str, str]:
 
 _PREFACE = """# Reproduction ledger
 
-Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. Percent; NE and TL in metres.
+Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. Percent; NE and TL in meters.
 
 A run is `within tolerance` of the value that it is to reproduce, or `below` or `above` it, by what two runs of one
 agent over the same episodes differ by in 19 of 20 cases. Where the rows of both are here, that is found from

@@ -16,7 +16,7 @@ from vlnbench.matrix.effects import SEED, Effect, Row, effects, mean, metric, ov
 
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Told apart by colour-blind readers (Okabe and Ito)."""
+"""Told apart by color-blind readers (Okabe and Ito)."""
 PLACES = (((4, 3), "left"), ((-4, 3), "right"), ((4, -9), "left"), ((-4, -9), "right"))
 """Where a group has its numbers beside its points: settings of several groups often need the same memory."""
 MEASURED = "peak VRAM allocated (GB)"
@@ -131,12 +131,12 @@ def _key(number: int, name: str, members: Sequence[Row]) -> str:
 def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:
     for index, group in enumerate(groups):
         members = [point for point in points if point.group == group]
-        colour = COLOURS[index % len(COLOURS)]
+        color = COLOURS[index % len(COLOURS)]
         x, y = [point.memory for point in members], [point.value for point in members]
-        axis.scatter(x, y, s=28, color=colour, label=_plain(group) or "settings", zorder=3)
+        axis.scatter(x, y, s=28, color=color, label=_plain(group) or "settings", zorder=3)
         for point in members:
             if point.low is not None and point.high is not None:
-                axis.vlines(point.memory, point.low, point.high, color=colour, linewidth=1, alpha=0.4)
+                axis.vlines(point.memory, point.low, point.high, color=color, linewidth=1, alpha=0.4)
             place, side = PLACES[index % len(PLACES)]
             number, at = str(point.number), (point.memory, point.value)
             axis.annotate(number, at, place, textcoords="offset points", ha=side, fontsize=8)
@@ -180,19 +180,19 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
 
 def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, split: str) -> None:
     """The effects on one split, beside those on the others."""
-    colour = COLOURS[index % len(COLOURS)]
+    color = COLOURS[index % len(COLOURS)]
     height = 0.7 / count
     for place, effect in enumerate(found):
         y = place - 0.35 + height * (index + 0.5)
         differences = [100 * value for value in effect.differences]
-        axis.scatter(differences, [y] * len(differences), s=14, color=colour, zorder=3)
+        axis.scatter(differences, [y] * len(differences), s=14, color=color, zorder=3)
         middle = effect.spread
         if middle is not None:
             label = split if place == 0 else None
-            axis.barh(y, 100 * middle.mean, height * 0.9, color=colour, alpha=0.35, label=label)
+            axis.barh(y, 100 * middle.mean, height * 0.9, color=color, alpha=0.35, label=label)
         interval = effect.estimate
         if interval is not None and interval.low is not None and interval.high is not None:
-            axis.hlines(y, 100 * interval.low, 100 * interval.high, color=colour, linewidth=1.2)
+            axis.hlines(y, 100 * interval.low, 100 * interval.high, color=color, linewidth=1.2)
 
 
 def _plain(text: str) -> str:

@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def start_distance(self) -> float | None:
-        """Geodesic distance from the start to the nearest goal, metres."""
+        """Geodesic distance from the start to the nearest goal, meters."""
         if self.row.status == "ok":
             value = self.row.scores["geodesic_start"]
             return None if value is None else float(value)
@@ -90,7 +90,7 @@ def read_run(folder: Path, data_root: Path) -> RunData:
 
 
 def corners(path: Sequence[Vec3]) -> int:
-    """Points of a path (metres) where its direction in plan changes by `TURN_DEG` or more; very short pieces are
+    """Points of a path (meters) where its direction in plan changes by `TURN_DEG` or more; very short pieces are
     passed over."""
     count, before = 0, None
     for (x0, _, z0), (x1, _, z1) in pairwise(path):

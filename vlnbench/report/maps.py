@@ -19,12 +19,12 @@ from vlnbench.util.loading import import_string
 
 METERS_PER_PIXEL = 0.05
 STOREY_M = 1.0
-"""Heights that differ by more lie on different storeys. A map shows half a metre up and down."""
+"""Heights that differ by more lie on different storeys. A map shows half a meter up and down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storey:
-    """Floor at `height` (world y, metres), and its map where there is one.
+    """Floor at `height` (world y, meters), and its map where there is one.
 
     png: navigable cells white, others black; cell (0, 0) at world (x, z) = origin, rows along +z. size: (width,
     height) in cells.
@@ -37,7 +37,7 @@ class Storey:
 
 
 def storeys(heights: Iterable[float]) -> list[Storey]:
-    """The fewest storeys that heights (metres) fall on, from the lowest up."""
+    """The fewest storeys that heights (meters) fall on, from the lowest up."""
     found: list[list[float]] = []
     for height in sorted(heights):
         if not found or height - found[-1][0] > STOREY_M:

@@ -1,6 +1,6 @@
 """What the page's script reads: entries and maps as compact JSON.
 
-Lengths are whole centimetres. A path is its first point followed by differences, [x, z, dx, dz, ...]; its heights
+Lengths are whole centimeters. A path is its first point followed by differences, [x, z, dx, dz, ...]; its heights
 [y, dy, ...] stand beside it where they differ by 5 cm or more. A letter per action says what was done, whether the
 agent moved and whether it collided: "A" + action + 6 * moved + 12 * collided. Goal distances hold one value at the
 start and one after each action that moved the agent, -1 where there is no path.
@@ -124,15 +124,15 @@ def _walk(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def encode_path(points: NDArray[np.float64]) -> list[list[int]]:
-    """(n, 3) points in metres as [[x, z, dx, dz, ...]], with [y, dy, ...] unless they lie on one level."""
+    """(n, 3) points in meters as [[x, z, dx, dz, ...]], with [y, dy, ...] unless they lie on one level."""
     whole = np.round(100 * points).astype(int)
     steps = np.diff(whole, axis=0, prepend=0)
     level = [int(whole[0, 1])] if np.ptp(whole[:, 1]) < _FLAT_CM else steps[:, 1].tolist()
     return [steps[:, [0, 2]].ravel().tolist(), level]
 
 
-def _cm(metres: float) -> int:
-    return round(100 * metres)
+def _cm(meters: float) -> int:
+    return round(100 * meters)
 
 
 def _rounded(value: Any, places: int) -> float | int | None:

@@ -19,7 +19,7 @@ _NAMES = {
     "SPL": "success weighted by path length",
     "OS": "oracle success rate",
     "NE": "navigation error",
-    "nDTW": "normalised dynamic time warping",
+    "nDTW": "normalized dynamic time warping",
     "SDTW": "success weighted by nDTW",
     "CLS": "coverage weighted by length score",
 }
@@ -36,7 +36,7 @@ def tiles(summary: Summary) -> str:
         if value is None:
             continue
         spread = "one scene: no interval" if value.low is None else f"95 % interval {_interval(metric, value)}"
-        unit = "m" if metric.kind == "metres" else "%"
+        unit = "m" if metric.kind == "meters" else "%"
         cards.append(
             f'<div class="tile"><dt>{escape(label)} <span>{escape(_NAMES[label])}</span></dt>'
             f'<dd><b>{_number(metric, value.mean)}</b><span class="unit">{unit}</span></dd>'
@@ -50,7 +50,7 @@ def metrics_table(summary: Summary) -> str:
     rows = []
     for metric in METRICS:
         value = summary.metrics[metric.label]
-        unit = {"metres": " (m)", "count": ""}.get(metric.kind, " (%)")
+        unit = {"meters": " (m)", "count": ""}.get(metric.kind, " (%)")
         title = escape(_NAMES.get(metric.label, metric.label))
         name = f'<th scope="row"><abbr title="{title}">{escape(metric.label)}</abbr>{unit}</th>'
         if value is None:
@@ -177,7 +177,7 @@ def _number(metric: Metric, value: float | None) -> str:
     if value is None:
         return NONE
     percent = metric.kind in ("rate", "fraction")
-    digits = 2 if metric.kind == "metres" else 1
+    digits = 2 if metric.kind == "meters" else 1
     return f"{round(value * (100 if percent else 1), digits) + 0.0:.{digits}f}"  # + 0.0: no "-0.0"
 
 

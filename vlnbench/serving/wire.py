@@ -3,7 +3,7 @@ An agent there:      serve(MyAgent())      and here   vlnbench eval --agent remo
 A simulator there:   vlnbench serve        and there  agent = Client("127.0.0.1", 8900)
     agent.reset(0, {"episode_id": "7", "instruction": "Go ..."}, seed=1)
     agent.act({0: {"instruction": "Go ...", "step": 0, "rgb": rgb}}) == {0: 1}
-Actions: 0 stop, 1 forward, 2 left, 3 right, 4 up, 5 down. rgb: uint8 (height, width, 3); depth: float32, metres.
+Actions: 0 stop, 1 forward, 2 left, 3 right, 4 up, 5 down. rgb: uint8 (height, width, 3); depth: float32, meters.
 A request is a msgpack map in a binary frame, and so is its answer; {"error": ...} if it failed."""
 
 from __future__ import annotations

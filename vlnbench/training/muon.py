@@ -1,4 +1,4 @@
-"""Muon: matrices inside the network move along orthogonalised momentum, everything else by AdamW.
+"""Muon: matrices inside the network move along orthogonalized momentum, everything else by AdamW.
 
 Keller Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). Scale and weight decay are
 those of arXiv 2502.16982, whose updates are as large as AdamW's, so that AdamW's learning rates can be kept.
@@ -21,7 +21,7 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
+def orthogonalized(matrix: Tensor) -> Tensor:
     """Nearly the closest matrix of the same shape (2-D) with orthonormal rows or columns.
 
     Singular values above a fiftieth of the matrix's norm become about 1 (0.65 to 1.25).
@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
         if not state:
             state["momentum"] = torch.zeros_like(matrix)
         momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
-        update = orthogonalised(torch.lerp(gradient, momentum, MOMENTUM))
+        update = orthogonalized(torch.lerp(gradient, momentum, MOMENTUM))
         matrix.add_(update, alpha=-rate * UPDATE_RMS * math.sqrt(max(matrix.shape)))
 
     def _adapt(self, tensor: nn.Parameter, gradient: Tensor, rate: float, beta1: float, beta2: float) -> None:

@@ -30,7 +30,7 @@ def members(path: Path, streamed: str | None = None) -> Iterator[tuple[str, Any]
     """(name, value) of every member of the object at the top level of a file, in the order of the file.
 
     Member `streamed`, which must be a list, is given element by element: (streamed, element) for each. Gzip is
-    recognised by content, because the suffix of published files is not reliable.
+    recognized by content, because the suffix of published files is not reliable.
 
     Raises UsageError if the file cannot be read, is cut off or damaged, or is no JSON object.
     """

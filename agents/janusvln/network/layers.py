@@ -36,7 +36,7 @@ class GatedMLP(nn.Module):
 
 
 class PatchMerger(nn.Module):
-    """Four neighbouring patches of `width` become one embedding of `out`."""
+    """Four neighboring patches of `width` become one embedding of `out`."""
 
     def __init__(self, width: int, hidden: int, out: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The greedy choice of the shortest-path follower, in one call: hundreds of queries decide about one action.
 
-Rules and float32 arithmetic of habitat-sim's GreedyGeodesicFollower (MIT licence).
+Rules and float32 arithmetic of habitat-sim's GreedyGeodesicFollower (MIT license).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def best_primitive(
     """The best of the primitives "k turns to one side, then forward": 2 k to the left, 2 k + 1 to the right.
 
     -1 says to stop: the goal is near, out of reach, or nothing leads on. state (7,): position and rotation; goals
-    (m, 3); line: room for a path; body (4,): metres forward, sine and cosine of half a turn to the left, radius of
-    the goal in metres; headings: how many k are tried.
+    (m, 3); line: room for a path; body (4,): meters forward, sine and cosine of half a turn to the left, radius of
+    the goal in meters; headings: how many k are tried.
     """
     distance = shortest(table, state[:3], goals, line)[1]
     forward, sine, cosine, radius = body[0], body[1], body[2], np.float32(body[3])

@@ -1,6 +1,6 @@
 """One action of the body: turn or move forward, then the navmesh decides where it ends up.
 
-Follows habitat-sim's agent controls and the quaternion arithmetic of Magnum (both MIT licence), in float32.
+Follows habitat-sim's agent controls and the quaternion arithmetic of Magnum (both MIT license), in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def advance(
 ) -> tuple[Float32s, Float32s, bool]:
     """Do one action: (position (3,), rotation (4,) as x, y, z, w, whether the body was held back).
 
-    position in metres, rotation a unit quaternion (x, y, z, w), world frame; action is MOVE_FORWARD, TURN_LEFT or
+    position in meters, rotation a unit quaternion (x, y, z, w), world frame; action is MOVE_FORWARD, TURN_LEFT or
     TURN_RIGHT. The navmesh is asked after turns too, so a body that starts off the navmesh is put onto it by its
     first action. A move counts as a collision when its squared length falls short by more than 1e-5 m2.
 
@@ -71,7 +71,7 @@ def _forward(state: Float32s, amount: F32, end: Float32s) -> None:
 
 @kernel
 def _turn(state: Float32s, s: F32, c: F32) -> None:
-    """Turn about the local y axis by twice the angle with sine s and cosine c, and renormalise."""
+    """Turn about the local y axis by twice the angle with sine s and cosine c, and renormalize."""
     x, y, z, w = state[3], state[4], state[5], state[6]
     # The products with the zero parts of the turn keep their place: they decide the sign of a zero.
     qx = w * ZERO + c * x + (y * ZERO - z * s)

@@ -23,7 +23,7 @@ Float32s = NDArray[np.float32]
 
 
 class ShortestPath(NamedTuple):
-    """points: (n, 3) float32 corners, empty without a path. geodesic_distance in metres, inf without a path."""
+    """points: (n, 3) float32 corners, empty without a path. geodesic_distance in meters, inf without a path."""
 
     points: Float32s
     geodesic_distance: float
@@ -38,7 +38,7 @@ class MultiGoalPath(NamedTuple):
 
 
 class ObstacleHit(NamedTuple):
-    """Nearest wall: position, unit normal in plan towards the query point, distance in metres."""
+    """Nearest wall: position, unit normal in plan towards the query point, distance in meters."""
 
     hit_pos: Float32s
     hit_normal: Float32s
@@ -46,7 +46,7 @@ class ObstacleHit(NamedTuple):
 
 
 class PathFinder:
-    """Queries on one navmesh. World frame, y up, metres; points in are array-likes of 3, points out (3,) float32.
+    """Queries on one navmesh. World frame, y up, meters; points in are array-likes of 3, points out (3,) float32.
 
     Semantics are those of habitat-sim: points are projected to the nearest walkable polygon within 2 m in plan and
     4 m in height (the lowest floor from any depth: the search box is squeezed into the navmesh's); a path that
@@ -91,7 +91,7 @@ class PathFinder:
 
     @property
     def navigable_area(self) -> float:
-        """Walkable surface of all islands in square metres."""
+        """Walkable surface of all islands in square meters."""
         return float(np.cumsum(self._islands.area, dtype=np.float32)[-1])
 
     @property
@@ -100,11 +100,11 @@ class PathFinder:
         return len(self._islands.radius)
 
     def island_area(self, island: int) -> float:
-        """Walkable surface of one island in square metres."""
+        """Walkable surface of one island in square meters."""
         return float(self._islands.area[self._check_island(island)])
 
     def island_radius(self, island: int) -> float:
-        """Largest distance of an island's vertices from their mean, in metres."""
+        """Largest distance of an island's vertices from their mean, in meters."""
         return float(self._islands.radius[self._check_island(island)])
 
     def get_island(self, point: ArrayLike) -> int:
@@ -122,7 +122,7 @@ class PathFinder:
         return self._out.copy()
 
     def is_navigable(self, point: ArrayLike, max_y_delta: float = 0.5) -> bool:
-        """Whether a point is on the navmesh: within 1 cm in plan and `max_y_delta` metres in height."""
+        """Whether a point is on the navmesh: within 1 cm in plan and `max_y_delta` meters in height."""
         _fill(self._start, point)
         self._io[9] = max_y_delta
         return bool(query_entry.stands(self._table, self._io))
@@ -141,7 +141,7 @@ class PathFinder:
         return MultiGoalPath(self._length.item(), goal, self._line[:size].copy())
 
     def geodesic_distance(self, start: ArrayLike, ends: ArrayLike) -> float:
-        """Path length in metres to a goal (3,), or to the nearest of several (m, 3); inf without a path."""
+        """Path length in meters to a goal (3,), or to the nearest of several (m, 3); inf without a path."""
         _fill(self._start, start)
         query_entry.route(self._table, self._starts, _rows(ends), self._line, self._length)
         return self._length.item()
@@ -168,7 +168,7 @@ class PathFinder:
         return self._out.copy()
 
     def distance_to_closest_obstacle(self, point: ArrayLike, max_radius: float = 2.0) -> float:
-        """Distance in metres to the nearest wall, `max_radius` if it is further, inf off the navmesh."""
+        """Distance in meters to the nearest wall, `max_radius` if it is further, inf off the navmesh."""
         _fill(self._start, point)
         self._io[9] = max_radius
         return float(query_entry.wall(self._table, self._io))

@@ -1,7 +1,7 @@
 """Binary glTF 2.0 scenes as plain arrays: triangles in the file's frame, materials and raw images.
 
 Read: node hierarchy, meshes and primitives (triangles, strips, fans), TEXCOORD_0, COLOR_0, embedded PNG and
-JPEG textures, base colour factor, KHR_texture_transform. Everything is unlit, as habitat-sim renders a stage
+JPEG textures, base color factor, KHR_texture_transform. Everything is unlit, as habitat-sim renders a stage
 by default, so normals, tangents, emission, alpha, skins and animations play no part.
 
 Source: Khronos glTF 2.0 specification.
@@ -77,8 +77,8 @@ class Material:
 class GlbScene:
     """All triangles of a file in the frame of its root, in file order.
 
-    positions: (V, 3) float32 metres. uvs: (V, 2) float32, row 0 of a texture is v = 0. colors: (V, 3) float32
-    factors, which may exceed 1, or None where no primitive has vertex colours. triangles: (T, 3) int32,
+    positions: (V, 3) float32 meters. uvs: (V, 2) float32, row 0 of a texture is v = 0. colors: (V, 3) float32
+    factors, which may exceed 1, or None where no primitive has vertex colors. triangles: (T, 3) int32,
     counter-clockwise seen from the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
     """
 
@@ -236,7 +236,7 @@ def _primitive(document: Document, primitive: dict[str, Any], name: str, materia
     if count and np.abs(uvs).max() > MAX_UV:
         document.fail(f"{name}.attributes.TEXCOORD_0", f"texture coordinates beyond {MAX_UV:.0f}")
     if count and colors is not None and np.abs(colors).max() > MAX_COLOR:
-        document.fail(f"{name}.attributes.COLOR_0", f"vertex colours beyond {MAX_COLOR:.0f}")
+        document.fail(f"{name}.attributes.COLOR_0", f"vertex colors beyond {MAX_COLOR:.0f}")
     if texture_matrix is not None:
         uvs = (uvs @ texture_matrix[:, :2].T + texture_matrix[:, 2]).astype(np.float32)
     return _Primitive(positions, uvs, colors, _triangles(document, primitive, name, count), material)

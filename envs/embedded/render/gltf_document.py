@@ -91,7 +91,7 @@ class Document:
         return memoryview(self.binary)[offset : offset + length], self.integer(view, "byteStride", name, 0)
 
     def accessor(self, index: int, where: str, widths: tuple[int, ...]) -> NDArray[Any]:
-        """(count, width) view of an accessor's elements in their stored type, not yet normalised."""
+        """(count, width) view of an accessor's elements in their stored type, not yet normalized."""
         accessor = self.item("accessors", index, where)
         name = f"accessors[{index}]"
         if "sparse" in accessor:

@@ -1,7 +1,7 @@
 """Eight numbers as one value in compiled kernels: `Floats` (float32) and `Ints` (int32).
 
 Arithmetic works lane by lane and takes plain numbers on either side. It becomes LLVM vector code, hence whatever
-the CPU has (AVX, SSE, NEON). The compiler vectorises long loops by itself, but runs of pixels are short: written
+the CPU has (AVX, SSE, NEON). The compiler vectorizes long loops by itself, but runs of pixels are short: written
 this way, a run of nine pixels costs two steps and not nine.
 
 Values of these types live inside kernels only; functions that take them are `inner_kernel` or `inline_kernel`.

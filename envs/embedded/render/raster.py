@@ -2,10 +2,10 @@
 
 Chunks of triangles are culled against the view frustum, drawn front to back, and skipped when a coarse depth
 buffer shows that they are hidden. Coverage follows OpenGL: vertices snapped to 1/256 pixel, a pixel belongs to
-a triangle if its centre is inside or on a left or upper edge; back faces are never drawn.
+a triangle if its center is inside or on a left or upper edge; back faces are never drawn.
 
-Frames: the camera looks along -z with y up; `depth` is the distance along the optical axis in metres. Pixel
-(0, 0) is the upper left one and has its centre at (0.5, 0.5).
+Frames: the camera looks along -z with y up; `depth` is the distance along the optical axis in meters. Pixel
+(0, 0) is the upper left one and has its center at (0.5, 0.5).
 """
 
 from __future__ import annotations

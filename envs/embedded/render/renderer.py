@@ -24,7 +24,7 @@ NEAR_M, FAR_M = 0.01, 1000.0
 
 @dataclass(frozen=True)
 class Frame:
-    """rgb: (H, W, 3) uint8, black where nothing is hit. depth: (H, W) float32 metres along the optical axis, 0
+    """rgb: (H, W, 3) uint8, black where nothing is hit. depth: (H, W) float32 meters along the optical axis, 0
     where nothing is hit within 1000 m. None where not asked for."""
 
     rgb: NDArray[np.uint8] | None
@@ -32,7 +32,7 @@ class Frame:
 
 
 class Renderer:
-    """Draws one scene. Positions are world metres, rotations (x, y, z, w), wherever they are taken.
+    """Draws one scene. Positions are world meters, rotations (x, y, z, w), wherever they are taken.
 
     Not for use by several threads at once: work buffers are kept between frames.
     """
@@ -109,7 +109,7 @@ def _axes(rotation: Quaternion) -> NDArray[np.float64]:
 
 @kernel
 def _metric(inverse: NDArray[np.float32], far: float, depth: NDArray[np.float32]) -> None:
-    """Depth in metres from inverse depth, 0 at the far plane."""
+    """Depth in meters from inverse depth, 0 at the far plane."""
     limit = np.float32(1.0 / far)
     for row in range(depth.shape[0]):
         for k in range(depth.shape[1]):
@@ -133,7 +133,7 @@ def warm_up() -> Iterator[str]:
         Path("warm-up"),
     )
     renderer, camera = Renderer(scene), Camera(16, 16, 90.0, 0.0)
-    yield "rasteriser"
+    yield "rasterizer"
     renderer.render(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), rgb=False)
     yield "shading"
     renderer.render(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), depth=False)

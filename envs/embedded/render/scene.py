@@ -25,7 +25,7 @@ class SceneArrays(NamedTuple):
     """What the kernels read; T render triangles, C chunks of `CHUNK` consecutive triangles. Read-only.
 
     corners: (T, 9) float32 world positions. planes: (T, 4) float32 unit normal and offset (n.x + d = 0).
-    uvs: (T, 6) float32. colors: (T, 9) float32 vertex colours, or (0, 9). material_ids: (T,) int32.
+    uvs: (T, 6) float32. colors: (T, 9) float32 vertex colors, or (0, 9). material_ids: (T,) int32.
     chunk_bounds: (C, 6) float32 lower and upper corner. table, levels, texels: see `texture.build_pool`.
     """
 
@@ -42,7 +42,7 @@ class SceneArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """A loaded scene in the world frame (y up, metres).
+    """A loaded scene in the world frame (y up, meters).
 
     vertices: (V, 3) float32 and triangles: (T, 3) int32 are the whole mesh in file order, degenerate triangles
     included, as navmesh building wants it. bounds: (2, 3) float32 lower and upper corner. `render` feeds the
@@ -148,7 +148,7 @@ def _arrays(source: GlbScene, placement: NDArray[np.float64], path: Path) -> dic
 def _placed(positions: NDArray[np.float32], placement: NDArray[np.float64]) -> NDArray[np.float32]:
     """World positions. A Z-up file is turned with the float32 rounding of habitat-sim's frame quaternion.
 
-    Half a millionth of a metre decides on which side of a voxel boundary a floor lies: without it a navmesh built
+    Half a millionth of a meter decides on which side of a voxel boundary a floor lies: without it a navmesh built
     here and one built by habitat-sim from the same file may differ.
     """
     if not np.array_equal(placement, _frame((0, 0, 1), (0, 1, 0))):

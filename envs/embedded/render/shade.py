@@ -1,11 +1,11 @@
-"""Colour of every visible pixel: one perspective-correct, filtered texture look-up each.
+"""Color of every visible pixel: one perspective-correct, filtered texture look-up each.
 
-Mip levels are those of the software rasteriser that the reference was recorded with, Mesa's llvmpipe: one level of
+Mip levels are those of the software rasterizer that the reference was recorded with, Mesa's llvmpipe: one level of
 detail for each 2x2 block of pixels, half of log2 of the larger squared derivative of the texel coordinates, the
 logarithm taken as linear between powers of two.
 
 A row is worked on in two passes: for every run of pixels that see the same triangle, which texels they show; then,
-for the whole row, the colours. Steps of `LANES` pixels may go beyond the end of a run: what they write there is
+for the whole row, the colors. Steps of `LANES` pixels may go beyond the end of a run: what they write there is
 overwritten by the next run, or lies beyond the image.
 """
 
@@ -51,7 +51,7 @@ SLOTS = 1024
 SMALLEST_INVERSE = np.float32(5e-4)
 """Lower bound of the inverse depth in 1/m, beyond the far plane: keeps texture coordinates finite."""
 TINT_BITS = 12
-"""Fraction bits of the fixed point that vertex colours are multiplied in."""
+"""Fraction bits of the fixed point that vertex colors are multiplied in."""
 
 Run = tuple[int, int, int]
 """Row, first column and number of pixels."""
@@ -63,7 +63,7 @@ coordinates along a row; the three coefficients of the square of their change al
 Line = NDArray[np.int32]
 """What is known of the pixels of one row, (TINTS + 3, at least W + LANES): rows UPPER to WEIGHTS are the look-ups
 of `filter_group`, COARSE to COARSE + 2 those on the next smaller level, BLENDS the share of that level, of 256.
-COLORS is the result, packed, and COLORS + 1 scratch. TINTS to TINTS + 2 are interpolated vertex colours."""
+COLORS is the result, packed, and COLORS + 1 scratch. TINTS to TINTS + 2 are interpolated vertex colors."""
 
 UPPER, LOWER, WEIGHTS, COARSE, BLENDS, COLORS, TINTS = 0, 1, 2, 3, 6, 7, 9
 
@@ -112,7 +112,7 @@ def _nothing(run: Run, line: Line) -> None:
 
 @inner_kernel
 def _planes(scene: SceneArrays, view: View, target: Target, triangle: int, planes: NDArray[np.float64]) -> None:
-    """Coefficients of 1/depth, u/depth, v/depth and the vertex colours / depth as linear functions of column, row
+    """Coefficients of 1/depth, u/depth, v/depth and the vertex colors / depth as linear functions of column, row
     and 1."""
     height, width = target.size
     a = camera_vertex(scene, view, triangle, 0)
@@ -120,7 +120,7 @@ def _planes(scene: SceneArrays, view: View, target: Target, triangle: int, plane
     c = camera_vertex(scene, view, triangle, 2)
     bc, ca, ab = _cross(b, c), _cross(c, a), _cross(a, b)
     volume = a[0] * bc[0] + a[1] * bc[1] + a[2] * bc[2]
-    # A triangle seen exactly edge-on can still own a pixel after snapping: give it one constant colour.
+    # A triangle seen exactly edge-on can still own a pixel after snapping: give it one constant color.
     scale = 1.0 / volume if abs(volume) > 1e-18 else 0.0
     per_pixel = scale / view.focal
     for k in range(len(planes)):
@@ -241,7 +241,7 @@ def _addresses(
     blends = lods & 255
     store(line, BLENDS, column, blends)
     low, high = lowest(ahead), highest(ahead)
-    # 1 where colours are interpolated between texel centres, 0 where the texel itself is taken
+    # 1 where colors are interpolated between texel centers, 0 where the texel itself is taken
     smooth = where_equal(lods, 0, 1 - texture[NEAREST_MAGNIFIED], 1 - texture[NEAREST_MINIFIED])
     shift, fraction = smooth << 7, smooth * 255
     upper, lower, weights = _look_up(levels[first + low], us, vs, shift, fraction)
@@ -279,7 +279,7 @@ def _look_up(
 
 @inline_kernel
 def _filter(texels: NDArray[np.uint32], line: Line) -> None:
-    """Turn the look-ups of a row into colours, in row COLORS, from one level or two."""
+    """Turn the look-ups of a row into colors, in row COLORS, from one level or two."""
     for column in range(0, line.shape[1], GROUP):
         filter_group(line, UPPER, column, texels, COLORS)
         if line[BLENDS, column] | line[BLENDS, column + 1] | line[BLENDS, column + 2] | line[BLENDS, column + 3]:
@@ -289,7 +289,7 @@ def _filter(texels: NDArray[np.uint32], line: Line) -> None:
 
 @inline_kernel
 def _tints(planes: NDArray[np.float64], run: Run, line: Line) -> None:
-    """Interpolated vertex colours of a run; 255 turns any colour but black into white."""
+    """Interpolated vertex colors of a run; 255 turns any color but black into white."""
     row, column, count = run
     w0, wx = np.float32(_at(planes[0], column, row)), np.float32(planes[0, 0])
     for channel in range(3):
@@ -305,7 +305,7 @@ def _tints(planes: NDArray[np.float64], run: Run, line: Line) -> None:
 
 @inline_kernel
 def _apply_tints(line: Line) -> None:
-    """Multiply the colours of a row by the interpolated vertex colours."""
+    """Multiply the colors of a row by the interpolated vertex colors."""
     half = 1 << (TINT_BITS - 1)
     for k in range(0, line.shape[1], LANES):
         color = load(line, COLORS, k)

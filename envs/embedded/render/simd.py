@@ -24,9 +24,9 @@ def _vector(bits: int, count: int) -> Any:
 
 @instruction
 def filter_group(typing: Any, line: Any, row: Any, column: Any, texels: Any, target: Any) -> Any:
-    """Write the packed bilinear colours of a group of pixels, from `column` on, to row `target` of `line`.
+    """Write the packed bilinear colors of a group of pixels, from `column` on, to row `target` of `line`.
 
-    Of `line` (int32, contiguous), three rows from `row` on hold the index of the left one of two neighbouring
+    Of `line` (int32, contiguous), three rows from `row` on hold the index of the left one of two neighboring
     texels in the row above and in the row below a pixel, and weights: the share of the right texels in the lower
     and of the lower row in the upper 16 bits, of 256.
     """
@@ -52,7 +52,7 @@ def filter_group(typing: Any, line: Any, row: Any, column: Any, texels: Any, tar
 
 @instruction
 def mix_group(typing: Any, line: Any, row: Any, other: Any, shares: Any, column: Any) -> Any:
-    """Blend the packed colours in row `other` of `line` into those in `row`, row `shares` saying how much of 256,
+    """Blend the packed colors in row `other` of `line` into those in `row`, row `shares` saying how much of 256,
     in the pixels of a group, from `column` on."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -67,7 +67,7 @@ def mix_group(typing: Any, line: Any, row: Any, other: Any, shares: Any, column:
 
 
 def _texel_pairs(builder: Any, texels: Any, indices: Any) -> Any:
-    """Red, green, blue and alpha of the indexed texels and their right neighbours, in 16 bits each."""
+    """Red, green, blue and alpha of the indexed texels and their right neighbors, in 16 bits each."""
     pairs = ir.Constant(_vector(64, GROUP), ir.Undefined)
     for k in range(GROUP):
         index = builder.sext(builder.load(builder.gep(indices, [_WORD(k)])), _LONG)

@@ -1,9 +1,9 @@
 """Textures as one pool of packed texels with mip-maps.
 
 A texel is a uint32 with red in the lowest byte. Every level has a border of one texel, a copy of the opposite edge
-(repeat) or of the same one (clamp, mirror): the 2x2 neighbourhood of a filtered look-up is then always in place.
+(repeat) or of the same one (clamp, mirror): the 2x2 neighborhood of a filtered look-up is then always in place.
 The pool begins with two black texels, which are what is seen where nothing is hit. Mip level k has size
-max(1, size >> k) and is made from level k - 1 by a linear filter at the centre of the smaller texel: a 2x2 box for
+max(1, size >> k) and is made from level k - 1 by a linear filter at the center of the smaller texel: a 2x2 box for
 even sizes, on raw 8-bit values, as `glGenerateMipmap` does it.
 """
 
@@ -28,7 +28,7 @@ _BLACK = 0xFF000000
 def build_pool(
     materials: Sequence[Material], images: Sequence[NDArray[np.uint8]], path: Path
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32]]:
-    """Pack the textures of all materials of scene `path`, each multiplied by its base colour factor.
+    """Pack the textures of all materials of scene `path`, each multiplied by its base color factor.
 
     Returns:
         table: (M, 7) int32 per material: first and last level, wrap modes along u and v, whether the nearest

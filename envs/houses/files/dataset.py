@@ -14,7 +14,7 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
 from envs.houses.files.episode_files import Told, cut, write_r2r_split, write_rxr_split
-from envs.houses.files.statistics import summarise
+from envs.houses.files.statistics import summarize
 from envs.houses.files.telling import tell
 from envs.houses.model.model import house_primitives
 from envs.houses.plan.house import House, make_house
@@ -145,7 +145,7 @@ def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManif
             "rxr guide": guides,
             "rxr follower": followers,
         }
-        statistics[split] = summarise(rows)
+        statistics[split] = summarize(rows)
     hashes = {path.as_posix(): fingerprint(root / path) for path in sorted(files)}
     manifest = HousesManifest(VERSION, config, counts, statistics, hashes)
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()

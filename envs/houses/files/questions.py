@@ -47,7 +47,7 @@ LEFT, RIGHT, FORWARD = "←", "→", "↑"
 
 @dataclass(frozen=True)
 class View:
-    """A pose (metres, yaw in degrees, a multiple of TURN_DEG) with questions about what it shows and answers."""
+    """A pose (meters, yaw in degrees, a multiple of TURN_DEG) with questions about what it shows and answers."""
 
     position: Point
     yaw: float
@@ -62,7 +62,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Something in sight: what it is called, its bearing (degrees, positive to the left) and distance (metres)."""
+    """Something in sight: what it is called, its bearing (degrees, positive to the left) and distance (meters)."""
 
     name: str
     bearing: float
@@ -153,7 +153,7 @@ def _is_single(house: House, eye: Point, yaw: float, name: str) -> bool:
 
 
 def _some_name(house: House, seen: Sequence[str], rng: random.Random) -> str:
-    """Something to ask for: of this house, of another colour than what is seen, or of any house."""
+    """Something to ask for: of this house, of another color than what is seen, or of any house."""
     kinds = [FURNISHINGS[noun] for noun in LANDMARKS]
     alike = [kind for kind in kinds if any(name.endswith(f" {kind.noun}") for name in seen)]
     chosen = rng.choice(("house", "alike" if alike else "any", "any"))

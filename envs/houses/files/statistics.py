@@ -70,7 +70,7 @@ class Totals:
         return {**means, "episodes per trajectory": round(self.episodes / self._trajectories, 1)}
 
 
-def summarise(rows: Iterable[Told]) -> dict[str, float]:
+def summarize(rows: Iterable[Told]) -> dict[str, float]:
     """Means over the R2R-like episodes of some trajectories."""
     totals = Totals()
     for row in rows:

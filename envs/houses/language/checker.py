@@ -53,7 +53,7 @@ class _Leg:
         return float(self.arc[-1] + np.hypot(*(self.beyond - self.points[-1])[[0, 2]]))
 
     def bearing(self, reach: float = math.inf) -> float:
-        """Direction from the entry to the location `reach` metres on, or to the end."""
+        """Direction from the entry to the location `reach` meters on, or to the end."""
         index = int(np.searchsorted(self.arc, reach))
         target = self.points[index] if index < len(self.points) else self.beyond
         dx, _, dz = target - self.points[0]
@@ -257,7 +257,7 @@ class _Reader:
         return margin <= angle <= 180.0 - margin
 
     def _ahead(self, door: Door) -> float:
-        """How far along the walker's direction a door lies, metres from where the leg begins."""
+        """How far along the walker's direction a door lies, meters from where the leg begins."""
         yaw = math.radians(self._direction())
         x, _, z = self.leg.points[0]
         return float(-(door.center[0] - x) * math.sin(yaw) - (door.center[1] - z) * math.cos(yaw))

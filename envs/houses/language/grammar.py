@@ -36,7 +36,7 @@ class Clause:
 
     kind: a key of the lexicon's templates, without its slots. side: left, right, or ahead (doors and sights).
     ordinal: which door on that side, 0 if it is not counted. room: the room of the clause; next: the room that it
-    leads to; object: "colour noun" or "noun". What is not said is empty.
+    leads to; object: "color noun" or "noun". What is not said is empty.
     """
 
     kind: str

@@ -74,7 +74,7 @@ def _fits(house: House, hanging: Hanging) -> bool:
 
 
 def painting(color: str, width: float, height: float) -> list[Part]:
-    """A framed picture: two fields, one of the colour, on cream."""
+    """A framed picture: two fields, one of the color, on cream."""
     x, y = width / 2, height
     return [
         *colored("brown", box((-x, 0, 0), (x, y, 0.03))),

@@ -1,4 +1,4 @@
-"""Light baked into vertex colours: lamps, windows and what comes in through doors, with furniture in the way.
+"""Light baked into vertex colors: lamps, windows and what comes in through doors, with furniture in the way.
 
 The model is kept to additions, products, quotients and square roots, which every machine rounds alike.
 """
@@ -33,7 +33,7 @@ _COLD_ROOMS = ("bathroom", "kitchen", "office", "laundry room", "gym", "workshop
 
 @dataclass(frozen=True)
 class Light:
-    """A point of light. Halved at `reach` metres; `normal` is the side it shines to, zero for all around."""
+    """A point of light. Halved at `reach` meters; `normal` is the side it shines to, zero for all around."""
 
     position: tuple[float, float, float]
     normal: tuple[float, float, float]

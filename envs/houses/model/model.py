@@ -26,7 +26,7 @@ _OUTSIDE_LIGHT = 0.8
 
 
 def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
-    """Textured triangles of a house, lit in their vertex colours. `rng` chooses pictures, windows and lamps."""
+    """Textured triangles of a house, lit in their vertex colors. `rng` chooses pictures, windows and lamps."""
     hangings = hang(house, rng)
     lights = lights_of(house, hangings, rng)
     soup = _Soup()
@@ -52,7 +52,7 @@ def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
 
 
 def parts_primitive(parts: Sequence[Part], lights: Sequence[Light]) -> Primitive:
-    """Solids of flat colours, lit."""
+    """Solids of flat colors, lit."""
     soup = _Soup()
     soup.add_parts(parts, lights)
     return soup.primitives()[0]
@@ -104,7 +104,7 @@ class _Soup:
         self._pieces.setdefault(png, []).append((name, np.concatenate(corners, axis=1)))
 
     def add_parts(self, parts: Sequence[Part], lights: Sequence[Light] | None) -> None:
-        """Solids of flat colours. Without lights they all have the same brightness."""
+        """Solids of flat colors. Without lights they all have the same brightness."""
         triangles = np.concatenate([part.triangles for part in parts])
         counts = [3 * len(part.triangles) for part in parts]
         uv = np.repeat([palette_uv(part.color) for part in parts], counts, axis=0)

@@ -1,4 +1,4 @@
-"""The catalogue of furniture and landmark objects: sizes, colours and where they stand."""
+"""The catalog of furniture and landmark objects: sizes, colors and where they stand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envs.houses.shapes.meshes import Part
 
 @dataclass(frozen=True)
 class Furnishing:
-    """What can stand in a room: its noun, footprint (width, depth), height, possible colours and shape.
+    """What can stand in a room: its noun, footprint (width, depth), height, possible colors and shape.
 
     `place`: "wall" stands with its back to a wall, "middle" in the free middle of a room, "rug" under everything.
     """
@@ -99,7 +99,7 @@ _LANDMARKS = (
     Furnishing("trophy", (0.72, 0.44), 0.98, _BRIGHT, marks.trophy),
 )
 LANDMARKS = tuple(item.noun for item in _LANDMARKS)
-"""Nouns that are always named with their colour."""
+"""Nouns that are always named with their color."""
 
 FURNISHINGS = {item.noun: item for item in (*_FURNITURE, *_LANDMARKS)}
 """Everything that can stand in a house, by noun."""

@@ -53,17 +53,17 @@ class Item:
 
     @property
     def height(self) -> float:
-        """Metres from the floor to its top."""
+        """Meters from the floor to its top."""
         return FURNISHINGS[self.noun].height
 
     @property
     def landmark(self) -> bool:
-        """Whether instructions may name the object by its colour and noun."""
+        """Whether instructions may name the object by its color and noun."""
         return self.noun in LANDMARKS and not self.distractor
 
     @property
     def name(self) -> str:
-        """Colour and noun, as instructions say it."""
+        """Color and noun, as instructions say it."""
         return f"{self.color} {self.noun}"
 
 
@@ -127,7 +127,7 @@ def furnish(
 ) -> tuple[Item, ...] | None:
     """Furniture and landmarks of all rooms; None if a piece that a room cannot do without finds no place.
 
-    Colour and noun of a landmark occur once in a house, or in two rooms as often as the configuration asks for.
+    Color and noun of a landmark occur once in a house, or in two rooms as often as the configuration asks for.
     Other nouns occur as often as the kind of room lists them.
     """
     pairs = [(noun, color) for noun in LANDMARKS for color in FURNISHINGS[noun].colors]

@@ -5,8 +5,8 @@ What describes a house:
 - `House.plan` (layout.py): `rooms` as rectangles with a storey each, `doors`, `ramps`, `bounds`; `floor_m(room)`
   is the height of a floor, `room_at(x, z, y)` the room around a floor point. On a ramp that is the lower room up
   to half its height and the upper one above: a path over a ramp changes rooms there, without a door.
-- `House.looks` (rooms.py): kind, wall colour and title of every room.
-- `House.items` (furnish.py): noun, colour, room, storey, (x, y, z), facing, footprint, height, whether
+- `House.looks` (rooms.py): kind, wall color and title of every room.
+- `House.items` (furnish.py): noun, color, room, storey, (x, y, z), facing, footprint, height, whether
   instructions may name it (`landmark`) and whether it is there to mislead (`distractor`).
 - `visibility.visible(house, eye, item)`: whether an object is in sight.
 """

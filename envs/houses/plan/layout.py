@@ -1,6 +1,6 @@
 """Floor plans: rectangular rooms on one or two storeys, doors between them, a ramp between the storeys.
 
-Plan coordinates are world (x, z) in metres; room rectangles run along the middle of the walls.
+Plan coordinates are world (x, z) in meters; room rectangles run along the middle of the walls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Rect:
         return self.x0 <= x <= self.x1 and self.z0 <= z <= self.z1
 
     def distance(self, x: float, z: float) -> float:
-        """Metres from the point to the rectangle, 0 inside."""
+        """Meters from the point to the rectangle, 0 inside."""
         dx = max(self.x0 - x, 0.0, x - self.x1)
         dz = max(self.z0 - z, 0.0, z - self.z1)
         return float((dx * dx + dz * dz) ** 0.5)
@@ -85,7 +85,7 @@ class Door:
         return (0, sign) if self.along == "x" else (sign, 0)
 
     def zone(self, reach: float, side: float = 0.1) -> Rect:
-        """The opening, wider by `side` at both ends and reaching `reach` metres to both sides of the wall."""
+        """The opening, wider by `side` at both ends and reaching `reach` meters to both sides of the wall."""
         x, z = self.center
         half = self.width / 2 + side
         if self.along == "x":

@@ -12,7 +12,7 @@ from envs.houses.plan.layout import Plan
 class RoomKind:
     """Look and contents of a kind of room.
 
-    floor: (style, rgb). walls: styles; wall_colors: colour words. furniture: (noun, probability) in order of
+    floor: (style, rgb). walls: styles; wall_colors: color words. furniture: (noun, probability) in order of
     placement. landmarks: how many landmark objects are tried. paleness: share of white in the walls.
     """
 
@@ -27,7 +27,7 @@ class RoomKind:
 
 @dataclass(frozen=True)
 class RoomLook:
-    """The kind and wall colour drawn for one room of a house, and what instructions call it."""
+    """The kind and wall color drawn for one room of a house, and what instructions call it."""
 
     kind: RoomKind
     wall_color: str
@@ -152,7 +152,7 @@ KINDS = {kind.name: kind for kind in (HALLWAY, LANDING, *_OTHERS)}
 
 
 def choose_looks(plan: Plan, rng: random.Random) -> tuple[RoomLook, ...]:
-    """A kind and wall colour for each room; only bedrooms repeat, each with another wall colour."""
+    """A kind and wall color for each room; only bedrooms repeat, each with another wall color."""
     areas = {i: room.width * room.depth for i, room in enumerate(plan.rooms)}
     kinds: dict[int, str] = {0: "hallway", **{ramp.rooms[1]: "landing" for ramp in plan.ramps}}
     rooms = [i for i in sorted(areas, key=lambda i: (areas[i], i)) if i not in kinds]

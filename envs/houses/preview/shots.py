@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Walk:
-    """An episode as it is drawn. locations: (n, 3) metres. yaw: start heading in radians, 0 along -z."""
+    """An episode as it is drawn. locations: (n, 3) meters. yaw: start heading in radians, 0 along -z."""
 
     episode_id: str
     text: str

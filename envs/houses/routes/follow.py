@@ -26,7 +26,7 @@ _MAX_ACTIONS = 300
 class Walk:
     """Actions ending with STOP, and the position at the start and after each MOVE_FORWARD.
 
-    `goal_distance` is what is left to the goal, geodesic metres.
+    `goal_distance` is what is left to the goal, geodesic meters.
     """
 
     actions: tuple[int, ...]
@@ -35,7 +35,7 @@ class Walk:
 
     @property
     def length(self) -> float:
-        """Metres walked."""
+        """Meters walked."""
         return sum(math.dist(a, b) for a, b in pairwise(self.locations))
 
 

@@ -28,7 +28,7 @@ WAYPOINT_M = 1.7
 """Objects further from the end of a leg than this do not mark it."""
 
 Points = NDArray[np.float64]
-"""(n, 2) plan coordinates (x, z) in metres."""
+"""(n, 2) plan coordinates (x, z) in meters."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Passing:
-    """An object beside the path: `side` is where it is while it is passed, `distance` metres from the path."""
+    """An object beside the path: `side` is where it is while it is passed, `distance` meters from the path."""
 
     item: Item
     side: str
@@ -113,7 +113,7 @@ def turn_class(angle: float) -> str:
 
 
 def resample(corners: Sequence[Sequence[float]]) -> Points:
-    """Points every SAMPLE_M metres along a polyline of (x, z) corners, both ends included."""
+    """Points every SAMPLE_M meters along a polyline of (x, z) corners, both ends included."""
     points = np.asarray(corners, dtype=np.float64)
     steps = np.hypot(*np.diff(points, axis=0).T)
     arc = np.concatenate(([0.0], np.cumsum(steps)))

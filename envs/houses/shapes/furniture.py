@@ -1,7 +1,7 @@
-"""Furniture of rooms as coloured solids.
+"""Furniture of rooms as colored solids.
 
-A builder gets the main colour and returns parts in a local frame: origin at the middle of the footprint on the
-floor, +z to the front (away from the wall it stands against), metres. Plates on the floor stay below 2 cm: a
+A builder gets the main color and returns parts in a local frame: origin at the middle of the footprint on the
+floor, +z to the front (away from the wall it stands against), meters. Plates on the floor stay below 2 cm: a
 navigation mesh with height steps of 0.2 m would make a step of anything higher.
 """
 

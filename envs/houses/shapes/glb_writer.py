@@ -18,7 +18,7 @@ _REPEAT, _LINEAR, _LINEAR_MIPMAP_LINEAR = 10497, 9729, 9987
 
 @dataclass(frozen=True, eq=False)
 class Primitive:
-    """Triangles sharing one texture, in world coordinates (y up, metres).
+    """Triangles sharing one texture, in world coordinates (y up, meters).
 
     positions: float32 (n, 3). uv: float32 (n, 2), v down from the top of the image. colors: uint8 (n, 3), factors
     of 255 for the texture. triangles: uint32 (m, 3). png: the encoded image.

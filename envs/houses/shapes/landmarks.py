@@ -1,4 +1,4 @@
-"""Landmark objects as coloured solids, each with an outline of its own.
+"""Landmark objects as colored solids, each with an outline of its own.
 
 Builders work as in furniture_shapes.py.
 """

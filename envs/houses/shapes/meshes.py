@@ -1,4 +1,4 @@
-"""Closed triangle solids in metres, y up, outward faces counter-clockwise (back faces are never drawn)."""
+"""Closed triangle solids in meters, y up, outward faces counter-clockwise (back faces are never drawn)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Triangles = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles of one flat colour (a name in `textures.COLORS`)."""
+    """Triangles of one flat color (a name in `textures.COLORS`)."""
 
     triangles: Triangles
     color: str
 
 
 def colored(color: str, *solids: Triangles) -> list[Part]:
-    """Solids of one colour."""
+    """Solids of one color."""
     return [Part(solid, color) for solid in solids]
 
 
@@ -44,7 +44,7 @@ def box(low: Sequence[float], high: Sequence[float]) -> Triangles:
 
 
 def block(center: Sequence[float], size: Sequence[float]) -> Triangles:
-    """Box by the centre of its base (x, y, z) and its size (width, height, depth)."""
+    """Box by the center of its base (x, y, z) and its size (width, height, depth)."""
     x, y, z = center
     width, height, depth = size
     return box((x - width / 2, y, z - depth / 2), (x + width / 2, y + height, z + depth / 2))
@@ -83,7 +83,7 @@ def cylinder(
 def sphere(
     radius: float, y: float, center: tuple[float, float] = (0.0, 0.0), segments: int = 14, rings: int = 9
 ) -> Triangles:
-    """Sphere with its centre at height y."""
+    """Sphere with its center at height y."""
     angles = [math.pi * i / rings for i in range(rings + 1)]
     return lathe([(radius * math.sin(a), y - radius * math.cos(a)) for a in angles], center, segments)
 
@@ -153,7 +153,7 @@ def stretched(solid: Triangles, x: float, y: float, z: float) -> Triangles:
 
 
 def areas(triangles: Triangles) -> NDArray[np.float64]:
-    """(n,) areas in square metres."""
+    """(n,) areas in square meters."""
     cross = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     lengths: NDArray[np.float64] = np.linalg.norm(cross, axis=1) / 2.0
     return lengths

@@ -1,4 +1,4 @@
-"""Procedural textures and colours. Everything is a pure function of its arguments."""
+"""Procedural textures and colors. Everything is a pure function of its arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLORS: dict[str, tuple[int, int, int]] = {
 }
 
 LUMINOUS = ("light", "glass", "flame", "display")
-"""Colours that look the same in any light."""
+"""Colors that look the same in any light."""
 
 _CELL = 4
 FLOOR_TILE_M = 2.0
@@ -49,20 +49,20 @@ WALL_TILE_M = 2.6
 
 
 def palette_uv(color: str) -> tuple[float, float]:
-    """Texture coordinates at the middle of the colour's cell."""
+    """Texture coordinates at the middle of the color's cell."""
     return 0.5, (list(COLORS).index(color) + 0.5) / len(COLORS)
 
 
 @cache
 def palette_png() -> bytes:
-    """One square cell per colour."""
+    """One square cell per color."""
     cells = np.array(list(COLORS.values()), dtype=np.float64)[:, None]
     return _png(cells.repeat(_CELL, axis=0).repeat(_CELL, axis=1))
 
 
 @cache
 def floor_png(style: str, color: tuple[int, int, int]) -> bytes:
-    """256 x 256 pixels for a square of FLOOR_TILE_M metres; tiles seamlessly."""
+    """256 x 256 pixels for a square of FLOOR_TILE_M meters; tiles seamlessly."""
     size = 256
     gain = np.ones((size, size))
     rows, columns = np.mgrid[0:size, 0:size]
@@ -92,7 +92,7 @@ def floor_png(style: str, color: tuple[int, int, int]) -> bytes:
 
 @cache
 def wall_png(style: str, color: tuple[int, int, int]) -> bytes:
-    """128 x 128 pixels for WALL_TILE_M metres of a wall: top row at the ceiling, skirting board at the foot."""
+    """128 x 128 pixels for WALL_TILE_M meters of a wall: top row at the ceiling, skirting board at the foot."""
     size = 128
     rows, columns = np.mgrid[0:size, 0:size]
     gain = 0.97 + 0.05 * (_noise(size, f"wall {style}") - 0.5)
@@ -122,7 +122,7 @@ def wall_png(style: str, color: tuple[int, int, int]) -> bytes:
 
 
 def pale(color: str, amount: float = 0.55) -> tuple[int, int, int]:
-    """A named colour mixed with white, for walls."""
+    """A named color mixed with white, for walls."""
     r, g, b = (round(channel + (250 - channel) * amount) for channel in COLORS[color])
     return r, g, b
 

@@ -1,4 +1,4 @@
-"""Toys and other playful landmark objects as coloured solids, each with an outline of its own.
+"""Toys and other playful landmark objects as colored solids, each with an outline of its own.
 
 Builders work as in furniture_shapes.py.
 """

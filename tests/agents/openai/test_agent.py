@@ -279,7 +279,7 @@ def test_a_prompt_of_ones_own(server: Stub, tmp_path: Path) -> None:
     path.write_text("{{{instruction}}} {max_actions} {turn_deg}")
     agent = make(server, prompt=path, turn_deg=30.0)
     walk(agent, 1)
-    assert server.texts() == ["{Walk 4.0 metres ahead.} 4 30"]
+    assert server.texts() == ["{Walk 4.0 meters ahead.} 4 30"]
     assert agent.expects == Conventions(forward_m=0.25, turn_deg=30.0)
     assert agent.identity["prompt"] != make(server).identity["prompt"]
     with pytest.raises(UsageError, match="cannot be read"):

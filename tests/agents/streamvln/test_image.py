@@ -59,13 +59,13 @@ def test_augmentations_differ_and_each_happens_half_the_time() -> None:
     stretched = np.mean([image.min() == 0 and image.max() == 255 for image in images])
     coarse = np.mean([len(np.unique(image)) <= 16 for image in images])
     assert 0.4 < stretched < 0.65
-    assert 0.15 < coarse < 0.35  # posterised and not sharpened afterwards
+    assert 0.15 < coarse < 0.35  # posterized and not sharpened afterwards
 
 
 def test_jitter_keeps_brightness_and_saturation_within_a_fifth() -> None:
-    grey = Image.new("RGB", (8, 8), (100, 100, 100))
-    levels = [np.asarray(augment(grey, random.Random(seed))).max() for seed in range(200)]
+    gray = Image.new("RGB", (8, 8), (100, 100, 100))
+    levels = [np.asarray(augment(gray, random.Random(seed))).max() for seed in range(200)]
     plain = [level for level in levels if level not in (0, 255)]
-    assert min(plain) >= 80 - 15  # posterising rounds down by up to 15
+    assert min(plain) >= 80 - 15  # posterizing rounds down by up to 15
     assert max(plain) <= 120
     assert max(plain) - min(plain) > 30

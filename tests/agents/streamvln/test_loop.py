@@ -52,7 +52,7 @@ def letters(text: str) -> list[int]:
 
 
 def numbered(step: int) -> Observation:
-    """A frame of one colour that tells its step."""
+    """A frame of one color that tells its step."""
     rgb = np.empty((6, 8, 3), np.uint8)
     rgb[:] = (step % 250, step // 250, 7)
     return Observation("", step, rgb=rgb)

@@ -79,7 +79,7 @@ def test_a_tokenizer_of_vocabulary_and_merges_is_the_same(goldens: Path, prompts
     for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
         shutil.copy(goldens / "checkpoint" / name, tmp_path)
     slim = Prompts(load_tokenizer(tmp_path))
-    text = "Turn left; it's 10 metres.  Stop! "
+    text = "Turn left; it's 10 meters.  Stop! "
     assert slim.opening(text, PHRASES[3], memory=True) == prompts.opening(text, PHRASES[3], memory=True)
 
 

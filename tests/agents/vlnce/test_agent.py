@@ -54,7 +54,7 @@ def told(i: int, length: int) -> Episode:
 
 
 def seen(name: str, step: int) -> Observation:
-    """A made frame of the recordings, depth in metres."""
+    """A made frame of the recordings, depth in meters."""
     frame = f"{name}/{step}"
     return Observation("Walk.", step, rgb=formula.rgb(frame), depth=formula.depth(frame) * 10)
 

@@ -196,7 +196,7 @@ def test_repetition_and_distractors_follow_the_configuration() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(configs)
-def test_rooms_hold_what_makes_them_recognisable(config: HousesConfig) -> None:
+def test_rooms_hold_what_makes_them_recognizable(config: HousesConfig) -> None:
     house = make_house("x", config)
     for room, look in enumerate(house.looks):
         needed = sorted(noun for noun, chance in look.kind.furniture if chance == 1.0)

@@ -172,7 +172,7 @@ def test_the_way_is_free_as_far_as_told(built: Built, found: list[View]) -> None
 
 
 def off(built: Built, view: View, steps: int) -> float:
-    """Metres in the plan between where so many steps lead and where they end if taken at once."""
+    """Meters in the plan between where so many steps lead and where they end if taken at once."""
     way = steps * STEP_M * np.array((-math.sin(math.radians(view.yaw)), 0.0, -math.cos(math.radians(view.yaw))))
     start = np.array(view.position)
     end = built.pathfinder.try_step_no_sliding(start, start + way)

@@ -118,7 +118,7 @@ def test_trace_refuses_paths_through_walls(house: House) -> None:
 
 
 def through_wall(house: House, start: tuple[float, float], room: int) -> bool:
-    """Whether the straight line to a room's centre misses every door."""
+    """Whether the straight line to a room's center misses every door."""
     end = house.plan.rooms[room].center
     points = [
         (start[0] + (end[0] - start[0]) * t / 200, start[1] + (end[1] - start[1]) * t / 200) for t in range(201)

@@ -214,7 +214,7 @@ def test_landmarks_look_like_their_color(built: list[Built]) -> None:
 
 
 def likeness(rgb: NDArray[np.uint8], color: str) -> NDArray[np.float64]:
-    """Brightness of pixels that have the hue of a colour, 0 for the others."""
+    """Brightness of pixels that have the hue of a color, 0 for the others."""
     wanted = np.array(COLORS[color], dtype=np.float64)
     pixels = rgb.reshape(-1, 3).astype(np.float64)
     brightness = pixels @ wanted / (wanted @ wanted)

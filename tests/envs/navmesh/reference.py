@@ -1,6 +1,6 @@
 """Answers of a navmesh found the slow and obvious way, in float64: every polygon is looked at for every question.
 
-Only the polygons, their corners and their height triangles are taken from the navmesh; neighbours, components,
+Only the polygons, their corners and their height triangles are taken from the navmesh; neighbors, components,
 nearest points, walls and paths are found again from those.
 """
 
@@ -18,7 +18,7 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 
 Floats = NDArray[np.float64]
 REACH = np.array([2.0, 4.0, 2.0])
-"""Half the box, in metres, within which a point is projected onto the navmesh."""
+"""Half the box, in meters, within which a point is projected onto the navmesh."""
 
 PORTAL_SAMPLES = 24
 CORNER = -1
@@ -26,7 +26,7 @@ ON_FLOOR = 0.01
 
 
 class Projections(NamedTuple):
-    """Nearest point of every polygon to a point: (p, 3), and its cost (p,): squared metres, 0 on the floor."""
+    """Nearest point of every polygon to a point: (p, 3), and its cost (p,): squared meters, 0 on the floor."""
 
     points: Floats
     costs: Floats
@@ -58,26 +58,26 @@ class Reference:
         self.boxes = np.array([(c.min(axis=0), c.max(axis=0)) for c in self.corners])
         heights = [(t[..., 1].min(), t[..., 1].max()) for t in self.triangles]
         self.boxes[:, :, 1] = heights
-        self.neighbours, self.walls = self._edges()
+        self.neighbors, self.walls = self._edges()
         self.component = self._components()
 
     def _edges(self) -> tuple[list[dict[int, tuple[int, int]]], list[tuple[int, int, int]]]:
-        """Neighbours of each polygon with the shared edge, and the walls: (polygon, vertex, vertex)."""
+        """Neighbors of each polygon with the shared edge, and the walls: (polygon, vertex, vertex)."""
         owners: dict[frozenset[int], list[int]] = defaultdict(list)
         for p, ids in enumerate(self.ids):
             for k, v in enumerate(ids):
                 owners[frozenset((v, ids[(k + 1) % len(ids)]))].append(p)
-        neighbours: list[dict[int, tuple[int, int]]] = [{} for _ in self.ids]
+        neighbors: list[dict[int, tuple[int, int]]] = [{} for _ in self.ids]
         walls = []
         for edge, polys in owners.items():
             u, v = sorted(edge)
             open_polys = [p for p in polys if self.usable[p]]
             if len(open_polys) == 2:
-                neighbours[open_polys[0]][open_polys[1]] = (u, v)
-                neighbours[open_polys[1]][open_polys[0]] = (u, v)
+                neighbors[open_polys[0]][open_polys[1]] = (u, v)
+                neighbors[open_polys[1]][open_polys[0]] = (u, v)
             else:
                 walls += [(p, u, v) for p in open_polys]
-        return neighbours, walls
+        return neighbors, walls
 
     def _components(self) -> list[int]:
         """Smallest polygon of the connected part of every polygon, by union and find."""
@@ -88,14 +88,14 @@ class Reference:
                 p = parent[p]
             return p
 
-        for p, others in enumerate(self.neighbours):
+        for p, others in enumerate(self.neighbors):
             for q in others:
                 a, b = sorted((root(p), root(q)))
                 parent[b] = a
         return [root(p) for p in range(len(parent))]
 
     def inside(self, p: int, plan: Floats) -> float:
-        """Depth of a plan point (2,) inside a polygon in metres, negative outside of it."""
+        """Depth of a plan point (2,) inside a polygon in meters, negative outside of it."""
         a = self.corners[p][:, [0, 2]]
         along = np.roll(a, -1, axis=0) - a
         away = plan - a
@@ -134,7 +134,7 @@ class Reference:
         return Projections(points, costs)
 
     def within_reach(self, point: Floats, slack: float) -> NDArray[np.bool_]:
-        """Polygons whose box meets the search box around a point, grown by `slack` metres.
+        """Polygons whose box meets the search box around a point, grown by `slack` meters.
 
         The box must meet that of the navmesh in plan, and is then squeezed into it: the lowest floor is within
         reach from any depth.
@@ -151,7 +151,7 @@ class Reference:
         return fits & self.usable
 
     def off_floor(self, point: Floats, rise: float) -> float:
-        """Plan distance in metres of a point to the nearest polygon whose floor is within `rise` of its height."""
+        """Plan distance in meters of a point to the nearest polygon whose floor is within `rise` of its height."""
         found = self.project(point)
         near = self.usable & (np.abs(found.points[:, 1] - point[1]) <= rise)
         gaps = np.hypot(*(found.points[near] - point)[:, [0, 2]].T)
@@ -162,7 +162,7 @@ class Reference:
         """Points on the shared edges: edge and place on it, those of each polygon, plan points, distances."""
         keys: dict[tuple[int, int, int], int] = {}
         of_poly = []
-        for others in self.neighbours:
+        for others in self.neighbors:
             found = set()
             for u, v in others.values():
                 for k in range(PORTAL_SAMPLES + 1):
@@ -179,7 +179,7 @@ class Reference:
         return list(keys), of_poly, points, lengths
 
     def shortest(self, first: int, start: Floats, last: int, end: Floats) -> float:
-        """Plan length in metres of the shortest path through points spread on the shared edges; inf without one.
+        """Plan length in meters of the shortest path through points spread on the shared edges; inf without one.
 
         Within a polygon every two of them see each other. A path bends at corners only, which are among them; in
         between it is pulled tight.
@@ -235,7 +235,7 @@ class Reference:
             if share[k] >= 1:
                 return end, crossed
             edge = {self.ids[p][k], self.ids[p][(k + 1) % len(a)]}
-            beyond = [q for q, shared in self.neighbours[p].items() if set(shared) == edge]
+            beyond = [q for q, shared in self.neighbors[p].items() if set(shared) == edge]
             if not beyond or beyond[0] in crossed:
                 return start + share[k] * along, crossed
             crossed.append(beyond[0])
@@ -246,7 +246,7 @@ class Reference:
         while True:
             reached, waiting = {first}, [first]
             while waiting:
-                for q, (u, v) in self.neighbours[waiting.pop()].items():
+                for q, (u, v) in self.neighbors[waiting.pop()].items():
                     edge = self.verts[[u, v]][:, [0, 2]]
                     gap, _ = distances_to_segments(plan, edge[:1], edge[1:])
                     if q not in reached and gap[0] <= radius:

@@ -174,7 +174,7 @@ def edges_turn_left(mesh: PolyMesh, polygon: NDArray[Any]) -> bool:
 
 
 def assert_consistent(mesh: PolyMesh) -> None:
-    """Vertices inside the grid, polygons convex, neighbours mutual across the same two vertices."""
+    """Vertices inside the grid, polygons convex, neighbors mutual across the same two vertices."""
     assert mesh.polys[:, : mesh.nvp][mesh.polys[:, : mesh.nvp] != NO_INDEX].max() < len(mesh.verts)
     for p, row in enumerate(mesh.polys):
         corners, neighbors = row[: mesh.nvp], row[mesh.nvp :]
@@ -256,7 +256,7 @@ def broken(name: str) -> Mesh:
         return vertices.astype(np.float64), triangles  # type: ignore[return-value]
     elif name == "flat":
         return vertices, triangles.ravel()
-    elif name == "kilometres":
+    elif name == "kilometers":
         vertices *= 1000
     elif name == "beyond float32":
         vertices[0], vertices[2] = -3e38, 3e38
@@ -284,7 +284,7 @@ def broken(name: str) -> Mesh:
         ("no vertices", "no triangles"),
         ("double", "float32"),
         ("flat", r"\(T, 3\)"),
-        ("kilometres", "cell_size"),
+        ("kilometers", "cell_size"),
         ("beyond float32", "cell_size"),
         ("far away", "move the mesh to the origin"),
         ("tower", "cell_height"),

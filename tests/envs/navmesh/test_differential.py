@@ -16,7 +16,7 @@ from vlnbench.errors import UsageError
 
 QUERIES = 12
 BOX_SLACK = 0.25
-"""Metres by which the grid of the bounding-volume tree may widen or narrow the search box."""
+"""Meters by which the grid of the bounding-volume tree may widen or narrow the search box."""
 
 DETOUR = 1.25
 """A* runs over the middles of shared edges: found paths are at most this much longer than the shortest in plan."""

@@ -24,7 +24,7 @@ inside = st.floats(0.0625, 1.9375, width=32)
 
 
 def two_rooms() -> PathFinder:
-    """Two square rooms side by side without a door, one metre apart."""
+    """Two square rooms side by side without a door, one meter apart."""
     mesh, detail, config = square_room()
     polys = np.concatenate([mesh.polys, mesh.polys])
     polys[2:, :3] += 4
@@ -69,7 +69,7 @@ def test_islands() -> None:
 
 
 def corridor(length: int) -> PathFinder:
-    """A straight corridor of `length` square polygons, a quarter of a metre each."""
+    """A straight corridor of `length` square polygons, a quarter of a meter each."""
     _, _, config = square_room()
     near = np.stack([np.arange(length + 1) * 5, np.zeros(length + 1), np.zeros(length + 1)], axis=1)
     verts = np.stack([near, near + np.array([0, 0, 5])], axis=1).reshape(-1, 3).astype(np.uint16)
@@ -153,7 +153,7 @@ def test_an_empty_room_has_straight_paths(ax: float, az: float, bx: float, bz: f
 def test_snapping_ends_on_the_floor(point: tuple[float, float, float]) -> None:
     snapped = ROOM.snap_point(point)
     expected = (min(max(point[0], 0.0), 2.0), 0.0, min(max(point[2], 0.0), 2.0))
-    # Squared distances tie in float32 when two candidates lie within about a millimetre of each other.
+    # Squared distances tie in float32 when two candidates lie within about a millimeter of each other.
     np.testing.assert_allclose(snapped, expected, atol=2e-3)
     np.testing.assert_allclose(ROOM.snap_point(snapped), snapped, atol=1e-5)
 

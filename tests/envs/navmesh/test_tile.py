@@ -40,9 +40,9 @@ def polymesh_of(tile: NavMeshTile, config: NavMeshSettings) -> tuple[PolyMesh, D
     verts = np.rint((tile.verts - tile.bmin) / cell).astype(np.uint16)
     used = np.arange(6)[None, :] < tile.polys["vert_count"][:, None]
     polys = np.full((len(tile.polys), 12), NO_INDEX, dtype=np.uint16)
-    neighbours = tile.polys["neis"].astype(np.int64)
+    neighbors = tile.polys["neis"].astype(np.int64)
     polys[:, :6][used] = tile.polys["verts"][used]
-    polys[:, 6:][used] = np.where(neighbours == 0, NO_INDEX, neighbours - 1)[used]
+    polys[:, 6:][used] = np.where(neighbors == 0, NO_INDEX, neighbors - 1)[used]
     lift = tile.bmin + np.array([0.0, cell[1], 0.0], dtype=np.float32)
     points: list[NDArray[Any]] = []
     meshes = []

@@ -72,7 +72,7 @@ def test_interleaved_vertices(tmp_path: Path) -> None:
     assert np.array_equal(scene.uvs, uvs)
 
 
-def test_normalised_attributes(tmp_path: Path) -> None:
+def test_normalized_attributes(tmp_path: Path) -> None:
     positions, indices, uvs = quad()
     colors = np.array([[255, 0, 51, 255]] * 4, np.uint8)
     writer = GlbWriter()
@@ -82,7 +82,7 @@ def test_normalised_attributes(tmp_path: Path) -> None:
     assert np.array_equal(scene.uvs[:4], uvs)
     assert scene.colors is not None
     assert np.allclose(scene.colors[:4], [1, 0, 0.2])
-    assert (scene.colors[4:] == 1).all(), "a primitive without vertex colours is not tinted"
+    assert (scene.colors[4:] == 1).all(), "a primitive without vertex colors is not tinted"
 
 
 def test_node_hierarchy(tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_materials_and_samplers(tmp_path: Path) -> None:
         writer.mesh(positions, indices, uvs=uvs, material=material)
     writer.mesh(positions, indices)
     scene = read_glb(writer.save(tmp_path / "a.glb"))
-    plain, pixelated, grey, none = scene.materials
+    plain, pixelated, gray, none = scene.materials
     assert plain.factor == (0.5, 0.25, 1.0)
     assert pixelated.sampler == Sampler((CLAMP, MIRROR), (True, False), NEAREST_MIP)
-    assert grey.sampler == Sampler((REPEAT, REPEAT))
-    assert scene.images[grey.texture].shape == (4, 4, 3)
+    assert gray.sampler == Sampler((REPEAT, REPEAT))
+    assert scene.images[gray.texture].shape == (4, 4, 3)
     assert (none.texture, none.factor) == (-1, (1.0, 1.0, 1.0))
 
 
@@ -231,11 +231,11 @@ def test_nan_position(tmp_path: Path) -> None:
         read_glb(writer.save(tmp_path / "a.glb"))
 
 
-def test_absurd_vertex_colours_are_refused(tmp_path: Path) -> None:
+def test_absurd_vertex_colors_are_refused(tmp_path: Path) -> None:
     writer = GlbWriter()
     positions, indices, _ = quad()
     writer.mesh(positions, indices, colors=np.full((4, 3), 1e5, np.float32))
-    with pytest.raises(UsageError, match="COLOR_0: vertex colours beyond 10000"):
+    with pytest.raises(UsageError, match="COLOR_0: vertex colors beyond 10000"):
         read_glb(writer.save(tmp_path / "a.glb"))
 
 

@@ -20,12 +20,12 @@ SCENES = {
     "corridor_1LXtFkjw3qL": "1LXtFkjw3qL.glb",
 }
 MATERIAL = 204
-"""The one colour of simple_room; what differs from it there is a slab without material."""
+"""The one color of simple_room; what differs from it there is a slab without material."""
 
 
 class Difference(NamedTuple):
-    """Of one image: median depth error in metres, shares of pixels, mean absolute RGB difference of 255 and share
-    of pixels whose colour differs by more than 1 on average."""
+    """Of one image: median depth error in meters, shares of pixels, mean absolute RGB difference of 255 and share
+    of pixels whose color differs by more than 1 on average."""
 
     depth_median: float
     depth_over_5cm: float
@@ -83,7 +83,7 @@ def test_rgb(differences: list[Difference]) -> None:
 
 
 CORNERS = [[1.0, 0.0, 0.2, 1.0], [0.2, 1.0, 0.4, 0.5], [0.0, 0.3, 1.0, 0.0], [0.8, 0.7, 0.1, 0.3]]
-"""Vertex colours of a wall 4 m wide, 3 m ahead, from the lower left corner counter-clockwise."""
+"""Vertex colors of a wall 4 m wide, 3 m ahead, from the lower left corner counter-clockwise."""
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ CORNERS = [[1.0, 0.0, 0.2, 1.0], [0.2, 1.0, 0.4, 0.5], [0.0, 0.3, 1.0, 0.0], [0.
         ),
     ],
 )
-def test_vertex_colours(tmp_path: Path, scale: int, kind: str, factor: Any, recorded: list[list[int]]) -> None:
-    """Multiplied by the base colour in floating point, the product limited to 1, alpha ignored: pixels that
+def test_vertex_colors(tmp_path: Path, scale: int, kind: str, factor: Any, recorded: list[list[int]]) -> None:
+    """Multiplied by the base color in floating point, the product limited to 1, alpha ignored: pixels that
     habitat-sim 0.3.3 gave for these files."""
     writer = GlbWriter()
     positions, indices, uvs = quad(2, 2)

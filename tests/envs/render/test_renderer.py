@@ -138,7 +138,7 @@ def test_camera_height_yaw_and_pitch() -> None:
     left = (0.0, math.sqrt(0.5), 0.0, math.sqrt(0.5))
     _, depth = draw(renderer, Camera(63, 63, 90.0, 1.5), (0.0, 0.5, 0.0), left)
     assert depth[31, 31] == pytest.approx(2.0)
-    assert np.array_equal(depth > 0, depth[::-1, ::-1] > 0), "centred on the wall"
+    assert np.array_equal(depth > 0, depth[::-1, ::-1] > 0), "centerd on the wall"
     _, tilted = draw(renderer, Camera(63, 63, 90.0, 0.0, 45.0), ORIGIN, left)
     assert tilted[31, 31] == pytest.approx(math.sqrt(8.0))
 
@@ -172,7 +172,7 @@ def test_constant_texture_passes_unchanged() -> None:
         assert (rgb[depth > 0] == (200, 100, 50)).all()
 
 
-def test_far_checker_is_grey() -> None:
+def test_far_checker_is_gray() -> None:
     rgb, depth = draw(wall(20.0, 20.0, image=checker(64), scale=64.0))
     assert (depth > 0).all()
     assert np.abs(rgb - 128).max() <= 1
@@ -217,11 +217,11 @@ def test_nearest_filters() -> None:
     assert np.isin(far[depth > 0], (0, 255)).all()
     mixed = Sampler(nearest=(True, False))
     assert np.array_equal(draw(wall(1.0, image=checker(4), sampler=mixed))[0], near)
-    grey, _ = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=mixed))
-    assert np.abs(grey - 128).max() <= 1
+    gray, _ = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=mixed))
+    assert np.abs(gray - 128).max() <= 1
     levels = Sampler(mips=NEAREST_MIP)
-    grey, depth = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=levels))
-    assert np.abs(grey - 128).max() <= 1
+    gray, depth = draw(wall(20.0, 20.0, image=checker(64), scale=64.0, sampler=levels))
+    assert np.abs(gray - 128).max() <= 1
 
 
 def test_mip_level_is_that_of_the_longer_derivative() -> None:
@@ -234,7 +234,7 @@ def test_mip_level_is_that_of_the_longer_derivative() -> None:
         assert contrast == pytest.approx(expected, abs=0.02)
 
 
-def test_vertex_colours_are_multiplied_and_perspective_correct() -> None:
+def test_vertex_colors_are_multiplied_and_perspective_correct() -> None:
     positions = [[-1, -1, -1], [1, -1, -3], [1, 1, -3], [-1, 1, -1]]
     colors = [[1, 0, 1], [0, 0, 1], [0, 0, 1], [1, 0, 1]]
     image = np.full((1, 1, 3), (200, 100, 50), np.uint8)
@@ -287,8 +287,8 @@ def reference_depth(
 @pytest.mark.parametrize(("count", "size"), [(400, 0.7), (400, 2.0), (2500, 0.4)])
 def test_triangle_soup_agrees_with_ray_casting(count: int, size: float) -> None:
     rng = np.random.default_rng(count)
-    centres = rng.uniform([-4, -4, -8], [4, 4, 0.5], (count, 1, 3))
-    positions = (centres + rng.normal(0, size, (count, 3, 3))).reshape(-1, 3).astype(np.float32)
+    centers = rng.uniform([-4, -4, -8], [4, 4, 0.5], (count, 1, 3))
+    positions = (centers + rng.normal(0, size, (count, 3, 3))).reshape(-1, 3).astype(np.float32)
     triangles = np.arange(3 * count, dtype=np.int32).reshape(-1, 3)
     camera = Camera(93, 70, 79.0, 0.0)  # not whole tiles
     _, depth = draw(renderer_of(positions, triangles), camera)

@@ -96,7 +96,7 @@ def test_chunks_hold_every_triangle_once_and_are_compact(tmp_path: Path) -> None
     area = (render.chunk_bounds[:, 3] - render.chunk_bounds[:, 0]) * (
         render.chunk_bounds[:, 5] - render.chunk_bounds[:, 2]
     )
-    assert np.median(area) <= 64, "64 triangles of half a square metre each"
+    assert np.median(area) <= 64, "64 triangles of half a square meter each"
     inside = np.einsum("tk,tk->t", render.planes[:, :3], render.corners[:, 3:6]) + render.planes[:, 3]
     assert np.abs(inside).max() < 1e-4
 

@@ -57,7 +57,7 @@ def check_driver(agent: AgentFacts, body: Embodiment) -> None:
 class Correction:
     """The guide that lets an agent drive and corrects it.
 
-    `success_m`: a STOP this far from the goal (metres, geodesic) or farther is wrong.
+    `success_m`: a STOP this far from the goal (meters, geodesic) or farther is wrong.
     """
 
     success_m: float

@@ -59,7 +59,7 @@ class GuidedEnv(Env, Protocol):
     """An environment that knows the way."""
 
     def shortest_path_action(self, target: Vec3, radius_m: float) -> Action:
-        """Next action of a shortest-path follower towards a point (metres); STOP within `radius_m` of it."""
+        """Next action of a shortest-path follower towards a point (meters); STOP within `radius_m` of it."""
         ...
 
 
@@ -104,7 +104,7 @@ class Route(Protocol):
         ...
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
-        """Judge a walk by its positions, one per observation (metres)."""
+        """Judge a walk by its positions, one per observation (meters)."""
         ...
 
 
@@ -166,7 +166,7 @@ def tour_name(episode: Episode, set_name: str) -> str:
 
 
 def waypoints(episode: Episode) -> tuple[Vec3, ...]:
-    """The reference path, or the goal where there is none (metres)."""
+    """The reference path, or the goal where there is none (meters)."""
     return episode.reference_path or episode.goals[:1]
 
 
@@ -174,7 +174,7 @@ def waypoints(episode: Episode) -> tuple[Vec3, ...]:
 class ReferenceRoute:
     """The reference path itself, as a shortest-path follower walks it from waypoint to waypoint.
 
-    `success_m`: a walk that ends this far from the goal (metres, geodesic) or farther is left out. `disturbance`:
+    `success_m`: a walk that ends this far from the goal (meters, geodesic) or farther is left out. `disturbance`:
     chance, before every action, of a short random burst instead, from which the follower finds back; the same for
     every walk of an episode. Walks without it never show what to do beside the path or against a wall. The bursts
     themselves are marked as strays.

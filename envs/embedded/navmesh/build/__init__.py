@@ -1,6 +1,6 @@
 """Navmesh of a triangle mesh, as habitat-sim builds it with Recast.
 
-The steps are those of Recast 1.6.0 (Mikko Mononen, zlib licence), in single precision and in its order of
+The steps are those of Recast 1.6.0 (Mikko Mononen, zlib license), in single precision and in its order of
 operations, so that a build equals habitat-sim's: voxels (`rasterize`), filters (`filters`), walkable surface
 (`compact`), watershed regions (`regions`, `region_merge`), contours (`contours`, `holes`), convex polygons
 (`polygons`) and height detail (`heights`, `delaunay`, `detail`).
@@ -96,7 +96,7 @@ def build_polymesh(
 ) -> tuple[PolyMesh, DetailMesh]:
     """Walkable polygons of a scene for the body in `settings`, and their height detail.
 
-    vertices: (V, 3) float32, world frame (y up), metres. triangles: (T, 3) int32, counter-clockwise seen from the
+    vertices: (V, 3) float32, world frame (y up), meters. triangles: (T, 3) int32, counter-clockwise seen from the
     walkable side. The grid spans all vertices, used or not. The same input gives the same arrays.
 
     Raises UsageError where the mesh is empty or broken, where its size exceeds the limits in `grid`, or where no

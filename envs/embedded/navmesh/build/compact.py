@@ -1,6 +1,6 @@
-"""The open space above walkable spans: neighbours, distance to walls, erosion by the agent radius.
+"""The open space above walkable spans: neighbors, distance to walls, erosion by the agent radius.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence). Neighbours are stored as span indices instead
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license). Neighbors are stored as span indices instead
 of layers within a cell, so that later steps walk the surface without looking cells up.
 """
 
@@ -17,7 +17,7 @@ from envs.embedded.navmesh.build.grid import Grid
 from envs.embedded.navmesh.build.kinds import Int
 
 MAX_LAYERS = 62
-"""Highest layer within a column that a neighbour may lie on."""
+"""Highest layer within a column that a neighbor may lie on."""
 
 _MAX_GAP = 255
 _FAR = 0xFFFF
@@ -38,7 +38,7 @@ class Surface(NamedTuple):
 
 @kernel
 def build_surface(spans: Spans, grid: Grid) -> Surface:
-    """Keep the walkable spans and link neighbours that an agent can step between."""
+    """Keep the walkable spans and link neighbors that an agent can step between."""
     count = 0
     for i in range(len(spans.area)):
         count += spans.area[i] != 0

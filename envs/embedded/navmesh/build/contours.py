@@ -1,6 +1,6 @@
 """Outlines of regions, simplified.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence). Points are rows (x, height, z) in cells. A
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license). Points are rows (x, height, z) in cells. A
 fourth column holds what lies beyond the edge (raw points), or the index of the raw point (simplified ones).
 """
 

@@ -1,6 +1,6 @@
 """Triangulation of a polygon's outline and of the sample points inside it.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence). Points are rows (x, y, z) of a float32 array;
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license). Points are rows (x, y, z) of a float32 array;
 only x and z count. Triangles are rows of three point indices.
 """
 
@@ -85,7 +85,7 @@ def triangulate_hull(points: NDArray[Any], hull: NDArray[Any], corners: Int, tri
 
 @inner_kernel
 def _circle(points: NDArray[Any], a: Int, b: Int, c: Int) -> tuple[Real, Real, Real]:
-    """Centre (x, z) and radius of the circle through three points; radius 0 at a where they are in line."""
+    """Center (x, z) and radius of the circle through three points; radius 0 at a where they are in line."""
     bx = points[b, 0] - points[a, 0]
     bz = points[b, 2] - points[a, 2]
     cx = points[c, 0] - points[a, 0]

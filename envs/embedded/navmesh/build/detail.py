@@ -1,6 +1,6 @@
 """Height detail of polygons: samples along their edges and inside them, where the surface departs from the plane.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence).
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ON_EDGE = np.float32(0.001) * np.float32(0.001)
 
 
 class Sampling(NamedTuple):
-    """distance: between samples, metres (0 for none). max_error: metres. search: rings of cells tried."""
+    """distance: between samples, meters (0 for none). max_error: meters. search: rings of cells tried."""
 
     distance: np.float32
     max_error: np.float32
@@ -106,7 +106,7 @@ def _inset(corners: NDArray[Any], n: Int, x: Real, z: Real) -> Real:
 
 @inner_kernel
 def _min_extent(corners: NDArray[Any], n: Int) -> Real:
-    """Smallest width of a polygon, metres."""
+    """Smallest width of a polygon, meters."""
     smallest = _BIG
     for i in range(n):
         j = (i + 1) % n
@@ -316,7 +316,7 @@ def _edge_flag(points: NDArray[Any], a: Int, b: Int, corners: NDArray[Any], n: I
 
 @inner_kernel
 def _place_corners(mesh: Polygons, p: Int, n: Int, grid: Grid, work: Work) -> None:
-    """Corners of polygon p in metres from the grid's origin."""
+    """Corners of polygon p in meters from the grid's origin."""
     for j in range(n):
         v = mesh.polys[p, j]
         work.points[j, 0] = np.float32(mesh.verts[v, 0]) * grid.cell_size

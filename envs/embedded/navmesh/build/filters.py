@@ -1,6 +1,6 @@
 """Which spans an agent can stand on: low obstacles, ledges and low ceilings.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence).
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def filter_low_obstacles(spans: Spans, climb: Int) -> None:
 
 @inner_kernel
 def _clear_row(spans: Spans, z: Int, grid: Grid) -> None:
-    """Clear spans of a row where a neighbouring column drops too far or those in reach differ too much in height.
+    """Clear spans of a row where a neighboring column drops too far or those in reach differ too much in height.
 
     One function for a whole row: passing the arrays on for each span would take longer than the test.
     """

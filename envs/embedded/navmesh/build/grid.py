@@ -31,7 +31,7 @@ _STEPS_PER_CELL = 8
 
 
 class Grid(NamedTuple):
-    """Placement of the voxel grid. Sizes in cells, `walkable_*` in cells or cell heights, the rest in metres."""
+    """Placement of the voxel grid. Sizes in cells, `walkable_*` in cells or cell heights, the rest in meters."""
 
     width: int
     depth: int
@@ -82,7 +82,7 @@ def mesh_bounds(vertices: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDA
 
 
 def make_grid(low: NDArray[np.float32], high: NDArray[np.float32], settings: NavMeshSettings) -> Grid:
-    """Grid over bounds in metres. Raises UsageError where it would have no cell or exceed the limits above."""
+    """Grid over bounds in meters. Raises UsageError where it would have no cell or exceed the limits above."""
     cell, cell_height = np.float32(settings.cell_size), np.float32(settings.cell_height)
     with np.errstate(over="ignore", invalid="ignore"):
         extent = high - low

@@ -1,6 +1,6 @@
 """Heights of the surface under one polygon.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence).
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _nearest_floor(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: P
 
 @inner_kernel
 def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Patch, stride: Int) -> Int:
-    """Walk from a corner towards the polygon's centre; queue the floor reached as the only seed. Seeds queued."""
+    """Walk from a corner towards the polygon's center; queue the floor reached as the only seed. Seeds queued."""
     if _nearest_floor(surface, mesh, p, size, patch, stride) == -1:
         return 0
     center_x: Int = 0
@@ -168,7 +168,7 @@ def _seed_center(surface: Surface, mesh: Polygons, p: Int, size: Int, patch: Pat
 def fill_patch(
     surface: Surface, region: NDArray[Any], mesh: Polygons, p: Int, size: Int, patch: Patch, stride: Int
 ) -> None:
-    """Heights under polygon p with `size` corners: of its own region first, then spread to the neighbours."""
+    """Heights under polygon p with `size` corners: of its own region first, then spread to the neighbors."""
     for k in range(patch.width * patch.depth):
         patch.heights[k] = UNSET
     end, found = _copy_region(surface, region, mesh.region[p], patch, stride)
@@ -205,7 +205,7 @@ def patch_height(
     cell_height: Real,
     radius: Int,
 ) -> Int:
-    """Height in cells at a point in metres; from the nearest ring of cells with one where its own has none."""
+    """Height in cells at a point in meters; from the nearest ring of cells with one where its own has none."""
     inverse = np.float32(1.0) / cell
     px = min(max(int(np.floor(x * inverse + _NUDGE)) - patch.x, 0), patch.width - 1)
     pz = min(max(int(np.floor(z * inverse + _NUDGE)) - patch.z, 0), patch.depth - 1)

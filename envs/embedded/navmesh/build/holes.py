@@ -1,6 +1,6 @@
 """Joining the holes of a region to its outline.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence), including its choice of which vertex of the
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license), including its choice of which vertex of the
 outline is ignored in the intersection test.
 """
 

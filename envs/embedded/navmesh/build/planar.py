@@ -1,6 +1,6 @@
 """Exact predicates on grid points in the ground plane.
 
-The predicates of O'Rourke's "Computational Geometry in C", as Recast uses them (Mikko Mononen, zlib licence).
+The predicates of O'Rourke's "Computational Geometry in C", as Recast uses them (Mikko Mononen, zlib license).
 Points are integer (x, z) pairs passed as two arguments.
 """
 
@@ -54,7 +54,7 @@ def touches(ax: Int, az: Int, bx: Int, bz: Int, cx: Int, cz: Int, dx: Int, dz: I
 def in_cone(px: Int, pz: Int, x: Int, z: Int, nx: Int, nz: Int, qx: Int, qz: Int) -> Flag:
     """Whether the segment from corner (x, z) to q starts inside the polygon.
 
-    The corner's neighbours along the polygon are (px, pz) before and (nx, nz) after it.
+    The corner's neighbors along the polygon are (px, pz) before and (nx, nz) after it.
     """
     if turn(px, pz, x, z, nx, nz) <= 0:
         return turn(x, z, qx, qz, px, pz) < 0 and turn(qx, qz, x, z, nx, nz) < 0

@@ -1,6 +1,6 @@
 """Contours to convex polygons with shared vertices and adjacency.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence).
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def build_polygons(contours: Contours, nvp: Int) -> Polygons:
 
 @kernel
 def link_polygons(mesh: Polygons) -> None:
-    """Fill the second half of each polygon's row with the neighbours across its edges."""
+    """Fill the second half of each polygon's row with the neighbors across its edges."""
     nvp = mesh.polys.shape[1] // 2
     total = len(mesh.polys)
     first = np.full(len(mesh.verts), -1, np.int64)

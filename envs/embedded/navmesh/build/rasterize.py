@@ -1,6 +1,6 @@
 """Triangles to a span heightfield, conservatively: every column a triangle touches gets a span.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence), in single precision and in its order of
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license), in single precision and in its order of
 operations, because rises that fall on a voxel boundary come out differently otherwise. A column is a linked list
 of spans ordered by height; overlapping spans merge as they are added.
 """

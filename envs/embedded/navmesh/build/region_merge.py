@@ -1,6 +1,6 @@
-"""Removal of small regions and merging of neighbours.
+"""Removal of small regions and merging of neighbors.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence). The regions around a region, in the order of
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license). The regions around a region, in the order of
 its contour, are a list; the lists of all regions share one growing pool. Which regions lie above or below a region
 is a sorted table of pairs that never changes: merged regions are found through their members.
 """
@@ -27,7 +27,7 @@ class Regions(NamedTuple):
     """All regions of a build, by first number; row 0 stands for "no region".
 
     number: current number (0 removed). floors: number of floors, 0 once merged away. overlap: whether it lies
-    above itself. first, size: its neighbours in the pool. stacked_start, stacked: regions above or below it, by
+    above itself. first, size: its neighbors in the pool. stacked_start, stacked: regions above or below it, by
     first number. chain, tail: regions merged into it, as a linked list (-1 ends it) and the list's last member.
     """
 
@@ -44,7 +44,7 @@ class Regions(NamedTuple):
 
 @inner_kernel
 def drop_repeats(ring: NDArray[Any], count: Int) -> Int:
-    """Remove neighbours in a ring that repeat the one before; the new length, at least 1."""
+    """Remove neighbors in a ring that repeat the one before; the new length, at least 1."""
     j = 0
     while j < count and count > 1:
         if ring[j] == ring[(j + 1) % count]:
@@ -112,7 +112,7 @@ def stacked_pairs(surface: Surface, region: NDArray[Any]) -> NDArray[Any]:
 def describe_regions(
     surface: Surface, region: NDArray[Any], pairs: NDArray[Any], total: Int
 ) -> tuple[Regions, NDArray[np.int64]]:
-    """Size, overlap and neighbours of regions 0..total - 1, and the neighbour pool.
+    """Size, overlap and neighbors of regions 0..total - 1, and the neighbor pool.
 
     pairs: those of `stacked_pairs`, sorted, without repetitions.
     """
@@ -264,7 +264,7 @@ def _merge(regions: Regions, pool: NDArray[Any], used: Int, target: Int, source:
 
 @inner_kernel
 def _smallest_partner(regions: Regions, pool: NDArray[Any], r: Int) -> Int:
-    """Smallest neighbour that region `r` can be merged into, or `r`."""
+    """Smallest neighbor that region `r` can be merged into, or `r`."""
     best = r
     smallest = _HUGE
     for k in range(regions.first[r], regions.first[r] + regions.size[r]):
@@ -279,7 +279,7 @@ def _smallest_partner(regions: Regions, pool: NDArray[Any], r: Int) -> Int:
 
 @kernel
 def merge_regions(regions: Regions, pool: NDArray[Any], merge_floors: Int) -> None:
-    """Merge regions that are small, or enclosed by others, into their smallest neighbour until nothing changes."""
+    """Merge regions that are small, or enclosed by others, into their smallest neighbor until nothing changes."""
     used = len(pool)
     merged = True
     while merged:

@@ -1,6 +1,6 @@
 """Watershed partition of the walkable surface.
 
-Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib licence).
+Follows the algorithm of Recast 1.6.0 (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _expand(
 
 @inner_kernel
 def _touches_other(surface: Surface, region: NDArray[Any], i: Int, own: Int) -> Flag:
-    """Whether one of the eight neighbours of floor `i` belongs to another region."""
+    """Whether one of the eight neighbors of floor `i` belongs to another region."""
     area = surface.area[i]
     for direction in range(4):
         a = surface.neighbor[i, direction]

@@ -1,6 +1,6 @@
 """Plane geometry of navmesh queries in float32, in the order of operations of Detour.
 
-Follows the algorithms of Recast and Detour (Mikko Mononen, zlib licence). Plane means x and z; y is height.
+Follows the algorithms of Recast and Detour (Mikko Mononen, zlib license). Plane means x and z; y is height.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Projection onto the navmesh: nearest polygon, nearest point, height.
 
-Follows the algorithm of Detour (Mikko Mononen, zlib licence) with the search box of habitat-sim.
+Follows the algorithm of Detour (Mikko Mononen, zlib license) with the search box of habitat-sim.
 """
 
 from __future__ import annotations

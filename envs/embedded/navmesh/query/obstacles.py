@@ -1,6 +1,6 @@
 """Distance to the nearest wall of the navmesh.
 
-Follows the algorithm of Detour (Mikko Mononen, zlib licence).
+Follows the algorithm of Detour (Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shortest paths: A* over polygons and the funnel through their portals.
 
-Follows the algorithms of Detour (Mikko Mononen, zlib licence) with the limits of habitat-sim's PathFinder.
+Follows the algorithms of Detour (Mikko Mononen, zlib license) with the limits of habitat-sim's PathFinder.
 A* runs over edge midpoints, so paths are not always the shortest possible.
 """
 
@@ -119,14 +119,14 @@ def portal(table: Table, poly: int, target: int) -> int:
 
 
 @kernel
-def enter(table: Table, poly: int, neighbour: int) -> None:
-    """Set the place where a search enters `neighbour` from `poly`: the middle of their edge."""
-    j = portal(table, poly, neighbour)
+def enter(table: Table, poly: int, neighbor: int) -> None:
+    """Set the place where a search enters `neighbor` from `poly`: the middle of their edge."""
+    j = portal(table, poly, neighbor)
     corner = corners(table)[poly]
     following = (j + 1) % info(table)[poly, CORNER_COUNT]
     place = places(table)
     for axis in range(3):
-        place[neighbour, axis] = (corner[j, axis] + corner[following, axis]) * HALF
+        place[neighbor, axis] = (corner[j, axis] + corner[following, axis]) * HALF
 
 
 @kernel

@@ -1,6 +1,6 @@
 """Moving on the navmesh: a step that slides along walls, or stops at the first one.
 
-Follows the algorithms of Detour (Mikko Mononen, zlib licence) with the rules of habitat-sim's PathFinder.
+Follows the algorithms of Detour (Mikko Mononen, zlib license) with the rules of habitat-sim's PathFinder.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _first_wall(table: Table, length: int, sx: F32, sz: F32, end: Float32s) -> t
 
 @kernel
 def _nudge(table: Table, poly: int, x: F32, y: F32, z: F32) -> tuple[F32, F32, F32]:
-    """A tenth of a millimetre towards the middle of a polygon."""
+    """A tenth of a millimeter towards the middle of a polygon."""
     corner = corners(table)[poly]
     count = info(table)[poly, CORNER_COUNT]
     mx = my = mz = ZERO

@@ -200,8 +200,8 @@ class Surface:
         size = len(polys)
         used = np.arange(MAX_CORNERS)[None, :] < count[:, None]
         corner_points = tile.verts[np.where(used, polys["verts"], polys["verts"][:, :1])]
-        neighbours = polys["neis"].astype(np.int32)
-        inner = used & (neighbours > 0) & (neighbours < 0x8000)
+        neighbors = polys["neis"].astype(np.int32)
+        inner = used & (neighbors > 0) & (neighbors < 0x8000)
         triangle_points, corner_ids = tile.triangle_points()
         begin = tile.detail_meshes["tri_base"].astype(np.int32)
         end = begin + tile.detail_meshes["tri_count"].astype(np.int32)
@@ -214,7 +214,7 @@ class Surface:
         facts[:, SEGMENT_BEGIN], facts[:, SEGMENT_END] = line_begin, line_end
         self.arrays: list[NDArray[Any]] = [
             corner_points,
-            np.where(inner, neighbours - 1, -1).astype(np.int32),
+            np.where(inner, neighbors - 1, -1).astype(np.int32),
             facts,
             _boxes(corner_points, lines, line_begin, line_end),
             triangle_points.reshape(-1, 9),

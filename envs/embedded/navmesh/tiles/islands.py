@@ -1,6 +1,6 @@
 """Islands: connected parts of a navmesh, their area and radius, and polygons too small to stand on.
 
-Follows the rules of habitat-sim's PathFinder (MIT licence).
+Follows the rules of habitat-sim's PathFinder (MIT license).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HALF = np.float32(0.5)
 
 @dataclass(frozen=True)
 class Islands:
-    """of_poly: (p,) island of every polygon. radius and area: (islands,) float32, metres and square metres."""
+    """of_poly: (p,) island of every polygon. radius and area: (islands,) float32, meters and square meters."""
 
     of_poly: NDArray[np.int32]
     radius: NDArray[np.float32]
@@ -48,7 +48,7 @@ def prepare(tile: NavMeshTile) -> tuple[NavMeshTile, Islands]:
 
 @kernel
 def _components(
-    corners: Corners, neighbours: NDArray[np.uint16], walkable: NDArray[np.bool_]
+    corners: Corners, neighbors: NDArray[np.uint16], walkable: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Island of every polygon and the radius of every island, in the order of habitat-sim."""
     size = len(corners.sizes)
@@ -69,7 +69,7 @@ def _components(
             members[found] = poly
             found += 1
             for edge in range(corners.sizes[poly]):
-                code = np.int64(neighbours[poly, edge])
+                code = np.int64(neighbors[poly, edge])
                 if 0 < code < BORDER and island[code - 1] < 0 and walkable[code - 1]:
                     island[code - 1] = islands
                     stack[waiting] = code - 1

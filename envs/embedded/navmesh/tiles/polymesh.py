@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_INDEX = 0xFFFF
-"""Fills unused vertex slots of a polygon and marks an edge without neighbour."""
+"""Fills unused vertex slots of a polygon and marks an edge without neighbor."""
 
 WALKABLE_AREA = 63
 """Area code of walkable ground, as Recast numbers it."""
@@ -20,8 +20,8 @@ class PolyMesh:
 
     verts: (n, 3) uint16, cells along x, cell heights along y, cells along z, counted from `bmin`.
     polys: (p, 2 * nvp) uint16; the first nvp entries are vertex indices, padded with `NO_INDEX`; the last nvp are,
-    per edge (vertex j to vertex j + 1), the neighbouring polygon or `NO_INDEX`.
-    areas: (p,) uint8, `WALKABLE_AREA` for ground. bmin, bmax: (3,) float32, world frame, metres.
+    per edge (vertex j to vertex j + 1), the neighboring polygon or `NO_INDEX`.
+    areas: (p,) uint8, `WALKABLE_AREA` for ground. bmin, bmax: (3,) float32, world frame, meters.
     """
 
     verts: NDArray[np.uint16]
@@ -40,7 +40,7 @@ class DetailMesh:
     """Height triangles of every polygon (the content of Recast's rcPolyMeshDetail).
 
     meshes: (p, 4) uint32 per polygon: first vertex, number of vertices, first triangle, number of triangles.
-    verts: (n, 3) float32, world frame, metres; each polygon's own corners come first.
+    verts: (n, 3) float32, world frame, meters; each polygon's own corners come first.
     tris: (t, 4) uint8: three vertex indices within the polygon's vertices, and edge flags.
     """
 

@@ -15,7 +15,7 @@ _MAX_GRID_VALUE = 1e6
 class NavMeshSettings:
     """How a navmesh is built, and for which body. Field order is the order in version 2 `.navmesh` files.
 
-    Lengths in metres unless said otherwise. `region_min_size` and `region_merge_size` are side lengths in cells,
+    Lengths in meters unless said otherwise. `region_min_size` and `region_merge_size` are side lengths in cells,
     `edge_max_error` and `detail_sample_dist` are in cells, `detail_sample_max_error` in cell heights,
     `agent_max_slope` in degrees. An `edge_max_len` of 0 leaves contour edges unsplit; a `detail_sample_dist`
     below 0.9 switches height samples off.

@@ -1,6 +1,6 @@
 """One navmesh tile in the layout of Detour, and how to make it from a polygon mesh.
 
-Follows the data layout and algorithms of Detour (Mikko Mononen, zlib licence). habitat-sim stores one tile per
+Follows the data layout and algorithms of Detour (Mikko Mononen, zlib license). habitat-sim stores one tile per
 navmesh, without off-mesh connections; nothing else is supported here.
 """
 
@@ -78,9 +78,9 @@ def _triangle_points(
 class NavMeshTile:
     """A navmesh as Detour keeps it: structured arrays with the dtypes of this module.
 
-    verts, detail_verts: (n, 3) float32, metres, world frame. polys, detail_meshes: one row per polygon; `neis`
-    holds the neighbour's index plus one, 0 for a wall. detail_tris: (t, 4) uint8. bv_nodes: bounding-volume tree
-    on a grid of 1 / `quant` metres. `max_links`: room for links in a file. body: height, radius, climb in metres.
+    verts, detail_verts: (n, 3) float32, meters, world frame. polys, detail_meshes: one row per polygon; `neis`
+    holds the neighbor's index plus one, 0 for a wall. detail_tris: (t, 4) uint8. bv_nodes: bounding-volume tree
+    on a grid of 1 / `quant` meters. `max_links`: room for links in a file. body: height, radius, climb in meters.
     origin, extent, max_tiles, max_polys, reference and place: where a set of tiles would put this one.
     """
 
@@ -106,7 +106,7 @@ class NavMeshTile:
 
     @property
     def climb(self) -> float:
-        """Height in metres within which a point over a polygon counts as on it."""
+        """Height in meters within which a point over a polygon counts as on it."""
         return self.body[2]
 
     def triangle_points(self) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
@@ -121,14 +121,14 @@ class NavMeshTile:
         return _triangle_points(corners, extra, detail["tri_base"], detail["tri_count"], ids), ids
 
     def linked(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What a file holds: the polygons with their first link, and the links between neighbours."""
+        """What a file holds: the polygons with their first link, and the links between neighbors."""
         polys = self.polys.copy()
         links = np.zeros(self.max_links, dtype=LINK)
         links["next"] = np.arange(1, self.max_links + 1)
         links["next"][-1:] = NO_LINK
         size = 0
-        counts, neighbours = self.polys["vert_count"].tolist(), self.polys["neis"].tolist()
-        for poly, (count, neis) in enumerate(zip(counts, neighbours, strict=True)):
+        counts, neighbors = self.polys["vert_count"].tolist(), self.polys["neis"].tolist()
+        for poly, (count, neis) in enumerate(zip(counts, neighbors, strict=True)):
             following = NO_LINK
             for edge in range(count - 1, -1, -1):
                 if 0 < neis[edge] < BORDER:
@@ -156,12 +156,12 @@ def make_tile(mesh: PolyMesh, detail: DetailMesh, settings: NavMeshSettings) -> 
     verts = mesh.bmin.astype(np.float32) + mesh.verts.astype(np.float32) * cell
     used = mesh.polys[:, :nvp] != NO_INDEX
     counts = np.where(used.all(axis=1), nvp, np.argmin(used, axis=1)).astype(np.uint8)
-    neighbours = mesh.polys[:, nvp:]
-    outside = _SIDES[neighbours & 0xF]
+    neighbors = mesh.polys[:, nvp:]
+    outside = _SIDES[neighbors & 0xF]
     polys = np.zeros(size, dtype=POLY)
     within = np.arange(nvp)[None, :] < counts[:, None]
     polys["verts"][:, :nvp] = np.where(within, mesh.polys[:, :nvp], 0)
-    polys["neis"][:, :nvp] = np.where(within, np.where(neighbours & BORDER, outside, neighbours + 1), 0)
+    polys["neis"][:, :nvp] = np.where(within, np.where(neighbors & BORDER, outside, neighbors + 1), 0)
     polys["vert_count"] = counts
     walkable = mesh.areas == WALKABLE_AREA
     polys["flags"] = np.where(walkable | (mesh.areas == 0), WALK, np.where(mesh.areas == 1, WALK | DOOR, 0))
@@ -184,7 +184,7 @@ def make_tile(mesh: PolyMesh, detail: DetailMesh, settings: NavMeshSettings) -> 
         quant=float(quant),
         body=(settings.agent_height, settings.agent_radius, settings.agent_max_climb),
         max_links=int(
-            within.sum() + 2 * np.count_nonzero(within & (neighbours & BORDER > 0) & (neighbours & 0xF < 0xF))
+            within.sum() + 2 * np.count_nonzero(within & (neighbors & BORDER > 0) & (neighbors & 0xF < 0xF))
         ),
         origin=bmin,
         extent=(float(bmax[0] - bmin[0]), float(bmax[2] - bmin[2])),

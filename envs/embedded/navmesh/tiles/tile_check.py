@@ -72,9 +72,9 @@ def _check_polys(tile: NavMeshTile, source: str) -> None:
     _need((polys["area_and_type"] < 0x40).all(), source, "polys.type", "off-mesh connections are not supported")
     used = np.arange(6)[None, :] < count[:, None]
     _need((polys["verts"][used] < len(tile.verts)).all(), source, "polys.verts", "a vertex index is out of range")
-    neighbours = polys["neis"][used]
-    inner = neighbours[(neighbours > 0) & (neighbours < BORDER)]
-    _need((inner <= len(polys)).all(), source, "polys.neis", "a neighbour index is out of range")
+    neighbors = polys["neis"][used]
+    inner = neighbors[(neighbors > 0) & (neighbors < BORDER)]
+    _need((inner <= len(polys)).all(), source, "polys.neis", "a neighbor index is out of range")
     _need(
         len(inner) <= tile.max_links,
         source,

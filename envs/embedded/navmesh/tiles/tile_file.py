@@ -1,7 +1,7 @@
 """Reading and writing `.navmesh` files of habitat-sim: version 1 (without settings) and version 2.
 
 Little-endian. A set header (magic, version, number of tiles, placement parameters), from version 2 the settings,
-then a reference and a size, then a Detour tile (layout of Detour, Mikko Mononen, zlib licence).
+then a reference and a size, then a Detour tile (layout of Detour, Mikko Mononen, zlib license).
 """
 
 from __future__ import annotations

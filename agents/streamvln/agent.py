@@ -14,9 +14,9 @@ from agents.common.files import generation_settings
 from agents.common.placement import Placement, place
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
-from agents.streamvln.decode import Decoder
 from agents.streamvln.loop import EpisodeLoop
-from agents.streamvln.model import StreamVLN, part_of
+from agents.streamvln.network.decode import Decoder
+from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.spec import FAMILY

@@ -19,7 +19,7 @@ from agents.common.files import CONFIG, DTYPES, GENERATION, Fields, read_json
 from agents.common.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.streamvln import prompt
 from agents.streamvln.config import read_config
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.model import StreamVLN
 from vlnbench.errors import UsageError
 
 UNUSED = frozenset({"model.image_newline"})

@@ -11,15 +11,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.streamvln.decode import Turn
 from agents.streamvln.image import network_input, resize
+from agents.streamvln.network.decode import Turn
 from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.windows import Windows
 from vlnbench.interfaces import Action, Episode, Observation
 
 
 class Answers(Protocol):
-    """The part of `agents.streamvln.decode.Decoder` that the loop needs."""
+    """The part of `agents.streamvln.network.decode.Decoder` that the loop needs."""
 
     max_new_tokens: int
 

@@ -14,7 +14,7 @@ import torch
 from agents.common.files import GENERATION
 from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text
 
 END, BLOCK_START, BLOCK_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agents.common import tokenizer
 from agents.common.tokenizer import Tokenizer
-from agents.streamvln.model import IMAGE, MEMORY
+from agents.streamvln.network.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 

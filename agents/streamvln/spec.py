@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agents.streamvln.training_options import CONVERSATIONS, TRAJECTORIES, StreamVLNPlanning, StreamVLNTraining
+from agents.streamvln.training.options import CONVERSATIONS, TRAJECTORIES, StreamVLNPlanning, StreamVLNTraining
 from vlnbench.training.family import FamilySpec
 
 MODEL_TYPE = "llava_qwen"
@@ -24,7 +24,7 @@ FAMILY = FamilySpec(
     name="streamvln",
     training=StreamVLNTraining,
     planning=StreamVLNPlanning,
-    implementation="agents.streamvln.family:StreamVLNFamily",
+    implementation="agents.streamvln.training.family:StreamVLNFamily",
     recognizes=recognizes,
     agent="streamvln",
     presets=("streamvln-tiny",),

@@ -19,10 +19,11 @@ from pathlib import Path
 import torch
 
 from agents.common.files import DTYPES, GenerationSettings
-from agents.streamvln import checkpoint, decode
+from agents.streamvln import checkpoint
 from agents.streamvln.config import KNOWN_TOWERS, LANGUAGE_ATTENTION, StreamVLNConfig, parse_config
-from agents.streamvln.decode import Decoder, Row, Turn
-from agents.streamvln.model import IMAGE, MEMORY, StreamVLN
+from agents.streamvln.network import decode
+from agents.streamvln.network.decode import Decoder, Row, Turn
+from agents.streamvln.network.model import IMAGE, MEMORY, StreamVLN
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 
 TURNS = 15

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from tabulate import tabulate
 
-from agents.streamvln.training_options import (
+from agents.streamvln.training.options import (
     PROJECTOR,
     VISION_TOWER,
     StreamVLNPlanning,

@@ -47,7 +47,7 @@ def test_files_and_modules_that_are_named_exist(page: Path) -> None:
         source = _source(parts[:module])
         assert source is not None, f"{page.name}: there is no module {name}"
         assert len(rest) <= 1, f"{page.name}: there is no module {name}"
-        pattern = rf"^(?:class|def) {rest[0]}\b|^{rest[0]}\b.*=" if rest else ""
+        pattern = rf"^(?:class|def) {rest[0]}\b|^{rest[0]}\b.*=|\bas {rest[0]}$" if rest else ""
         assert re.search(pattern, source.read_text(encoding="utf-8"), re.MULTILINE), f"{page.name}: no {name}"
 
 

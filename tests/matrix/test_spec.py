@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.streamvln.options import StreamVLNOptions
-from agents.streamvln.training_options import StreamVLNTraining
+from agents.streamvln.training.options import StreamVLNTraining
 from tests.matrix.conftest import PARTS, Write
 from vlnbench.cli import Command, main
 from vlnbench.cli.collect import Collect

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agents.streamvln.planning import STREAMVLN_8B
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import StreamVLNPlanning
+from agents.streamvln.training.options import StreamVLNPlanning
+from agents.streamvln.training.planning import STREAMVLN_8B
 from vlnbench.training.families import find_family
 from vlnbench.training.memory.trace import Trace, trace
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.family import samples_of
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.samples import FrameReader
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import StreamVLNTraining
+from agents.streamvln.training.family import samples_of
+from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.training.samples import FrameReader
 from tests.agents.streamvln.test_conversations import write_set
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import StreamVLNTraining
+from agents.streamvln.training.options import StreamVLNTraining
 from tests.training.driver import ROOT, log_of, run_all
 from tests.training.recurrent import RECURRENT, RecurrentTraining
 from vlnbench.cli import main

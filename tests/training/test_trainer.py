@@ -19,9 +19,9 @@ import torch
 from PIL import Image
 
 from agents.streamvln.checkpoint import load
-from agents.streamvln.model import part_of
+from agents.streamvln.network.model import part_of
 from agents.streamvln.presets import Preset, create
-from agents.streamvln.training_options import PARTS
+from agents.streamvln.training.options import PARTS
 from tests.agents.streamvln.test_conversations import write_set
 from tests.training.driver import ROOT, log_of, run_all
 

@@ -116,7 +116,7 @@ def code_digest(agent: Agent) -> str | None:
     try:
         path = Path(inspect.getfile(type(agent)))
         package = type(agent).__module__.rpartition(".")[0]
-        files = [path] if package in ("", "agents") else sorted(path.parent.glob("*.py"))
+        files = [path] if package in ("", "agents") else sorted(path.parent.rglob("*.py"))
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     except (TypeError, OSError):  # defined in an interactive session
         return None

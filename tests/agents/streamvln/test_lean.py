@@ -5,10 +5,10 @@ import torch
 from torch.testing import assert_close
 
 from agents.common.files import GenerationSettings
-from agents.streamvln.cache import CacheView
-from agents.streamvln.decode import Decoder
-from agents.streamvln.lean import LeanBlocks, LeanTower, lean_enough
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.cache import CacheView
+from agents.streamvln.network.decode import Decoder
+from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
+from agents.streamvln.network.model import StreamVLN
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
 
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
@@ -55,6 +55,6 @@ def test_only_small_models_in_float32_with_sdpa_on_a_cpu_are_run_this_way(monkey
     assert lean_enough(model)
     assert not lean_enough(tiny_model().to(torch.bfloat16))
     assert not lean_enough(StreamVLN(model.config, "eager"))
-    monkeypatch.setattr("agents.streamvln.lean.FEW_PARAMETERS", 10)
+    monkeypatch.setattr("agents.streamvln.network.lean.FEW_PARAMETERS", 10)
     assert not lean_enough(model)
     assert Decoder(model, GenerationSettings(frozenset({END}), 1.05))._lean is None

@@ -12,9 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.streamvln.decode import Turn
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln.network.decode import Turn
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.frames import frame

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from agents.streamvln.config import StreamVLNConfig, parse_config
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.model import StreamVLN
 
 END = 49
 """The token that ends an answer."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from agents.streamvln.conversations import read_conversations
+from agents.streamvln.training.conversations import read_conversations
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.collect.options import QuestionsOptions

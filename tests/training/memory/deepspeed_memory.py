@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import StreamVLNTraining
+from agents.streamvln.training.options import StreamVLNTraining
 from tests.training.geometry import config_of, small_request
 from vlnbench.training.memory.trace import build
 from vlnbench.training.memory.tracker import LiveMemory

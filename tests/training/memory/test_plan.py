@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.streamvln.levers import levers_table
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import StreamVLNPlanning, StreamVLNTraining
+from agents.streamvln.training.levers import levers_table
+from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNTraining
 from tests.training.geometry import config_of, write_small
 from vlnbench.cli import main
 from vlnbench.errors import UsageError

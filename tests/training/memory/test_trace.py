@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training_options import PARTS, StreamVLNPlanning
+from agents.streamvln.training.options import PARTS, StreamVLNPlanning
 from tests.training.geometry import config_of, small_request, traced, write_small
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.trace import Segment, build, run_pass

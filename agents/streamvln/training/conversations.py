@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.streamvln.model import IGNORED, IMAGE
+from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Content, Prompts
-from agents.streamvln.samples import FrameReader, Sample, Wording
-from agents.streamvln.trajectories import BELOW, stays_below
+from agents.streamvln.training.samples import FrameReader, Sample, Wording
+from agents.streamvln.training.trajectories import BELOW, stays_below
 from vlnbench.errors import UsageError
 
 CONVERSATIONS = "conversations.json"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.model import IGNORED, IMAGE, MEMORY
-from agents.streamvln.training_options import (
+from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY
+from agents.streamvln.training.options import (
     LANGUAGE_MODEL,
     PROJECTOR,
     VISION_TOWER,

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from agents.common.batches import groups
 from agents.common.files import GenerationSettings
-from agents.streamvln.cache import CacheView, TurnCache
 from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.lean import LeanBlocks, LeanTower, lean_enough
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.cache import CacheView, TurnCache
+from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
+from agents.streamvln.network.model import StreamVLN
 from vlnbench.errors import UsageError
 
 IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.model import StreamVLN
+from agents.streamvln.network.model import StreamVLN
 
 FEW_PARAMETERS = 50_000_000
 """Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights would take memory."""

@@ -1,4 +1,4 @@
-"""The contract of a model family as tests to inherit; `vlnbench.conformance` has those of agents and environments.
+"""The contract of a model family as tests to inherit.
 
 A test class derives from `FamilyConformance` and says which family it tests and on what it trains; pytest collects
 the inherited tests. Only plain asserts are used, and torch is imported inside, so the module loads nothing heavy.

@@ -11,22 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.placement import place
-from agents.streamvln import checkpoint, planning
+from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
-from agents.streamvln.conversations import Conversation, ConversationDataset, read_conversations
-from agents.streamvln.features import fingerprint
-from agents.streamvln.model import StreamVLN, part_of, patch_features
+from agents.streamvln.network.model import StreamVLN, part_of, patch_features
 from agents.streamvln.presets import PRESETS, create
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.samples import FrameReader, WindowDataset, collate, window_lengths
-from agents.streamvln.training_options import (
+from agents.streamvln.training import planning
+from agents.streamvln.training.conversations import Conversation, ConversationDataset, read_conversations
+from agents.streamvln.training.features import fingerprint
+from agents.streamvln.training.options import (
     CONVERSATIONS,
     TRAJECTORIES,
     StreamVLNPlanning,
     StreamVLNStep,
     StreamVLNTraining,
 )
-from agents.streamvln.trajectories import Trajectory, read_trajectories
+from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
+from agents.streamvln.training.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches

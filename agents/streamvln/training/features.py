@@ -18,7 +18,9 @@ import transformers
 from PIL import features as pillow
 from torch import Tensor
 
-from agents.streamvln.model import StreamVLN
+from agents.streamvln import image
+from agents.streamvln.network import model
+from agents.streamvln.network.model import StreamVLN
 
 Known = Callable[[str], "Tensor | None"]
 """Features (patches, width) by a frame's key, None where they are not known."""
@@ -89,8 +91,8 @@ def fingerprint(network: StreamVLN, device: torch.device) -> str:
         pillow.version("jpg"),
     ]
     digest = hashlib.sha256(repr(facts).encode())
-    for name in ("image.py", "model.py"):
-        digest.update(Path(__file__).with_name(name).read_bytes())
+    for module in (image, model):
+        digest.update(Path(str(module.__file__)).read_bytes())
     for name, parameter in network.tower.named_parameters():
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)

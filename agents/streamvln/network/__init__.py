@@ -1,0 +1,1 @@
+"""The network of StreamVLN, its caches and greedy decoding."""

@@ -1,0 +1,1 @@
+"""StreamVLN as a model family: options, parts, samples, cached features, probe inputs of the planner."""

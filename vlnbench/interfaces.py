@@ -250,7 +250,9 @@ class Agent(Protocol):
     expects: Conventions
 
     @property
-    def identity(self) -> Mapping[str, Scalar]: ...
+    def identity(self) -> Mapping[str, Scalar]:
+        """What decides how it acts, by name."""
+        ...
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode in a slot. `seed` depends on run seed and episode only."""

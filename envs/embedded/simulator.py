@@ -97,11 +97,15 @@ class _LookAction(SimulatorTaskAction):  # type: ignore[misc]
 
 @registry.register_task_action(name="EmbeddedLookUpAction")
 class LookUpAction(_LookAction):
+    """Tilts the cameras upwards."""
+
     sign = 1.0
 
 
 @registry.register_task_action(name="EmbeddedLookDownAction")
 class LookDownAction(_LookAction):
+    """Tilts the cameras downwards."""
+
     sign = -1.0
 
 
@@ -156,6 +160,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
 
     @property
     def sensor_suite(self) -> SensorSuite:
+        """habitat-lab's sensors of this agent."""
         return self._sensor_suite
 
     @property
@@ -164,6 +169,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
 
     @property
     def pathfinder(self) -> PathFinder:
+        """Queries on the navmesh of the present scene."""
         assert self._pathfinder is not None
         return self._pathfinder
 
@@ -210,6 +216,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         return SimpleNamespace(state=self.get_agent_state(agent_id), get_state=self.get_agent_state)
 
     def get_agent_state(self, agent_id: int = 0) -> AgentState:
+        """Position (3,) in meters and rotation of the agent's body."""
         x, y, z, w = (float(value) for value in self._rotation)
         return AgentState(self._position.copy(), quaternion.quaternion(w, x, y, z))
 
@@ -229,6 +236,7 @@ class EmbeddedSim(Simulator):  # type: ignore[misc]
         rotation: Any = None,
         keep_agent_at_new_pose: bool = False,
     ) -> Observations:
+        """What the sensors see from another pose; None: from the present one."""
         before = (self._position, self._rotation)
         if position is not None and rotation is not None:
             self.set_agent_state(position, rotation)

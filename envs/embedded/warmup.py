@@ -34,6 +34,7 @@ class WarmUp:
 
     @property
     def needed(self) -> bool:
+        """Whether something has not been compiled on this machine yet."""
         return bool(self._pending)
 
     def steps(self) -> Iterator[str]:

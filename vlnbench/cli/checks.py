@@ -110,6 +110,7 @@ def report(data_root: Path) -> None:
 
 
 def check_python() -> Iterator[Finding]:
+    """The version of Python, and whether it is one that vlnbench runs with."""
     version = ".".join(map(str, sys.version_info[:3]))
     wanted = metadata.metadata("vlnbench")["Requires-Python"]
     if importlib.import_module("packaging.specifiers").SpecifierSet(wanted).contains(version):
@@ -156,6 +157,7 @@ def check_own_packages() -> Iterator[Finding]:
 
 
 def check_simulator() -> Iterator[Finding]:
+    """Which simulator is used, and whether habitat-sim can be."""
     if not _has_habitat_sim():
         yield Finding("ok", "simulator", "embedded (habitat-sim is not installed)")
         return

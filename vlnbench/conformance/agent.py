@@ -27,9 +27,11 @@ class AgentConformance:
     """Every `Agent` passes these. Override `make_agent`; `make_episode` and `observe` fit most agents."""
 
     def make_agent(self) -> Agent:
+        """The agent under test; every call makes another one."""
         raise NotImplementedError
 
     def make_episode(self) -> Episode:
+        """An episode that the agent can be given."""
         return Episode(
             episode_id="1",
             trajectory_id="1",

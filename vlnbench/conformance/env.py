@@ -20,6 +20,7 @@ class EnvConformance:
     """Every `Env` passes these. Override `make_env` and `make_episode`; `env` must offer rgb and depth."""
 
     def make_env(self) -> Env:
+        """The environment under test, with the sensors rgb and depth."""
         raise NotImplementedError
 
     def make_episode(self) -> Episode:
@@ -150,5 +151,6 @@ class EnvConformance:
 
 
 def pose_of(observation: Observation) -> Pose:
+    """The pose in an observation, which every environment reports."""
     assert observation.pose is not None
     return observation.pose

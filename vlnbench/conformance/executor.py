@@ -32,6 +32,7 @@ class ExecutorConformance:
     max_steps = 20
 
     def make_executor(self) -> Executor:
+        """The executor under test, with nothing loaded."""
         raise NotImplementedError
 
     def make_setup(self) -> EnvSetup:
@@ -43,9 +44,11 @@ class ExecutorConformance:
         raise NotImplementedError
 
     def make_tasks(self) -> list[Task]:
+        """A task for every episode, each with a seed of its own."""
         return [Task(episode, 0, i, self.max_steps) for i, episode in enumerate(self.make_episodes())]
 
     def ready(self) -> Executor:
+        """An executor with agent and environments."""
         executor = self.make_executor()
         executor.load(self.agent, AgentOptions())
         executor.set_up(self.make_setup())

@@ -21,6 +21,7 @@ class FamilyConformance:
     """Every `ModelFamily` passes these. Override `make_spec` and `make_options`."""
 
     def make_spec(self) -> FamilySpec:
+        """The family under test."""
         raise NotImplementedError
 
     def make_options(self, folder: Path) -> TrainOptions:

@@ -32,6 +32,7 @@ class RecordedRun:
 
     @property
     def split(self) -> str:
+        """Split of the benchmark."""
         return self.identity.split
 
     @property
@@ -46,6 +47,7 @@ class RecordedRun:
 
     @property
     def repeats(self) -> int:
+        """How many times every episode was run."""
         return self.identity.repeats
 
 

@@ -71,6 +71,7 @@ class Row:
 
     @property
     def key(self) -> RowKey:
+        """Which episode of which split this is, and which repeat."""
         return (self.benchmark, self.split, self.episode_id, self.repeat)
 
     @property
@@ -138,6 +139,7 @@ class RunFolder:
             raise stopped(self.path, error) from error
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write `summary.json`, in one step. Raises RunError if it cannot be written."""
         try:
             write_json(self.path / SUMMARY, summary)
         except OSError as error:

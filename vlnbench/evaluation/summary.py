@@ -75,6 +75,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
+        """Whether every planned episode has a row."""
         return self.n_done == self.n_planned
 
 

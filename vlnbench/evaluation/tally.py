@@ -27,6 +27,7 @@ class Tally:
             self._count(row)
 
     def add(self, row: Row) -> None:
+        """Count a row of this attempt."""
         self._new += 1
         self._count(row)
 
@@ -42,6 +43,7 @@ class Tally:
         return (time.monotonic() - self._start) / self._new
 
     def note(self, left: int) -> str:
+        """Rates with intervals, speed and time left for `left` episodes, in one line."""
         rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
         errors = f"{self._errors} error{'s' * (self._errors != 1)}"
         eta = timedelta(seconds=round(self._seconds * left))

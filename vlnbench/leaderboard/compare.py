@@ -51,6 +51,7 @@ class Comparison:
     p_value: float
 
     def to_json(self) -> dict[str, Any]:
+        """Everything, for a JSON file."""
         return {
             "runs": [str(self.a.folder), str(self.b.folder)],
             "shared": {name: self.a.identity.flat()[name] for name in SHARED},

@@ -113,6 +113,7 @@ class SceneQueue:
         return sum(map(len, self._scenes.values()))
 
     def put(self, task: Task) -> None:
+        """Add a task to those of its scene."""
         self._scenes.setdefault(task.episode.scene_id, deque()).append(task)
 
     def take(self, loaded: str | None, others: Collection[str | None]) -> Task | None:

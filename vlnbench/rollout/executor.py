@@ -65,10 +65,14 @@ class Executor(Protocol):
     """
 
     @property
-    def agent(self) -> AgentFacts: ...
+    def agent(self) -> AgentFacts:
+        """What is to be known of the agent; there after `load`."""
+        ...
 
     @property
-    def simulator(self) -> str: ...
+    def simulator(self) -> str:
+        """Name of the simulator with its version; there after `set_up`."""
+        ...
 
     def load(self, name: str, options: AgentOptions) -> AgentFacts:
         """Make the agent (see `load_agent`) and return what is to be known of it."""

@@ -118,6 +118,8 @@ class GeometryAttention(nn.Module):
 
 
 class MLP(nn.Module):
+    """Two linear layers with a GELU between them."""
+
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)

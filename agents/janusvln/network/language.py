@@ -72,6 +72,8 @@ class KeyValues:
 
 
 class LanguageAttention(nn.Module):
+    """Grouped-query attention with rotary positions on three axes."""
+
     def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
         super().__init__()
         self.layer, self.eager, self.head_dim = layer, eager, config.head_dim
@@ -112,6 +114,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eager: bool) ->
 
 
 class LanguageLayer(nn.Module):
+    """One block: attention and gated MLP, each after a norm and added to what came in."""
+
     def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
         super().__init__()
         self.self_attn = LanguageAttention(config, layer, eager)

@@ -56,6 +56,8 @@ class VisionAttention(nn.Module):
 
 
 class VisionBlock(nn.Module):
+    """One block of the tower: attention and gated MLP, each after a norm and added to what came in."""
+
     def __init__(self, sizes: VisionSizes) -> None:
         super().__init__()
         self.norm1 = RMSNorm(sizes.width, eps=1e-6)

@@ -32,14 +32,17 @@ class Rect:
 
     @property
     def width(self) -> float:
+        """Extent along x in meters."""
         return self.x1 - self.x0
 
     @property
     def depth(self) -> float:
+        """Extent along z in meters."""
         return self.z1 - self.z0
 
     @property
     def center(self) -> tuple[float, float]:
+        """(x, z) in meters."""
         return (self.x0 + self.x1) / 2, (self.z0 + self.z1) / 2
 
     def grown(self, margin: float) -> Rect:
@@ -154,6 +157,7 @@ class Plan:
 
     @property
     def n_storeys(self) -> int:
+        """How many storeys there are."""
         return max(self.storeys) + 1
 
     def floor_m(self, room: int) -> float:

@@ -148,6 +148,7 @@ def run_pass(family: ModelFamily, network: Any, probe: Probe) -> list[Segment]:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Make tensors of this type within the block, unless told otherwise."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -46,9 +46,10 @@ def test_differences_are_paired_by_episode(runs: dict[str, Path]) -> None:
     scenes, differences = [row.scene_id for row in rows], [gains[row.key] for row in rows]
     found = result.differences["SR"]
     assert found is not None
-    assert found.by_scene == estimate(differences, scenes)
+    assert found.by_scene == estimate(differences, scenes, "difference")
     assert found.bootstrap == bootstrap(differences, scenes)
-    assert found.by_trajectory == estimate(differences, [(r.scene_id, r.trajectory_id) for r in rows])
+    trajectories = [(row.scene_id, row.trajectory_id) for row in rows]
+    assert found.by_trajectory == estimate(differences, trajectories, "difference")
     assert (found.a.mean, found.b.mean) == (3 / 9, 6 / 9)
 
 

@@ -18,6 +18,12 @@ bounds keep it from pretending to be certain where scenes or values agree by cha
 - n episodes leave room for kinds of episode that none of them belongs to: at most t^2 / (n + t^2) of all, which is
   what Wilson's interval grants a rate of 0. Those may score anything from 0 to 1, and the interval reaches as far.
   So it has a width where all values are equal, 0.7 as well as 0 or 1, and elsewhere this hardly ever matters.
+
+Differences of two such values lie between -1 and 1. They get a t interval, as their mean is mostly far from both
+ends, and the second bound: two runs that agree in all n episodes may differ in others. Where a run gains one
+episode in 200, the t interval alone holds the truth in 55 to 94 % of cases, depending on the scenes, and both in
+97.5 % and more. Differences in meters and counts have no range that could bound what was not seen; where all scenes
+agree in one, it has no interval.
 """
 
 from __future__ import annotations
@@ -40,7 +46,8 @@ class Estimate:
     """A mean over `n` episodes in `clusters` scenes (or trajectories), its standard error and 95 % interval.
 
     degrees: of freedom, at most clusters - 1. se, low, high and degrees are None where one cluster (or episode)
-    leaves nothing to estimate them from.
+    leaves nothing to estimate them from; low and high also where the means of all clusters are equal and values
+    may be anything (kind "free").
     """
 
     mean: float
@@ -52,8 +59,12 @@ class Estimate:
     degrees: float | None = None
 
 
-Kind = Literal["rate", "fraction", "positive", "free"]
-"""What the values are: 0 or 1, anything in [0, 1], not negative, or anything. Intervals stay in that range."""
+Kind = Literal["rate", "fraction", "difference", "positive", "free"]
+"""What the values are: 0 or 1, anything in [0, 1], a difference of two of these, not negative, or anything.
+Intervals stay in that range."""
+
+_ROUNDING = 1e-12
+"""A standard error that is smaller than this share of its mean is one of 0."""
 
 
 def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate | None:
@@ -83,7 +94,10 @@ def _estimate(mean: float, sums: Array, sizes: Array, kind: Kind) -> Estimate:
     if groups < 2:
         return Estimate(mean, n, groups, None, None, None)
     se, low, high = intervals(sums - sizes * mean, sizes, np.array(mean), kind)
-    return Estimate(mean, n, groups, float(se), float(low), float(high), degrees_of_freedom(sizes))
+    degrees = degrees_of_freedom(sizes)
+    if kind == "free" and se <= _ROUNDING * abs(mean):
+        return Estimate(mean, n, groups, float(se), None, None, degrees)
+    return Estimate(mean, n, groups, float(se), float(low), float(high), degrees)
 
 
 def intervals(totals: Array, sizes: Array, means: Array, kind: Kind) -> tuple[Array, Array, Array]:
@@ -98,11 +112,14 @@ def intervals(totals: Array, sizes: Array, means: Array, kind: Kind) -> tuple[Ar
     t = _student_t(degrees_of_freedom(sizes))
     if kind in ("rate", "fraction"):
         low, high = _wilson(means, _inverse_effective_n(means, variance, n, kind, t), t)
-        unseen = t * t / (n + t * t)
-        low, high = np.minimum(low, means * (1.0 - unseen)), np.maximum(high, means + (1.0 - means) * unseen)
-        return se, np.clip(low, 0.0, means), np.clip(high, means, 1.0)  # rounding at 0 and 1
-    low, high = means - t * se, means + t * se
-    return se, np.maximum(low, 0.0) if kind == "positive" else low, high
+    else:
+        low, high = means - t * se, means + t * se
+    if kind in ("positive", "free"):
+        return se, np.maximum(low, 0.0) if kind == "positive" else low, high
+    least, unseen = -1.0 if kind == "difference" else 0.0, t * t / (n + t * t)
+    low = np.minimum(low, least + (means - least) * (1.0 - unseen))
+    high = np.maximum(high, means + (1.0 - means) * unseen)
+    return se, np.clip(low, least, means), np.clip(high, means, 1.0)  # rounding at the ends
 
 
 def degrees_of_freedom(sizes: Array) -> float:
@@ -124,15 +141,19 @@ def degrees_of_freedom(sizes: Array) -> float:
 def bootstrap(
     values: Sequence[float], clusters: Sequence[Hashable], seed: int = 0, draws: int = 4000
 ) -> tuple[float, float] | None:
-    """95 % percentile interval of the mean, from whole clusters drawn with replacement; None for one cluster.
+    """95 % percentile interval of the mean, from whole clusters drawn with replacement.
 
-    With few clusters it is too narrow (about 90 % for 11 scenes): stated beside the t interval, not instead.
+    None for one cluster, and for clusters with equal means: every draw of these is the same. With few clusters it
+    is too narrow (about 90 % for 11 scenes): stated beside the t interval, not instead.
     """
     index, groups = _indexed(clusters)
     if groups < 2:
         return None
     totals = np.bincount(index, weights=np.asarray(values, dtype=np.float64), minlength=groups)
     sizes = np.bincount(index, minlength=groups)
+    means = totals / sizes
+    if np.ptp(means) <= _ROUNDING * np.abs(means).max():
+        return None
     drawn = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1.0 / groups), size=draws)
     low, high = np.quantile((drawn @ totals) / (drawn @ sizes), [0.025, 0.975])
     return float(low), float(high)

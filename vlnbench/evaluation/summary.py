@@ -125,12 +125,16 @@ def shown_label(metric: Metric) -> str:
 
 
 def shown(value: Estimate | None, metric: Metric) -> tuple[str, str, str, int]:
-    """Mean, standard error, 95 % interval and n of a metric in its unit; "-" for what there is not."""
+    """Mean, standard error, 95 % interval and n of a metric in its unit; "-" for what there is not.
+
+    The interval is "all equal" where scenes that agree leave nothing to make one from.
+    """
     if value is None:
         return "-", "-", "-", 0
     digits = 1 if metric.kind in ("rate", "fraction", "count") else 2
     mean, se, low, high = (_number(x, metric.scale, digits) for x in (value.mean, value.se, value.low, value.high))
-    return mean, se, "-" if value.low is None else f"[{low}, {high}]", value.n
+    none = "-" if value.se is None else "all equal"
+    return mean, se, none if value.low is None else f"[{low}, {high}]", value.n
 
 
 def _headline(summary: Summary) -> str:
@@ -182,6 +186,11 @@ def values(metric: Metric, rows: Sequence[Row]) -> list[tuple[Row, float]]:
 def estimate_kind(metric: Metric) -> Kind:
     """The range in which the interval of a metric stays."""
     return metric.kind if metric.kind in ("rate", "fraction") else "positive"
+
+
+def difference_kind(metric: Metric) -> Kind:
+    """The same of the differences of a metric between two runs."""
+    return "difference" if metric.kind in ("rate", "fraction") else "free"
 
 
 def _scene(row: Row) -> Hashable:

@@ -13,7 +13,7 @@ from tabulate import tabulate
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import Row, RowKey
 from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
-from vlnbench.evaluation.summary import METRICS, Metric, estimate_kind, shown, shown_label, values
+from vlnbench.evaluation.summary import METRICS, Metric, difference_kind, estimate_kind, shown, shown_label, values
 from vlnbench.leaderboard.ranking import SHARED, check_comparable, check_complete
 
 
@@ -22,7 +22,7 @@ class Difference:
     """Metric of run B minus that of run A, over the episodes for which both have it.
 
     a, b: means over those episodes. by_scene, by_trajectory: mean difference, with what it is clustered by.
-    bootstrap: 95 % percentile interval over scenes drawn with replacement, None for one scene.
+    bootstrap: 95 % percentile interval over scenes drawn with replacement, None for one scene and for equal ones.
     """
 
     a: Estimate
@@ -158,13 +158,13 @@ def _difference(metric: Metric, a: RecordedRun, b: RecordedRun) -> Difference | 
     return Difference(
         a=_estimate(values_a, scenes, estimate_kind(metric)),
         b=_estimate(values_b, scenes, estimate_kind(metric)),
-        by_scene=_estimate(differences, scenes),
-        by_trajectory=_estimate(differences, trajectories),
+        by_scene=_estimate(differences, scenes, difference_kind(metric)),
+        by_trajectory=_estimate(differences, trajectories, difference_kind(metric)),
         bootstrap=bootstrap(differences, scenes),
     )
 
 
-def _estimate(numbers: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate:
+def _estimate(numbers: Sequence[float], clusters: Sequence[Hashable], kind: Kind) -> Estimate:
     value = estimate(numbers, clusters, kind)
     assert value is not None  # there is at least one number
     return value

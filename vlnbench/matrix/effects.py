@@ -74,7 +74,10 @@ def over_seeds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def effects(document: Mapping[str, Any], split: str, label: str) -> list[Effect]:
-    """For every axis but the seeds, what each of its labels changes against its first one, pair by pair."""
+    """For every axis but the seeds, what each of its labels changes against its first one, pair by pair.
+
+    label: a metric whose sums by scene the rows hold (`rows.COMPARED`, all between 0 and 1).
+    """
     done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}
     found = []
     for axis, names in document["axes"].items():
@@ -93,16 +96,17 @@ def effects(document: Mapping[str, Any], split: str, label: str) -> list[Effect]
 
 
 Scenes = Mapping[str, Sequence[float]]
-"""Number of episodes and sum of a metric by scene."""
+"""Number of episodes and sum of a metric in [0, 1] by scene."""
 
 
 def _mean_difference(pairs: Sequence[tuple[Scenes, Scenes]]) -> Estimate | None:
-    """The mean over pairs of the difference of first and second, paired by scene."""
+    """The mean over pairs of the difference of first and second, paired by scene; of a metric in [0, 1]."""
     sizes = [{scene: int(n) for scene, (n, _) in scenes.items()} for pair in pairs for scenes in pair]
     if not sizes or any(each != sizes[0] for each in sizes):
         return None
     sums = [sum(first[scene][1] - second[scene][1] for first, second in pairs) / len(pairs) for scene in sizes[0]]
-    return estimate_sums(sums, list(sizes[0].values()))
+    # One pair is two runs. Over several, what was not seen would have to go the same way in all of them.
+    return estimate_sums(sums, list(sizes[0].values()), "difference" if len(pairs) == 1 else "free")
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:

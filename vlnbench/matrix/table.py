@@ -226,11 +226,12 @@ def _interval(row: Row, split: str, label: str) -> str:
 
 def _effect(effect: Effect) -> tuple[str, str]:
     found = effect.estimate
-    interval = (
-        "-"
-        if found is None or found.low is None or found.high is None
-        else (f"{100 * found.low:+.1f} to {100 * found.high:+.1f}")
-    )
+    if found is None or found.se is None:
+        interval = "-"
+    elif found.low is None or found.high is None:
+        interval = "all equal"
+    else:
+        interval = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
     return _spread(effect.spread, signed=True), interval
 
 

@@ -41,7 +41,10 @@ def test_two_clusters_of_one_size() -> None:
     4 -+ 2 * 12.7062."""
     result = found([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"])
     assert astuple(result) == close(4.0, 4, 2, 2.0, 4 - 2 * T1, 4 + 2 * T1, 1.0)
-    assert found([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"], "positive").low == 0.0  # meters are not negative
+    assert estimate([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"]) == result
+    meters = found([1.0, 3.0, 5.0, 7.0], ["a", "a", "b", "b"], "positive")  # are not negative
+    assert (meters.low, meters.high) == close(0.0, 4 + 2 * T1)
+    assert estimate([], []) is None
 
 
 def test_three_clusters_of_unequal_size() -> None:
@@ -105,6 +108,16 @@ def test_a_fraction_that_is_neither_0_nor_1() -> None:
     assert (result.low, result.high) == close(0.434576 - 0.399269, 0.434576 + 0.399269)
 
 
+def test_a_rate_rests_on_its_episodes_and_a_fraction_on_its_scenes() -> None:
+    """Ten scenes of four with 2 successes each, variance 0: s = 1.95996^2 / 40 = 0.0960365 of 40 independent
+    episodes, 1/2 -+ sqrt(s / 4 + s^2 / 4) / (1 + s) = 1/2 -+ 0.148005. Fractions have no such variance of their own:
+    they keep what was not seen, 1/2 * 5.1174 / 45.1174 = 0.0567121."""
+    values, scenes = [0.0, 1.0, 0.0, 1.0] * 10, [str(i // 4) for i in range(40)]
+    rate, fraction = found(values, scenes, "rate"), found(values, scenes, "fraction")
+    assert (rate.low, rate.high) == close(0.5 - 0.148005, 0.5 + 0.148005)
+    assert (fraction.low, fraction.high) == close(0.5 - 0.0567121, 0.5 + 0.0567121)
+
+
 def test_a_rate_at_its_ends_has_room_inside_only() -> None:
     """10 scenes of 30 episodes, t^2 = 5.1174: 5.1174 / 305.1174 = 1.67718 % may be of another kind."""
     scenes = [str(i % 10) for i in range(300)]
@@ -146,6 +159,8 @@ def test_equal_scenes_of_different_meters_have_no_interval_either() -> None:
     assert found(values, scenes) == Estimate(2.0, 4, 2, 0.0, None, None, 1.0)
     assert bootstrap(values, scenes) is None
     assert bootstrap([*values, 3.0], [*scenes, "b"]) is not None
+    assert bootstrap([2.0, 2.0, 1.0, 3.0], ["a", "b", "b", "b"]) is None  # 2 | 6 / 3
+    assert bootstrap([], []) is None
     assert found([*values, 3.0], [*scenes, "b"]).low is not None
     nearly = found([1e-9, 1.0 + 1e-9, 0.0, 1.0], scenes)  # SE 5e-10, and that is no rounding
     assert nearly.low is not None
@@ -182,10 +197,11 @@ def test_the_bootstrap_of_two_scenes() -> None:
     # Ten scenes of one value: only 0.9^10 = 35 % of draws miss the one 1, so 0 is in; 97.5 % of draws have it at
     # most three times (binomial with 10 and 0.1: 98.7 % up to 3, 93.0 % up to 2).
     assert bootstrap([1.0] + [0.0] * 9, range(10)) == (0.0, pytest.approx(0.3))
+    assert bootstrap([4.0] + [3.0] * 9, range(10)) == (3.0, pytest.approx(3.3))
 
 
 def test_the_bootstrap_is_drawn_from_a_seed() -> None:
-    values, scenes = [float(i * i % 17) for i in range(40)], [i % 8 for i in range(40)]
+    values, scenes = [math.sqrt(i * i % 17) for i in range(60)], [i % 20 for i in range(60)]
     assert bootstrap(values, scenes) == bootstrap(values, scenes, seed=0, draws=4000)
     assert bootstrap(values, scenes, seed=1) != bootstrap(values, scenes)
     assert bootstrap(values, scenes, draws=100) != bootstrap(values, scenes)

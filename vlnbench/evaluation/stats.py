@@ -22,8 +22,8 @@ bounds keep it from pretending to be certain where scenes or values agree by cha
 Differences of two such values lie between -1 and 1. They get a t interval, as their mean is mostly far from both
 ends, and the second bound: two runs that agree in all n episodes may differ in others. Where a run gains one
 episode in 200, the t interval alone holds the truth in 55 to 94 % of cases, depending on the scenes, and both in
-97.5 % and more. Differences in meters and counts have no range that could bound what was not seen; where all scenes
-agree in one, it has no interval.
+97.5 % and more. Differences in meters and counts have no range that could bound what was not seen; where all
+scenes agree in one, it has no interval.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from vlnbench.interfaces import Action, Agent, Describes, Episode, Observation, 
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import describe, reported
-from vlnbench.serving.options import TOKEN, ServeOptions
+from vlnbench.serving.options import LOOPBACK, TOKEN, ServeOptions
 from vlnbench.util.progress import say
 from vlnbench.util.watchdog import Watchdog
 
@@ -91,6 +91,8 @@ class AgentServer:
             raise UsageError(
                 f"agent {options.agent!r} is shown goals and paths, and those stay in the evaluation: run it there"
             )
+        if not token and options.host not in LOOPBACK:
+            raise UsageError(f"--host {options.host}: others can reach it; give the server a token")
         self._agent, self._options, self._token = agent, options, token
         self._wire: ModuleType = require("vlnbench.serving.wire", "remote")
         self._asked: queue.SimpleQueue[_Turn | _Beginning | None] = queue.SimpleQueue()

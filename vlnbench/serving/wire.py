@@ -60,9 +60,9 @@ def token_for(host: str) -> str:
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+") as file:
         if os.fstat(file.fileno()).st_mode & 0o077:
             raise PermissionError(0, "others can read the token in it; chmod 600 or remove it", path)
-        file.write("" if file.read() else secrets.token_hex(32))
+        file.write("" if file.read().strip() else secrets.token_hex(32))  # blanks are no token
         file.seek(0)  # two who find it empty both append, and both take what is first
-        return file.read(64).strip()
+        return file.read().strip()[:64]
 
 
 class Client:
@@ -150,7 +150,8 @@ def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str | No
     """Serve an agent until Ctrl-C. It has `sensors` ("rgb", "depth"), perhaps dicts `identity` and `expects`,
     reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}. token: as in `Client`; "": none."""
     token = token_for(host) if token is None else token
-    assert token or host in LOOPBACK, "others can reach this host: choose a token"
+    if not token and host not in LOOPBACK:  # an error, as `python -O` leaves assertions out
+        raise ValueError("others can reach this host: choose a token")
     lock = threading.Lock()
 
     def perform(request: dict[str, Any]) -> dict[str, Any]:

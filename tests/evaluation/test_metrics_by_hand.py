@@ -5,6 +5,7 @@ Geodesic distances are given, not computed: they need not be the straight lines 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,8 +16,10 @@ import pytest
 from tests.fakes import make_episode
 from vlnbench.evaluation.metrics import (
     FAILURES,
+    METRICS_VERSION,
     STUCK_ACTIONS,
     STUCK_RADIUS_M,
+    UNREACHABLE_POLICY,
     coverage_weighted_by_length,
     dynamic_time_warping,
     failure_kind,
@@ -160,6 +163,20 @@ def test_no_path_to_the_goal_has_no_distance() -> None:
     assert scores.failure == "unreachable"
 
 
+def test_a_goal_that_the_start_cannot_reach_is_no_success_from_elsewhere() -> None:
+    """There is no path from the start, and the agent came out 0.5 m from the goal all the same."""
+    path = replace(DETOUR, goal_distances=(math.inf, 7.5, 7.5, 3.0, 0.5, 0.5))
+    scores = score(path, episode())
+    assert (scores.success, scores.spl, scores.sdtw, scores.oracle_success) == (0.0, 0.0, 0.0, 1.0)
+    assert (scores.distance_to_goal, scores.geodesic_start, scores.failure) == (0.5, None, "unreachable")
+
+
+def test_rates_are_numbers_in_files_and_flags_are_flags() -> None:
+    written = json.dumps(asdict(score(DETOUR, episode())))
+    for part in ('"success": 1.0', '"oracle_success": 1.0', '"stopped": true', '"steps": 5', '"collisions": 2'):
+        assert part in written
+
+
 def test_starting_and_stopping_on_the_goal_is_perfect() -> None:
     """Nothing to walk and nothing walked: SPL 1."""
     path = trajectory([(0, 0, 0), (0, 0, 0)], [STOP], [0.0, 0.0])
@@ -253,6 +270,7 @@ def test_the_words_for_endings_and_their_order() -> None:
         "error",
     )
     assert (STUCK_ACTIONS, STUCK_RADIUS_M) == (25, 0.05)
+    assert (METRICS_VERSION, UNREACHABLE_POLICY) == (1, "unreachable-fails-v1")
 
 
 @pytest.mark.parametrize(
@@ -286,6 +304,10 @@ def test_how_short_episodes_ended(distances: list[float], actions: list[Action],
         ([0.0] * 25 + [0.06], [FORWARD] * 25, "never_stopped"),  # came free with the last action
         ([0.0, 0.06] + [0.0] * 24, [FORWARD] * 25, "never_stopped"),  # went away and came back
         ([9.0] + [0.0] * 26, [FORWARD] * 26, "stuck"),  # what was before does not count
+        # From where it ended, and not from the origin, its start or the pose before: 4 cm to either side of it.
+        ([5.0, 5.04] + [4.96] * 23 + [5.0], [FORWARD] * 25, "stuck"),
+        ([5.0] + [4.96] * 23 + [5.04, 5.0], [FORWARD] * 25, "stuck"),
+        ([5.0, 5.04, 5.0] + [4.96] * 23, [FORWARD] * 25, "never_stopped"),  # 8 cm
         ([0.0] * 26, [FORWARD] * 24 + [STOP], "stopped_early"),  # STOP is a decision
     ],
 )

@@ -110,8 +110,8 @@ def test_a_fraction_that_is_neither_0_nor_1() -> None:
 
 def test_a_rate_rests_on_its_episodes_and_a_fraction_on_its_scenes() -> None:
     """Ten scenes of four with 2 successes each, variance 0: s = 1.95996^2 / 40 = 0.0960365 of 40 independent
-    episodes, 1/2 -+ sqrt(s / 4 + s^2 / 4) / (1 + s) = 1/2 -+ 0.148005. Fractions have no such variance of their own:
-    they keep what was not seen, 1/2 * 5.1174 / 45.1174 = 0.0567121."""
+    episodes, 1/2 -+ sqrt(s / 4 + s^2 / 4) / (1 + s) = 1/2 -+ 0.148005. Fractions have no such variance, they
+    keep what was not seen, 1/2 * 5.1174 / 45.1174 = 0.0567121."""
     values, scenes = [0.0, 1.0, 0.0, 1.0] * 10, [str(i // 4) for i in range(40)]
     rate, fraction = found(values, scenes, "rate"), found(values, scenes, "fraction")
     assert (rate.low, rate.high) == close(0.5 - 0.148005, 0.5 + 0.148005)
@@ -209,4 +209,6 @@ def test_the_bootstrap_is_drawn_from_a_seed() -> None:
 
 def test_mcnemar_by_hand() -> None:
     """1 win of 4: 2 (1 + 4) / 16 = 0.625. 2 of 4: 2 (1 + 4 + 6) / 16 > 1, so 1. 0 of 3: 2 / 8. None differs: 1."""
-    assert [mcnemar(1, 3), mcnemar(2, 2), mcnemar(0, 3), mcnemar(0, 0)] == close(0.625, 1.0, 0.25, 1.0)
+    assert [mcnemar(1, 3), mcnemar(3, 1), mcnemar(2, 2), mcnemar(0, 3), mcnemar(0, 0)] == close(
+        0.625, 0.625, 1.0, 0.25, 1.0
+    )

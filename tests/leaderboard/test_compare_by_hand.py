@@ -1,0 +1,200 @@
+"""Two runs of six episodes in three scenes, small enough to work out by hand; the arithmetic stands beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs import make_identity
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.metrics import Scores
+from vlnbench.evaluation.records import MANIFEST, ROWS, Row
+from vlnbench.evaluation.stats import Estimate, bootstrap
+from vlnbench.evaluation.summary import METRICS
+from vlnbench.leaderboard.compare import by_key, compare, format_comparison
+
+T2 = 4.302652730
+"""97.5 % quantile of Student's t with 2 degrees of freedom."""
+
+SCENES = "aabbcc"
+
+
+def line(number: int, success: float, meters: float | None, repeat: int = 0, status: str = "ok") -> dict[str, Any]:
+    """Row of an episode; trajectories are counted within their scene, so those of two scenes share a name."""
+    scores = Scores(
+        success, success, success / 2, meters, meters, 9.0, None, None, None, 8.0, 7, 0, True, "success"
+    )
+    place = ("houses-r2r", "f" * 12, "val_unseen", str(number), repeat, SCENES[number], str(number % 2), 0)
+    return asdict(Row(*place, status, None, asdict(scores) if status == "ok" else {}))
+
+
+def write(folder: Path, rows: Sequence[dict[str, Any]], **identity: Any) -> Path:
+    folder.mkdir()
+    given = {"episodes": 6, "split_size": 6, "agent": folder.name, **identity}
+    manifest = {"identity": asdict(make_identity(**given))}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Successes 1 0 | 0 0 | 1 1 and 1 1 | 0 1 | 0 1; no NE of episode 5, and of 4 in the first alone."""
+    first = [1.0, 2.0, 3.0, 4.0, 5.0, None]
+    second = [2.0, 3.0, 4.0, 5.0, None, None]
+    a = [line(i, success, first[i]) for i, success in enumerate([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])]
+    b = [line(i, success, second[i]) for i, success in enumerate([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])]
+    return write(tmp_path / "first", a[::-1]), write(tmp_path / "second", b, seed=3)
+
+
+def test_success_is_counted_in_four_ways(runs: tuple[Path, Path]) -> None:
+    """Both: 0, 5. Neither: 2. Only the second: 1, 3. Only the first: 4. McNemar: 2 (1 + 3) / 8 = 1."""
+    result = compare(*runs)
+    assert (result.both, result.neither, result.wins, result.losses) == (2, 1, ["1", "3"], ["4"])
+    assert result.p_value == 1.0
+    assert result.identity == {"agent": ("first", "second"), "seed": (0, 3)}
+    assert [result.a.folder, result.b.folder] == list(runs)
+
+
+def test_differences_by_scene_and_by_trajectory(runs: tuple[Path, Path]) -> None:
+    """B - A: 0 1 | 0 1 | -1 0, mean 1/6. By scene, deviations 1 - 1/3 = 2/3, 2/3, -4/3, shares 1/3: variance
+    (24/9) / (2/3) / 36 = 1/9. By trajectory, every episode is one, as names count within their scene: deviations
+    -1/6, 5/6, -1/6, 5/6, -7/6, -1/6, shares 1/6: variance (102/36) / (5/6) / 36 = 17/180."""
+    found = compare(*runs).differences["SR"]
+    assert found is not None
+    assert (found.a.mean, found.b.mean, found.a.n) == (0.5, pytest.approx(4 / 6), 6)
+    assert (found.by_scene.mean, found.by_scene.se, found.by_scene.clusters) == (
+        pytest.approx(1 / 6),
+        pytest.approx(1 / 3),
+        3,
+    )
+    assert (found.by_scene.low, found.by_scene.high) == (-1.0, 1.0)  # 1/6 -+ 1.43
+    assert (found.by_trajectory.se, found.by_trajectory.clusters) == (pytest.approx((17 / 180) ** 0.5), 6)
+    assert found.bootstrap == bootstrap([0.0, 1.0, 0.0, 1.0, -1.0, 0.0], list(SCENES))
+
+
+def test_meters_are_compared_where_both_have_them(runs: tuple[Path, Path]) -> None:
+    """Episodes 0 to 3, each 1 m more: no interval but in words."""
+    result = compare(*runs)
+    found = result.differences["NE"]
+    assert found is not None
+    assert found.by_scene == Estimate(1.0, 4, 2, 0.0, None, None, 1.0)
+    assert found.bootstrap is None
+    assert (found.a.mean, found.b.mean) == (2.5, 3.5)
+    assert result.differences["nDTW"] is None
+
+
+def test_values_of_a_run_by_episode(runs: tuple[Path, Path]) -> None:
+    run, (success, *_) = compare(*runs).a, METRICS
+    found = by_key(success, run)
+    assert {key[2]: (row.key == key, value) for key, (row, value) in found.items()} == {
+        str(i): (True, value) for i, value in enumerate([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])
+    }
+
+
+def test_a_run_without_public_goals_has_nothing_to_compare(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    rows = [line(i, 1.0, 1.0, status="unscored") for i in range(5)] + [line(5, 1.0, 1.0, status="error")]
+    result = compare(runs[0], write(tmp_path / "secret", rows))
+    assert set(result.differences.values()) == {None}
+    assert (result.both, result.neither, result.wins, result.losses) == (0, 3, [], ["0", "4", "5"])
+    assert "clustered by scene (0)" in format_comparison(result)
+
+
+def test_repeats_are_named(tmp_path: Path) -> None:
+    runs = []
+    for name, successes in (("a", (0.0, 1.0)), ("b", (1.0, 0.0))):
+        rows = [line(0, success, 1.0, repeat) for repeat, success in enumerate(successes)]
+        runs.append(write(tmp_path / name, rows, episodes=1, repeats=2))
+    result = compare(*runs)
+    assert (result.wins, result.losses) == (["0#0"], ["0#1"])
+
+
+def test_what_is_printed(runs: tuple[Path, Path]) -> None:
+    """SR of the first by scene: deviations 0, -1, 1, variance 2 / (2/3) / 36 = 1/12. NE of both: -1, -1 | 1, 1 and
+    so on, 2 / sqrt(4) = 1. SR by trajectory: 1/6 -+ 2.570582 sqrt(17/180), with 5 degrees of freedom."""
+    a, b = runs
+    text = format_comparison(compare(a, b))
+    head, tables = text.split("\n\n", 1)
+    assert head.splitlines() == [
+        "houses-r2r val_unseen, episodes 6 of 6, plane-1; paired by episode",
+        f"A: first, {a}",
+        f"B: second, {b}",
+        "they differ in agent, seed",
+    ]
+    sides, differences, notes = tables.split("\n\n")
+    rows = [" ".join(each.split()) for each in (*sides.splitlines(), *differences.splitlines())]
+    assert rows[0] == "mean ± SE [95 %] A B n"
+    assert rows[5] == "NE (m) 2.50 ± 1.00 [0.00, 15.21] 3.50 ± 1.00 [0.00, 16.21] 4"
+    assert [row.split("[")[0] for row in rows[2:5]] == [
+        "SR (%) 50.0 ± 28.9 ",
+        "SPL (%) 25.0 ± 14.4 ",
+        "OS (%) 50.0 ± 28.9 ",
+    ]
+    at = rows.index("B - A mean SE 95 % (t) 95 % (bootstrap) 95 % (t, trajectories) n") + 2
+    assert rows[at] == "SR (%) +16.7 33.3 [-100.0, 100.0] [-50.0, 50.0] [-62.3, 95.7] 6"
+    assert rows[at + 3] == "NE (m) +1.00 0.00 all equal all equal all equal 4"
+    assert rows[at + 6] == "collisions 0.0 0.0 all equal all equal all equal 6"
+    assert len(rows) == at + 7
+    assert notes.splitlines() == [
+        "SE and intervals clustered by scene (3) but for the last column",
+        "success: both 2, neither 1, only B 2, only A 1; "
+        "McNemar's exact p = 1 (n 3; takes episodes as independent)",
+        "only B succeeds (2): 1, 3",
+        "only A succeeds (1): 4",
+    ]
+
+
+def test_one_scene_has_no_interval_and_no_names_no_list(tmp_path: Path) -> None:
+    a, b = (write(tmp_path / name, [line(i, 1.0, 1.0) for i in (0, 1)], episodes=2) for name in "ab")
+    lines = format_comparison(compare(a, b)).splitlines()
+    shown = [" ".join(each.split()) for each in lines if each.startswith("SR (%)")]
+    assert shown[0] == "SR (%) 100.0 ± - - 100.0 ± - - 2"
+    assert shown[1].startswith("SR (%) 0.0 - - - [")  # two trajectories
+    assert lines[-1].startswith("success: both 2, neither 0, only B 0, only A 0;")
+
+
+def test_long_lists_are_wrapped_between_names(tmp_path: Path) -> None:
+    runs = []
+    for name, success in (("a", 0.0), ("b", 1.0)):
+        rows = [{**line(0, success, 1.0), "episode_id": f"a-long-name-{i:02}"} for i in range(20)]
+        runs.append(write(tmp_path / name, rows, episodes=20))
+    lines = format_comparison(compare(*runs)).splitlines()
+    start = next(i for i, each in enumerate(lines) if each.startswith("only B succeeds (20): a-long-name-00, "))
+    assert all(each.startswith("  a-long-name-") for each in lines[start + 1 :])
+    assert all(len(each) <= 113 for each in lines[start:])
+    assert len(lines[start]) > 97  # as much as fits
+    names = " ".join(lines[start:]).removeprefix("only B succeeds (20): ").replace(" ", "").split(",")
+    assert names == [f"a-long-name-{i:02}" for i in range(20)]
+
+
+def test_everything_is_written_down(runs: tuple[Path, Path]) -> None:
+    result = compare(*runs)
+    written = result.to_json()
+    assert written["runs"] == [str(each) for each in runs]
+    assert written["shared"] == {
+        "benchmark": "houses-r2r",
+        "fingerprint": "f" * 12,
+        "split": "val_unseen",
+        "dataset_version": "houses-2",
+        "dataset_sha256": "d" * 64,
+        "episodes_sha256": "e" * 64,
+        "simulator": "plane-1",
+        "repeats": 1,
+    }
+    assert written["identity"] == {"agent": ("first", "second"), "seed": (0, 3)}
+    assert written["success"] == {"both": 2, "neither": 1, "wins": ["1", "3"], "losses": ["4"]}
+    assert (written["mcnemar_p"], written["differences"]["nDTW"]) == (1.0, None)
+    assert written["differences"]["NE"]["by_scene"] == asdict(Estimate(1.0, 4, 2, 0.0, None, None, 1.0))
+    assert json.loads(json.dumps(written, allow_nan=False))["differences"]["SR"]["a"]["mean"] == 0.5
+
+
+def test_unfinished_runs_are_refused_on_either_side(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    cut = write(tmp_path / "cut", [line(i, 1.0, 1.0) for i in range(5)])
+    for order in ((runs[0], cut), (cut, runs[0])):
+        with pytest.raises(UsageError, match=r"cut: 5 of 6 planned episodes are done"):
+            compare(*order)

@@ -1,0 +1,142 @@
+"""Effects of an axis on numbers small enough to work out by hand; the arithmetic stands beside the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+import pytest
+
+from tests.matrix.documents import make_document
+from vlnbench.matrix.effects import Effect, Spread, effects, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.table import markdown
+
+T1 = 12.706204736
+"""97.5 % quantile of Student's t with 1 degree of freedom."""
+
+Scenes = Mapping[str, tuple[int, float]]
+
+
+def row(labels: dict[str, str], value: float | None = None, scenes: Scenes | None = None) -> dict[str, Any]:
+    """A setting with an SR in val_seen, or one that failed."""
+    result = {"metrics": {"SR": {"mean": value}, "CLS": None}, "scenes": {"SR": scenes or {}}}
+    found = None if value is None else result
+    return {"name": ", ".join(labels.values()), "labels": labels, "results": {"val_seen": found}}
+
+
+def matrix(axes: dict[str, list[str]], *rows: dict[str, Any]) -> list[Effect]:
+    return effects({"axes": axes, "rows": rows}, "val_seen", "SR")
+
+
+def test_every_label_is_compared_with_the_first_of_its_axis() -> None:
+    axes = {"data": ["a", "b", "c"], "part": ["x", "y"]}
+    values = {"ax": 0.25, "ay": 0.5, "bx": 0.5, "by": 0.625, "cx": 0.125, "cy": 0.75}
+    rows = [row({"data": name[0], "part": name[1]}, value) for name, value in values.items()]
+    found = [(each.axis, each.label, each.reference, each.differences) for each in matrix(axes, *rows)]
+    assert found == [
+        ("data", "b", "a", (0.25, 0.125)),  # bx - ax, by - ay
+        ("data", "c", "a", (-0.125, 0.25)),
+        ("part", "y", "x", (0.25, 0.125, 0.625)),
+    ]
+
+
+def test_the_labels_of_a_row_may_stand_in_any_order() -> None:
+    axes = {"data": ["a", "b"], "part": ["x"]}
+    (found,) = matrix(axes, row({"data": "a", "part": "x"}, 0.25), row({"part": "x", "data": "b"}, 1.0))
+    assert found.differences == (0.75,)
+
+
+def test_seeds_are_no_axis_to_compare() -> None:
+    axes = {"seed": ["s0", "s1"]}
+    assert matrix(axes, row({"seed": "s0"}, 0.25), row({"seed": "s1"}, 0.5)) == []
+
+
+def test_without_a_partner_there_is_no_difference() -> None:
+    """The setting to compare with failed."""
+    found = matrix({"data": ["a", "b"]}, row({"data": "a"}), row({"data": "b"}, 0.5, {"s": (2, 1.0)}))
+    assert found == [Effect("data", "b", "a", (), None)]
+    assert found[0].spread is None
+
+
+def test_differences_have_a_mean_and_a_deviation() -> None:
+    """0.25 and 0.75: deviations 0.25 each, so sqrt(2 * 0.0625 / 1)."""
+    assert Effect("data", "b", "a", (0.25, 0.75), None).spread == Spread(2, 0.5, pytest.approx(0.125**0.5))
+    assert Effect("data", "b", "a", (0.25,), None).spread == Spread(1, 0.25, None)
+    assert spread([None, 1.0]) == Spread(1, 1.0, None)
+
+
+PARTS = {"data": ["a", "b"], "part": ["x", "y"]}
+
+
+def two_pairs(last: Scenes) -> list[dict[str, Any]]:
+    return [
+        row({"data": "a", "part": "x"}, 0.0, {"s": (2, 0.0), "t": (2, 1.0)}),
+        row({"data": "b", "part": "x"}, 0.0, {"s": (2, 1.0), "t": (2, 1.0)}),
+        row({"data": "a", "part": "y"}, 0.0, {"s": (2, 0.0), "t": (2, 1.0)}),
+        row({"data": "b", "part": "y"}, 0.0, last),
+    ]
+
+
+def test_the_interval_of_several_pairs_is_of_their_mean_by_scene() -> None:
+    """Sums of b - a: in s 1 and 2, on average 1.5; in t 0 and 1, 0.5. Mean (1.5 + 0.5) / 4 = 0.5; deviations
+    1.5 - 2 * 0.5 = 0.5 and -0.5, shares 1/2: variance (0.25 / 0.5 + 0.25 / 0.5) / 16 = 1/16, SE 1/4."""
+    (found, _) = matrix(PARTS, *two_pairs({"t": (2, 2.0), "s": (2, 2.0)}))
+    assert found.estimate is not None
+    expected = (0.5, 4, 2, 0.25, 0.5 - T1 / 4, 0.5 + T1 / 4, 1.0)
+    assert astuple(found.estimate) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("last", [{"s": (2, 2.0)}, {"s": (2, 2.0), "t": (3, 2.0)}, {"s": (2, 2.0), "u": (2, 2.0)}])
+def test_there_is_no_interval_over_different_episodes(last: Scenes) -> None:
+    (found, _) = matrix(PARTS, *two_pairs(last))
+    assert (len(found.differences), found.estimate) == (2, None)
+
+
+def test_a_single_pair_is_two_runs() -> None:
+    """No episode differs; of four in two scenes, T1^2 / (4 + T1^2) = 0.975823 may be of a kind that does."""
+    same = {"s": (2, 0.0), "t": (2, 1.0)}
+    (found,) = matrix({"data": ["a", "b"]}, row({"data": "a"}, 0.25, same), row({"data": "b"}, 0.25, same))
+    assert found.estimate is not None
+    assert (found.estimate.low, found.estimate.high) == pytest.approx((-0.975823, 0.975823), abs=1e-6)
+
+
+def test_several_pairs_that_agree_have_no_interval() -> None:
+    rows = two_pairs({"s": (2, 1.0), "t": (2, 1.0)})
+    rows[1]["results"] = rows[3]["results"] = rows[0]["results"]
+    (found, _) = matrix(PARTS, *rows)
+    assert found.estimate is not None
+    assert (found.estimate.se, found.estimate.low, found.estimate.high) == (0.0, None, None)
+
+
+def test_what_was_not_evaluated_has_no_mean() -> None:
+    there, failed = row({"data": "a"}, 0.25), row({"data": "a"})
+    assert (metric(there, "val_seen", "SR"), mean(there, "val_seen", "SR")) == ({"mean": 0.25}, 0.25)
+    for each, label in ((failed, "SR"), (there, "CLS"), (there, "NE")):
+        assert (metric(each, "val_seen", label), mean(each, "val_seen", label)) == (None, None)
+
+
+def test_rows_are_grouped_without_their_seed() -> None:
+    rows = [row({"data": data, "seed": seed, "part": "x"}) for data in "ba" for seed in ("s0", "s1")]
+    assert over_seeds(rows) == [("b, x", rows[:2]), ("a, x", rows[2:])]
+    lone = [row({"seed": "s0"}), row({"seed": "s1"})]  # nothing but a seed: each is called by its name
+    assert over_seeds(lone) == [("s0", lone[:1]), ("s1", lone[1:])]
+
+
+def test_the_front_by_hand() -> None:
+    """(1, 5) is the cheapest, of equal cost (2, 7) is the better, (3, 7) costs more for the same, (4, 9) gains."""
+    assert pareto([(4.0, 9.0), (2.0, 6.0), (3.0, 7.0), (2.0, 7.0), (1.0, 5.0), (5.0, 8.0)]) == [4, 3, 0]
+    assert pareto([]) == []
+
+
+def test_the_table_says_why_there_is_no_interval() -> None:
+    document = make_document({"data": ["a", "b", "c"], "part": ["x", "y"]})
+    for each in document["rows"][:4]:  # c differs, and a and b do not
+        each["results"] = document["rows"][0]["results"]
+    document["rows"][4]["results"]["val_seen"]["scenes"]["SR"]["s0"] = [30, 9.0]
+    lines = [" ".join(line.split()) for line in markdown(document).splitlines()]
+    start = "| data | b | a | 2 | +0.0 ± 0.0 | all equal | +0.0 ± 0.0 | all equal |"
+    assert lines.count(start) == 2  # one for each split
+    (changed, _) = (line.split(" | ") for line in lines if "| data | c | a |" in line)
+    assert " to " in changed[5]
+    assert changed[7] == "all equal |"

@@ -127,6 +127,13 @@ def test_what_is_printed(runs: tuple[Path, Path]) -> None:
         "they differ in agent, seed",
     ]
     sides, differences, notes = tables.split("\n\n")
+    for table in (sides, differences):  # labels begin at the left, and everything else ends at the right
+        columns = table.splitlines()[1].split("  ")
+        ends = [sum(map(len, columns[: i + 1])) + 2 * i for i in range(len(columns))]
+        for each in table.splitlines()[2:]:
+            assert not each.startswith(" ")
+            assert all(each[end - 1] != " " for end in ends[1:])
+            assert len(each) == ends[-1]
     rows = [" ".join(each.split()) for each in (*sides.splitlines(), *differences.splitlines())]
     assert rows[0] == "mean ± SE [95 %] A B n"
     assert rows[5] == "NE (m) 2.50 ± 1.00 [0.00, 15.21] 3.50 ± 1.00 [0.00, 16.21] 4"
@@ -172,6 +179,23 @@ def test_long_lists_are_wrapped_between_names(tmp_path: Path) -> None:
     assert names == [f"a-long-name-{i:02}" for i in range(20)]
 
 
+@pytest.mark.parametrize(("length", "expected"), [(50, 1), (51, 2), (120, 2)])
+def test_a_line_has_113_characters_unless_a_name_has_more(tmp_path: Path, length: int, expected: int) -> None:
+    """20 characters of title, a blank, 40 of the first name, a comma and a blank: 63, and 50 more are 113."""
+    ids, runs = ["a" * 40, "b" * length], []
+    for name, success in (("first", 0.0), ("second", 1.0)):
+        rows = [{**line(0, success, 1.0), "episode_id": each} for each in ids]
+        runs.append(write(tmp_path / name, rows, episodes=2))
+    lines = format_comparison(compare(*runs)).splitlines()
+    start = next(i for i, each in enumerate(lines) if each.startswith("only B succeeds (2): "))
+    assert len(lines[start:]) == expected
+    assert lines[-1].endswith("b" * length)
+
+
+def test_a_run_does_not_differ_from_itself(runs: tuple[Path, Path]) -> None:
+    assert format_comparison(compare(runs[0], runs[0])).splitlines()[3] == "they differ in nothing"
+
+
 def test_everything_is_written_down(runs: tuple[Path, Path]) -> None:
     result = compare(*runs)
     written = result.to_json()
@@ -198,3 +222,9 @@ def test_unfinished_runs_are_refused_on_either_side(runs: tuple[Path, Path], tmp
     for order in ((runs[0], cut), (cut, runs[0])):
         with pytest.raises(UsageError, match=r"cut: 5 of 6 planned episodes are done"):
             compare(*order)
+
+
+def test_runs_of_different_splits_are_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    other = write(tmp_path / "seen", [line(i, 1.0, 1.0) for i in range(6)], split="val_seen")
+    with pytest.raises(UsageError, match=r"cannot share a table: split 'val_unseen' / 'val_seen'$"):
+        compare(runs[0], other)

@@ -1,0 +1,309 @@
+"""Files of a run, one function at a time; what happens when processes are killed is in test_folder."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from vlnbench.errors import UsageError
+from vlnbench.util import files
+from vlnbench.util.files import (
+    append_line,
+    encode_line,
+    in_use,
+    leftover_of,
+    locked,
+    open_for_append,
+    pack,
+    read_jsonl,
+    read_object,
+    remove_leftovers,
+    replacing,
+    stopped,
+    write_all,
+    write_bytes,
+    write_json,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_object_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(UsageError, match=rf"^{path}: cannot be read \(No such file or directory\)$"):
+        read_object(path)
+    path.write_bytes('{"a": "ä"}'.encode())
+    assert read_object(path) == {"a": "ä"}
+    for content, message in (
+        (b"{", r"broken JSON \(.+\)"),
+        (b"\xff", r"broken JSON \(.+\)"),
+        (b"[]", "expected an object"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=rf"^{path}: {message}$"):
+            read_object(path)
+
+
+def test_lines_come_with_their_numbers_and_a_torn_one_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    assert list(read_jsonl(path)) == []
+    path.write_text('{"a":1}\n{"b":2}\n{"torn":')
+    assert list(read_jsonl(path)) == [(1, {"a": 1}), (2, {"b": 2})]
+    path.write_text('{"a":1}\n{"b":2}')  # whole, but for all we know torn
+    assert list(read_jsonl(path)) == [(1, {"a": 1})]
+    for content, message in (
+        ('{"a":1}\n{\n{}\n', r"line 2: broken JSON \(.+\)"),
+        ("3\n", "line 1: expected an object"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UsageError, match=rf"^{path}: {message}$"):
+            list(read_jsonl(path))
+
+
+def test_names_in_lines_are_kept_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a name of its own":1}\n' * 2)
+    first, second = (next(iter(entry)) for _, entry in read_jsonl(tmp_path / "a.jsonl"))
+    assert first is second
+
+
+def test_lines_may_be_compressed(tmp_path: Path) -> None:
+    path, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"a":1}\n{"b":2}\n'))
+    assert list(read_jsonl(path)) == [(1, {"a": 1}), (2, {"b": 2})]
+    path.write_text('{"c":3}\n')  # comes first
+    assert list(read_jsonl(path)) == [(1, {"c": 3})]
+    path.unlink()
+    whole = packed.read_bytes()
+    for broken in (whole[:-9], b"no gzip", whole[:12] + b"\xff\xff\xff" + whole[15:]):
+        packed.write_bytes(broken)
+        with pytest.raises(UsageError, match=rf"^{packed}: broken gzip file \(.+\)$"):
+            list(read_jsonl(path))
+
+
+def test_the_same_content_is_packed_to_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pack(b"content")
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    assert pack(b"content") == first
+    assert gzip.decompress(first) == b"content"
+
+
+def test_json_is_written_for_people(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"a": [1, None]})
+    assert (tmp_path / "a.json").read_bytes() == b'{\n  "a": [\n    1,\n    null\n  ]\n}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", {"a": float("nan")})
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_bytes(path, b"a longer one")
+    with replacing(path) as file:
+        write_all(file, b"new")
+        assert path.read_bytes() == b"a longer one"
+        assert names(tmp_path) == [f".a.json.{os.getpid()}", "a.json"]
+    assert path.read_bytes() == b"new"
+    with pytest.raises(OSError, match="Bad file descriptor"), replacing(path):
+        write_all(-1, b"half")
+    assert (names(tmp_path), path.read_bytes()) == (["a.json"], b"new")
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def test_what_the_same_process_left_half_is_overwritten(tmp_path: Path) -> None:
+    """A process of the same number, on another machine or before a restart."""
+    left = tmp_path / f".a.notes.{os.getpid()}x"
+    temporary = tmp_path / f".a_b.{os.getpid()}"  # no ending: no leftover that is removed
+    left.touch()
+    temporary.write_bytes(b"half of something longer")
+    write_bytes(tmp_path / "a_b", b"new")
+    assert (names(tmp_path), (tmp_path / "a_b").read_bytes()) == ([left.name, "a_b"], b"new")
+
+
+def umask() -> int:
+    old = os.umask(0)
+    os.umask(old)
+    return old
+
+
+def test_files_are_on_disk_and_closed_when_a_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file))[1]
+    )
+    open_files = len(os.listdir("/proc/self/fd"))
+    write_bytes(tmp_path / "a.json", b"new")
+    assert synced == [str(tmp_path / f".a.json.{os.getpid()}")] * 2
+    with replacing(tmp_path / "b.json"):
+        del synced[:]
+    assert synced == [str(tmp_path / f".b.json.{os.getpid()}")]  # whatever the block did
+    del synced[:]
+    with open_for_append(tmp_path / "c.jsonl") as file:
+        append_line(file, {"a": 1})
+        assert synced == [str(tmp_path / "c.jsonl")]
+    for name in (".d.json.1", ".e.json.2"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert in_use(tmp_path) is False
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_everything_is_written_however_little_goes_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: write(file, bytes(content)[:3]))
+    write_bytes(tmp_path / "a.json", b"0123456789")
+    assert (tmp_path / "a.json").read_bytes() == b"0123456789"
+
+
+def test_leftovers_are_files_that_this_module_names_so(tmp_path: Path) -> None:
+    found = {
+        ".a.json.12": "a.json",
+        ".a.b.jsonl.3": "a.b.jsonl",
+        "a.json.12": None,
+        ".a.json": None,
+        ".a.json.12x": None,
+        ".a.json.x12": None,
+        ".a.12": None,
+        ".a.JSON.12": None,
+        ".json.12": None,
+    }
+    for name, of in found.items():
+        (tmp_path / name).touch()
+        assert leftover_of(tmp_path / name) == of, name
+    (tmp_path / ".b.json.1").mkdir()
+    (tmp_path / ".c.json.1").symlink_to(tmp_path / "a.json.12")
+    for name in (".b.json.1", ".c.json.1", ".d.json.1"):
+        assert leftover_of(tmp_path / name) is None, name
+    remove_leftovers(tmp_path, "a.json")
+    assert ".a.json.12" not in names(tmp_path)
+    assert ".a.b.jsonl.3" in names(tmp_path)
+    remove_leftovers(tmp_path)
+    kept = [name for name, of in found.items() if of is None]
+    assert names(tmp_path) == sorted([*kept, ".b.json.1", ".c.json.1"])
+    remove_leftovers(tmp_path / "a.json.12")
+    remove_leftovers(tmp_path / "not there")
+
+
+def test_a_temporary_file_that_took_its_place_meanwhile_is_no_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between finding it and locking it, its process put it in place, and another process began the next one."""
+    path, held = tmp_path / ".a.json.12", fcntl.flock
+
+    def lock(file: int, how: int) -> None:
+        held(file, how)
+        path.rename(tmp_path / "a.json")
+        path.write_text("the next one")
+
+    path.touch()
+    monkeypatch.setattr(files.fcntl, "flock", lock)
+    remove_leftovers(tmp_path)
+    assert (names(tmp_path), path.read_text()) == ([path.name, "a.json"], "the next one")
+
+
+def test_a_temporary_file_that_was_removed_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, held, calls = tmp_path / f".a.json.{os.getpid()}", fcntl.flock, []
+
+    def lock(file: int, how: int) -> None:
+        held(file, how)
+        calls.append(how)
+        if len(calls) <= 2:
+            path.unlink()
+        if len(calls) == 2:
+            path.write_text("of another process")
+
+    monkeypatch.setattr(files.fcntl, "flock", lock)
+    open_files = len(os.listdir("/proc/self/fd"))
+    write_bytes(tmp_path / "a.json", b"new")
+    assert calls == [fcntl.LOCK_EX] * 3
+    assert (names(tmp_path), (tmp_path / "a.json").read_bytes()) == (["a.json"], b"new")
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_lines_are_short_and_are_json(tmp_path: Path) -> None:
+    assert encode_line({"a": [1, 2], "b": "ä"}) == b'{"a":[1,2],"b":"\\u00e4"}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        encode_line({"a": float("inf")})
+    with open_for_append(tmp_path / "a.jsonl") as file:
+        append_line(file, {"a": 1})
+        append_line(file, {"b": 2})
+    assert (tmp_path / "a.jsonl").read_bytes() == b'{"a":1}\n{"b":2}\n'
+    assert (tmp_path / "a.jsonl").stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+@pytest.mark.parametrize("kept", [b"", b'{"a":1}\n', b'{"a":1}\n{"b":2}\n', b"\n", b"x" * 20 + b"\n"])
+def test_a_torn_line_is_cut_off_whatever_its_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes
+) -> None:
+    monkeypatch.setattr(files, "_BLOCK", 8)
+    path = tmp_path / "a.jsonl"
+    for torn in (b"", b"x", b"x" * 7, b"x" * 8, b"x" * 9, b"x" * 29):
+        path.write_bytes(kept + torn)
+        with open_for_append(path) as file:
+            assert path.read_bytes() == kept
+            append_line(file, {"c": 3})
+        assert path.read_bytes() == kept + b'{"c":3}\n'
+
+
+def test_a_whole_file_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def truncate(*_: object) -> None:
+        raise AssertionError("cut")
+
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n")
+    for name in ("a.jsonl", "new.jsonl"):
+        with open_for_append(tmp_path / name):
+            pass
+
+
+def test_a_run_that_stops_says_that_it_can_go_on(tmp_path: Path) -> None:
+    assert str(stopped(tmp_path, OSError(28, "No space left on device"))) == (
+        f"{tmp_path}: cannot be written (No space left on device); what is recorded is safe: run the same command "
+        "again when that is mended"
+    )
+
+
+def test_a_folder_has_one_writer(tmp_path: Path) -> None:
+    message = rf"^{tmp_path}: another process is writing there; wait for it or choose another --out$"
+    with locked(tmp_path):
+        assert in_use(tmp_path)
+        with pytest.raises(UsageError, match=message), locked(tmp_path):
+            pass
+        assert in_use(tmp_path)
+    assert not in_use(tmp_path)
+    with pytest.raises(OSError, match="No such file"), locked(tmp_path / "not there"):
+        pass
+
+
+def test_waiting_for_a_lock_does_not_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(files.fcntl, "flock", lambda _, how: asked.append(how))
+    for wait in (True, False):
+        with locked(tmp_path, wait=wait):
+            pass
+    with locked(tmp_path):
+        pass
+    at_once = fcntl.LOCK_EX | fcntl.LOCK_NB
+    assert asked == [fcntl.LOCK_EX, at_once, at_once]
+
+
+def test_the_lock_of_a_file_in_the_making_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / ".a.json.12"
+    path.touch()
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        remove_leftovers(tmp_path)
+        assert names(tmp_path) == [".a.json.12"]
+    with replacing(tmp_path / "b.json"):
+        remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["b.json"]

@@ -72,7 +72,7 @@ def run(data_root: Path, tmp_path: Path) -> Path:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, env: type[PlaneEnv]) -> None:
-    monkeypatch.setattr(build, "make_env", lambda body, scenes_dir, sensors: env())
+    monkeypatch.setattr(build, "make_env", lambda *_: env())
 
 
 def test_a_run_becomes_one_page(

@@ -239,8 +239,8 @@ def test_another_run_is_refused_and_the_same_one_is_not(tmp_path: Path) -> None:
 
 
 def test_a_run_of_version_1_is_the_same_whatever_type_its_text_was(tmp_path: Path) -> None:
-    """Version 1 wrote an agent's values as text: 007 reads back as 7, and is still this run."""
-    ours = make_identity(agent_identity={"name": "007", "n": 3})
+    """Version 1 wrote an agent's values as text: "7" reads back as the number 7, and is still this run."""
+    ours = make_identity(agent_identity={"name": "7", "n": 3})
     found = {"identity": ours.as_version_1(), "metrics_version": 1}
     check_same_run(tmp_path, {**MANIFEST, "identity": asdict(ours)}, found)
     found["identity"] = {**ours.as_version_1(), "agent_n": "4"}

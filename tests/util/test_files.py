@@ -43,7 +43,7 @@ def test_an_object_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
     for content, message in (
         (b"{", r"broken JSON \(.+\)"),
         (b"\xff", r"broken JSON \(.+\)"),
-        (b"[]", "expected an object"),
+        (b"[1]", "expected an object"),
     ):
         path.write_bytes(content)
         with pytest.raises(UsageError, match=rf"^{path}: {message}$"):
@@ -91,6 +91,7 @@ def test_the_same_content_is_packed_to_the_same_bytes(monkeypatch: pytest.Monkey
     monkeypatch.setattr("time.time", lambda: 1e9)
     assert pack(b"content") == first
     assert gzip.decompress(first) == b"content"
+    assert first[4:8] == bytes(4)  # no time
 
 
 def test_json_is_written_for_people(tmp_path: Path) -> None:
@@ -123,6 +124,9 @@ def test_what_the_same_process_left_half_is_overwritten(tmp_path: Path) -> None:
     temporary.write_bytes(b"half of something longer")
     write_bytes(tmp_path / "a_b", b"new")
     assert (names(tmp_path), (tmp_path / "a_b").read_bytes()) == ([left.name, "a_b"], b"new")
+    temporary.write_bytes(b"half")
+    write_bytes(tmp_path / "a_b", b"")
+    assert (tmp_path / "a_b").read_bytes() == b""
 
 
 def umask() -> int:
@@ -207,6 +211,15 @@ def test_a_temporary_file_that_took_its_place_meanwhile_is_no_leftover(
     monkeypatch.setattr(files.fcntl, "flock", lock)
     remove_leftovers(tmp_path)
     assert (names(tmp_path), path.read_text()) == ([path.name, "a.json"], "the next one")
+
+
+def test_a_leftover_that_another_process_removed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".a.json.12").touch()
+    monkeypatch.setattr(files.fcntl, "flock", lambda *_: (tmp_path / ".a.json.12").unlink())
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_temporary_file_that_was_removed_meanwhile_is_made_again(

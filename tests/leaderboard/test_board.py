@@ -80,6 +80,31 @@ def test_unlike_protocols_are_separate_tables(results: Path, run: Path) -> None:
     assert "JanusVLN" in {row.method for row in tables["R2R-CE", "val_unseen", "r2r-ce"].rows}
 
 
+def test_other_languages_are_another_table(results: Path, run: Path) -> None:
+    tables = make_tables(load(results)[0], [])
+    english = [
+        t for t in tables if t.dataset == "RxR-CE" and t.split == "val_unseen" and t.protocol == "uni-navid"
+    ]
+    assert [table.languages for table in english] == ["en-IN, en-US", None]
+    for table in tables:
+        assert {row.languages for row in table.rows} == {table.languages}
+    text = render(tables)["leaderboard.md"]
+    assert "## RxR-CE val\\_unseen, protocol uni-navid, languages en-IN, en-US\n" in text
+    assert "## RxR-CE val\\_unseen, protocol uni-navid, languages unknown\n" in text
+    assert "## R2R-CE val\\_unseen, protocol uni-navid\n" in text
+    as_benchmark(run, benchmark="rxr-habitat", fingerprint=BENCHMARKS["rxr-habitat"].fingerprint)
+    ours = next(t for t in make_tables(*load(results, [run])) if any(row.evidence == OURS for row in t.rows))
+    assert (ours.dataset, ours.languages) == ("RxR-CE", "en-IN, en-US, hi-IN, te-IN")
+
+
+def test_a_part_of_the_split_and_privileges_are_labeled() -> None:
+    text = render(make_tables(load(RESULTS)[0], []))["leaderboard.md"]
+    [lavira] = [line for line in text.splitlines() if "Uni-LaViRA" in line and "60.7" in line]
+    assert "100 (PARTIAL)" in lavira
+    [stereo] = [line for line in text.splitlines() if "| StereoNav |" in line and "| 81.1 " in line]
+    assert "target-location prior, privileged" in stereo
+
+
 def test_a_run_joins_the_table_of_its_protocol_unless_its_fingerprint_is_another(results: Path, run: Path) -> None:
     as_benchmark(run, benchmark="r2r-ce", fingerprint=BENCHMARKS["r2r-ce"].fingerprint, dataset_version="v1-3")
     table = next(t for t in make_tables(*load(results, [run])) if t.protocol == "r2r-ce" and t.dataset == "R2R-CE")
@@ -122,8 +147,11 @@ def test_a_run_is_committed_and_computed_from_its_rows(results: Path, run: Path)
     assert "'=odd | `name` <b>" in (results / "leaderboard.csv").read_text()
     assert main(["leaderboard", "--results", str(results), "--check"]) == 0
     assert main(["leaderboard", str(run), "--results", str(results), "--check"]) == 0, "the same run counts once"
-    (results / "leaderboard.csv").write_text("")
-    assert main(["leaderboard", "--results", str(results), "--check"]) == 1
+    for name in ("leaderboard.csv", "sr_over_time.svg"):
+        before = (results / name).read_text()
+        (results / name).write_text("")
+        assert main(["leaderboard", "--results", str(results), "--check"]) == 1
+        (results / name).write_text(before)
 
 
 def test_mistakes_write_nothing(results: Path, run: Path) -> None:
@@ -176,6 +204,8 @@ def test_the_ledger_compares_what_is_claimed_and_alike(results: Path, run: Path)
         ("bevbert-r2r-val-unseen", "protocol of the published row is unknown"),
         ("streamvln-prune-all-r2r-val-unseen", "data version of the published row is unknown"),
         ("cma-r2r-val-seen", "split val_unseen, published on val_seen"),
+        ("streamvln-v1-3-rxr-val-unseen", "languages en-US, en-IN, hi-IN, te-IN, published on en-US, en-IN"),
+        ("uni-navid-rxr-val-unseen", "published on unknown ones"),
     ],
 )
 def test_what_is_unknown_is_not_compared(results: Path, run: Path, published_id: str, reason: str) -> None:

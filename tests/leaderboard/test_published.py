@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vlnbench.errors import UsageError
-from vlnbench.leaderboard.published import read_published, schema
+from vlnbench.leaderboard.published import Source, read_published, schema
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -29,8 +29,42 @@ def test_known_values() -> None:
     assert literature.benchmark(literature.find("bevbert-r2r-test")) is None
 
 
-def test_every_row_has_a_source() -> None:
-    assert all(row.source.work for row in read_published(RESULTS / "published.json").rows)
+def test_every_row_can_be_found_and_says_who_reports_it() -> None:
+    for row in read_published(RESULTS / "published.json").rows:
+        assert row.source.arxiv or row.source.url, row.id
+        assert row.evidence, row.id
+        assert row.sensors or row.note, row.id
+        assert row.checked or row.source.arxiv in ("2507.05240", "2004.02857"), f"{row.id}: checked where?"
+
+
+def test_both_trainings_of_a_model_are_there() -> None:
+    literature = read_published(RESULTS / "published.json")
+    values = {
+        row_id: literature.find(row_id).metrics.model_dump(include={"SR", "SPL"}, exclude_none=True)
+        for row_id in (
+            "navgpt3-astra-rxr-val-unseen",
+            "uni-navid-r2r-val-unseen",
+            "uni-navid-released-r2r-val-unseen",
+            "internvla-n1-r2r-val-unseen",
+            "internvla-n1-dagger-r2r-val-unseen",
+        )
+    }
+    assert [tuple(value.values()) for value in values.values()] == [
+        (90.43, 74.31),
+        (47.0, 42.7),
+        (51.8, 47.7),
+        (58.2, 54.0),
+        (64.1, 58.1),
+    ]
+    assert "highest of several" in str(literature.find("dualvln-r2r-val-unseen").note)
+    assert "R2R only" in str(literature.find("navid-rss-r2r-val-unseen").note)
+    assert literature.find("uni-lavira-r2r-val-unseen").partial
+    assert literature.find("stereonav-r2r-val-unseen").privileged
+
+
+def test_a_work_is_dated_by_its_arxiv_id() -> None:
+    assert Source(work="x", arxiv="2507.05240").posted == 2025.5
+    assert Source(work="x", url="https://example.org").posted is None
 
 
 @pytest.fixture
@@ -47,6 +81,14 @@ def content() -> dict[str, Any]:
         ({"metrics": {"SR": float("nan")}}, r"field 'rows.0.metrics.SR'"),
         ({"metrics": {}}, r"field 'rows.0.metrics': .* at least one metric"),
         ({"source": {"work": ""}}, r"field 'rows.0.source.work'"),
+        ({"source": {"work": "x", "arxiv": None, "url": None}}, r"field 'rows.0.source': .* 'arxiv' or 'url'"),
+        ({"source": {"work": "x", "arxiv": "2513.00001"}}, r"field 'rows.0.source.arxiv'"),
+        ({"sensors": None, "note": None}, r"field 'rows.0': .* 'sensors' is null: expected a 'note'"),
+        ({"sensors": "camera"}, r"field 'rows.0.sensors'"),
+        ({"languages": ["en-US"]}, r"field 'rows.0': .* expected null outside RxR-CE"),
+        ({"languages": ["en"]}, r"field 'rows.0.languages.0'"),
+        ({"checked": {"date": "22.11.2026", "where": "x"}}, r"field 'rows.0.checked.date'"),
+        ({"gpu_hours": {"hours": 0, "gpu": "H100", "where": "x"}}, r"field 'rows.0.gpu_hours.hours'"),
         ({"sensor": "RGB"}, r"field 'rows.0.sensor': Extra inputs"),
         ({"split": "train"}, r"field 'rows.0.split'"),
         ({"protocol": "none"}, r"protocol 'none' is not among 'protocols'"),

@@ -12,7 +12,7 @@ from vlnbench.evaluation.recorded import RecordedRun
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Summary, summarize
 from vlnbench.leaderboard.committed import RUNS, Entry, read_runs
-from vlnbench.leaderboard.published import Literature, Published, Source, read_published
+from vlnbench.leaderboard.published import Literature, Published, Source, read_published, spoken
 from vlnbench.util.files import write_bytes
 from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
 
@@ -60,17 +60,20 @@ class Row:
     episodes: str | None
     partial: bool | None
     metrics: dict[str, Value]
+    gpu_hours: str | None
     source: str
+    checked: str | None
     note: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one dataset, split and protocol, best SR first, partial ones last."""
+    """Rows of one dataset, split, protocol and choice of languages, best SR first, partial ones last."""
 
     dataset: str
     split: str
     protocol: str
+    languages: str | None
     description: str
     rows: tuple[Row, ...]
 
@@ -117,8 +120,8 @@ def check_claim(literature: Literature, runs: Collection[str], claim: str) -> No
 
 
 def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
-    """Every published row and every run, by dataset, split and protocol. Unlike protocols never share a table."""
-    tables: dict[tuple[str, str, str], list[Row]] = {}
+    """Every published row and every run. Unlike protocols or languages never share a table."""
+    tables: dict[tuple[str, str, str, str], list[Row]] = {}
     descriptions: dict[str, str] = {
         "unknown": "How these were evaluated is not known; they may differ from each other."
     }
@@ -127,7 +130,8 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
         name = benchmark or row.protocol or "unknown"
         if row.protocol is not None:
             descriptions[name] = literature.protocols[row.protocol].description
-        tables.setdefault((row.dataset, row.split, name), []).append(_published_row(row))
+        made = _published_row(row)
+        tables.setdefault((row.dataset, row.split, name, made.languages or ""), []).append(made)
     datasets: dict[str, str] = {
         name: data for p in literature.protocols.values() for data, name in p.benchmarks.items()
     }
@@ -136,13 +140,18 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
         fingerprint = own.run.identity.fingerprint
         name = ours.name if fingerprint == ours.fingerprint else f"{ours.name} {fingerprint}"
         descriptions.setdefault(name, ours.summary)
-        tables.setdefault((datasets.get(ours.name, ours.name), own.run.split, name), []).append(_own_row(own))
+        dataset = datasets.get(ours.name, ours.name)
+        made = _own_row(own, dataset)
+        tables.setdefault((dataset, own.run.split, name, made.languages or ""), []).append(made)
     return [
-        Table(*key, descriptions[key[2]], tuple(sorted(tables[key], key=_order)))
-        for key in sorted(
-            tables, key=lambda key: (key[0], key[1] != "val_unseen", key[1], key[2] == "unknown", key)
-        )
+        Table(*key[:3], key[3] or None, descriptions[key[2]], tuple(sorted(tables[key], key=_order)))
+        for key in sorted(tables, key=_table_order)
     ]
+
+
+def _table_order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
+    dataset, split, protocol, languages = key
+    return dataset, split != "val_unseen", split, protocol == "unknown", protocol, not languages, languages
 
 
 def render(tables: Sequence[Table]) -> dict[str, str]:
@@ -184,19 +193,25 @@ def _published_row(row: Published) -> Row:
         method=row.method,
         evidence=row.evidence,
         sensors=row.sensors,
-        extra=", ".join(row.extra) or None,
+        extra=", ".join([*row.extra, *(["privileged"] if row.privileged else [])]) or None,
         dataset_version=row.dataset_version,
-        languages=row.languages,
+        languages=_listed(row.languages or ()),
         simulator=None,
         episodes=None if row.n is None else str(row.n),
-        partial=None,
+        partial=row.partial or None,
         metrics={label: Value(value, n=row.n) for label, value in values.items() if value is not None},
+        gpu_hours=f"{row.gpu_hours.hours:g} {row.gpu_hours.gpu}" if row.gpu_hours else None,
         source=cite(row.source),
+        checked=f"{row.checked.date}: {row.checked.where}" if row.checked else None,
         note=row.note,
     )
 
 
-def _own_row(own: OwnRun) -> Row:
+def _listed(languages: Iterable[str]) -> str | None:
+    return ", ".join(sorted(languages)) or None
+
+
+def _own_row(own: OwnRun, dataset: str) -> Row:
     run, manifest = own.run, own.run.manifest
     repeats = f", {run.repeats} times each" if run.repeats > 1 else ""
     note = f"n_errors {own.summary.n_errors}, n_unreachable {own.summary.n_unreachable}"
@@ -206,12 +221,14 @@ def _own_row(own: OwnRun) -> Row:
         sensors=own.entry.sensors,
         extra="privileged" if manifest.get("agent_privileged") else None,
         dataset_version=run.identity.dataset_version,
-        languages=", ".join(run.benchmark.languages) or None,
+        languages=_listed(run.benchmark.languages or spoken(dataset, ())),
         simulator=run.identity.simulator,
         episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}",
         partial=own.partial,
         metrics=own.metrics,
+        gpu_hours=None,
         source=f"vlnbench {manifest.get('vlnbench')}, commit {str(manifest.get('git'))[:12]}, {run.folder.name}",
+        checked=None,
         note=note,
     )
 
@@ -256,16 +273,20 @@ def _csv(tables: Iterable[Table]) -> str:
             line.append(row.partial)
             for label in COLUMNS:
                 line += [getattr(row.metrics[label], part) if label in row.metrics else None for part in parts]
-            lines.append([*line, row.source, row.note])
-    return csv_text([*headers, "source", "note"], lines)
+            lines.append([*line, row.gpu_hours, row.source, row.checked, row.note])
+    return csv_text([*headers, "gpu_hours", "source", "checked", "note"], lines)
 
 
 _PREFACE = """# Leaderboard
 
-Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. One table per dataset, split and
-protocol. An empty cell is unknown or not published. Rows of this repository show mean ± SE [95 % interval],
-clustered by scene; published values come without n, SE and interval unless these are given. `evidence` says who
-reports a row.
+Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. One table per dataset, split,
+protocol and, on RxR-CE, choice of languages. An empty cell is unknown or not published. Rows of this repository
+show mean ± SE [95 % interval], clustered by scene; published values come without n, SE and interval unless these
+are given. `evidence`: `authors` is their own report, `quoted` their value as others repeat it, `third party` a
+measurement of somebody else. `checked` is when a row was last held against a source; `leaderboard.csv` and `.json`
+say which.
+
+SR [over time](sr_over_time.svg) and [over GPU-hours of training](sr_vs_gpu_hours.svg).
 """
 
 
@@ -286,10 +307,15 @@ def _markdown_section(table: Table) -> str:
     }
     for label, header in COLUMNS.items():
         columns[header] = [_shown(row.metrics.get(label)) for row in table.rows]
+    columns["GPU-hours"] = [row.gpu_hours for row in table.rows]
     columns["source"] = [row.source for row in table.rows]
+    columns["checked"] = [row.checked and row.checked[:10] for row in table.rows]
     columns["note"] = [row.note for row in table.rows]
     shown = {header: cells for header, cells in columns.items() if any(cell is not None for cell in cells)}
-    title = markdown_cell(f"{table.dataset} {table.split}, protocol {table.protocol}")
+    parts = [f"{table.dataset} {table.split}", f"protocol {table.protocol}"]
+    if spoken(table.dataset, ()):
+        parts.append(f"languages {table.languages or 'unknown'}")
+    title = markdown_cell(", ".join(parts))
     rows = zip(*shown.values(), strict=True)
     return f"\n## {title}\n\n{markdown_cell(table.description)}\n\n{markdown_table(list(shown), rows)}"
 

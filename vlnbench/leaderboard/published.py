@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,6 +17,11 @@ Split = Literal["val_seen", "val_unseen", "test", "test_challenge"]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Meters = Annotated[float, Field(ge=0, le=100)]
 Text = Annotated[str, Field(min_length=1)]
+Language = Literal["en-US", "en-IN", "hi-IN", "te-IN"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+"""All of RxR."""
+Sensors = Literal["RGB", "stereo RGB", "multi-view RGB", "RGB-D", "panoramic RGB-D"]
+Evidence = Literal["authors", "authors' log", "quoted", "third party"]
 
 
 class _Model(BaseModel):
@@ -42,11 +47,39 @@ class Metrics(_Model):
 
 
 class Source(_Model):
-    """Where the numbers come from: title of the paper or name of the work, arXiv id, address."""
+    """Where the numbers come from: title of the paper or name of the work; arXiv id, address, or both."""
 
     work: Text
-    arxiv: Annotated[str, Field(pattern=r"^\d{4}\.\d{4,5}$")] | None = None
+    arxiv: Annotated[str, Field(pattern=r"^\d{2}(0[1-9]|1[0-2])\.\d{4,5}$")] | None = None
     url: Annotated[str, Field(pattern=r"^https://")] | None = None
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> Source:
+        if self.arxiv is None and self.url is None:
+            raise ValueError("expected 'arxiv' or 'url'")
+        return self
+
+    @property
+    def posted(self) -> float | None:
+        """When the work came out, from its arXiv id: year and fraction of it, e.g. 2025.5 for July 2025."""
+        if self.arxiv is None:
+            return None
+        return 2000 + int(self.arxiv[:2]) + (int(self.arxiv[2:4]) - 1) / 12
+
+
+class Checked(_Model):
+    """When a row was last held against a source, and which: what was read there, and what was not."""
+
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    where: Text
+
+
+class GpuHours(_Model):
+    """Cost of the training, as stated: GPUs times hours, on which card, and where that is said."""
+
+    hours: Annotated[float, Field(gt=0, le=10_000_000)]
+    gpu: Text
+    where: Text
 
 
 class Protocol(_Model):
@@ -59,8 +92,11 @@ class Protocol(_Model):
 class Published(_Model):
     """One method on one split. Null means unknown: nothing here is guessed.
 
-    sensors: class of sensors. extra: what it uses beyond instruction and sensors. protocol: key of `protocols`.
-    n: number of episodes. evidence: who reports the numbers.
+    sensors: class of sensors; if null, the note says why. extra: what it uses beyond instruction and sensors.
+    privileged: whether that would be missing outside a simulator, such as the goal's place. protocol: key of
+    `protocols`. languages: of RxR-CE. n: number of episodes; partial: whether they are fewer than the split has
+    in these languages. evidence: the authors' value, read at theirs ("authors", "authors' log") or where others
+    repeat it ("quoted"), or measured by somebody else ("third party").
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -68,15 +104,27 @@ class Published(_Model):
     dataset: Dataset
     split: Split
     metrics: Metrics
-    sensors: Text | None = None
+    sensors: Sensors | None = None
     extra: tuple[Text, ...] = ()
+    privileged: bool = False
     protocol: Text | None = None
     dataset_version: Text | None = None
-    languages: Text | None = None
+    languages: Annotated[tuple[Language, ...], Field(min_length=1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
-    evidence: Literal["authors", "authors' log", "third party"] | None = None
+    partial: bool = False
+    evidence: Evidence | None = None
     source: Source
+    checked: Checked | None = None
+    gpu_hours: GpuHours | None = None
     note: Text | None = None
+
+    @model_validator(mode="after")
+    def _says_why(self) -> Published:
+        if self.sensors is None and self.note is None:
+            raise ValueError("'sensors' is null: expected a 'note' that says why")
+        if self.languages is not None and self.dataset != "RxR-CE":
+            raise ValueError("'languages': expected null outside RxR-CE")
+        return self
 
 
 class Literature(_Model):
@@ -109,6 +157,11 @@ class Literature(_Model):
         nearest = get_close_matches(row_id, [row.id for row in self.rows], n=3)
         hint = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
         raise UsageError(f"unknown published row {row_id!r}: {hint}ids are in published.json")
+
+
+def spoken(dataset: str, chosen: Collection[str]) -> tuple[str, ...]:
+    """Languages of a dataset's instructions, of which a benchmark takes the chosen ones (none chosen: all)."""
+    return (tuple(chosen) or LANGUAGES) if dataset == "RxR-CE" else ()
 
 
 def read_published(path: Path) -> Literature:

@@ -17,7 +17,7 @@ from typing import Literal
 from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, cite
 from vlnbench.leaderboard.committed import RUNS
 from vlnbench.leaderboard.compare import by_key
-from vlnbench.leaderboard.published import Literature, Published
+from vlnbench.leaderboard.published import Literature, Published, spoken
 from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.util.tables import csv_text, markdown_table
 
@@ -169,8 +169,10 @@ def differences(literature: Literature, own: OwnRun, row: Published) -> list[str
         found.append(f"protocol {run.benchmark.name} {run.identity.fingerprint}, published with {benchmark}")
     if row.split != run.split:
         found.append(f"split {run.split}, published on {row.split}")
-    if row.languages is not None and not run.benchmark.languages:
-        found.append(f"all languages, published on {row.languages}")
+    languages = spoken(row.dataset, run.benchmark.languages)
+    if set(languages) != set(row.languages or ()):
+        published = ", ".join(row.languages or ()) or "unknown ones"
+        found.append(f"languages {', '.join(languages)}, published on {published}")
     version = run.identity.dataset_version
     if row.dataset_version is None:
         found.append("the data version of the published row is unknown")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from vlnbench.errors import RunError, UsageError
 
+if TYPE_CHECKING:
+    from vlnbench.leaderboard.points import Picture
+
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Make leaderboard and reproduction ledger (JSON, CSV, Markdown) from published results and runs.
+    """Make leaderboard and reproduction ledger (JSON, CSV, Markdown, SVG) from published results and runs.
 
     Runs are those below <results>/runs and the given ones.
     """
@@ -48,6 +51,7 @@ class Leaderboard:
             write,
         )
         from vlnbench.leaderboard.committed import Entry, add_run, committed_runs
+        from vlnbench.leaderboard.points import outdated_pictures, pictures
         from vlnbench.leaderboard.published import read_published
         from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
 
@@ -68,10 +72,23 @@ class Leaderboard:
         tables = make_tables(literature, runs)
         files = render(tables) | render_ledger(make_ledger(literature, runs))
         out = self.out or self.results
-        stale = outdated(files, out)
+        stale, drawn = outdated(files, out), outdated_pictures(pictures(literature), out)
+        names = [*stale, *(picture.file for picture in drawn)]
         if self.check:
-            if stale:
-                raise RunError(f"{out}: not up to date: {', '.join(stale)}; run `vlnbench leaderboard`")
+            if names:
+                raise RunError(f"{out}: not up to date: {', '.join(names)}; run `vlnbench leaderboard`")
         else:
             write(files, out)
-        print(f"{summary_line(tables)}; in {out} written: {', '.join(stale) or 'nothing, all is up to date'}")
+            if drawn and not _draw(drawn, out):
+                names = [*stale, "no pictures (pip install 'vlnbench[report]')"]
+        print(f"{summary_line(tables)}; in {out} written: {', '.join(names) or 'nothing, all is up to date'}")
+
+
+def _draw(made: list[Picture], out: Path) -> bool:
+    """Write the pictures, if matplotlib is there."""
+    try:
+        from vlnbench.leaderboard.pictures import write_pictures
+    except ImportError:
+        return False
+    write_pictures(made, out)
+    return True

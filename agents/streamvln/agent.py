@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,17 +13,18 @@ import transformers
 
 from agents.common.files import generation_settings
 from agents.common.placement import Placement, place
+from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.network.decode import Decoder
 from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
-from agents.streamvln.prompt import Prompts
+from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Observation, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -61,6 +63,9 @@ class StreamVLNAgent(EpisodeLoop):
         )
         super().__init__(prompts, decoder, windows, config.vision.image_size)
         self._max_new_tokens = options.max_new_tokens
+        prompt = prompts.opening("", PHRASES[0], memory=False)
+        fixed = options.compile  # what is compiled is so for a number of threads
+        self._threads = Threads(placement.device, None if fixed else partial(decoder.rehearse, prompt))
         self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (
@@ -68,6 +73,7 @@ class StreamVLNAgent(EpisodeLoop):
                 f"{placement.attn} attention",
                 decoder.describe(),
                 f"frames: {self.frame_bytes(EPISODE_STEPS) / 1e6:.0f} MB per episode of {EPISODE_STEPS} steps",
+                *self._threads.description,
             )
         )
 
@@ -75,11 +81,18 @@ class StreamVLNAgent(EpisodeLoop):
     def remarks(self) -> str:
         """What a reader of the results should know about the answers so far; empty if nothing."""
         count, limit = self.truncated_turns, self._max_new_tokens
-        return f"{count} answers were cut at --max-new-tokens {limit}" if count else ""
+        cut = [f"{count} answers were cut at --max-new-tokens {limit}"] if count else []
+        return "; ".join([*cut, *self._threads.remarks])
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """As `EpisodeLoop.act`, with as many threads as are fastest at present."""
+        with self._threads.acting():
+            return super().act(observations)
 
     def close(self) -> None:
         """Give the model's memory back to the device."""
         super().close()
+        self._threads.close()
         torch.cuda.empty_cache()
 
 

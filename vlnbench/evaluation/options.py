@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.loading import DEFAULT_ENV
+from vlnbench.util.machine import cores
 from vlnbench.util.trackers import parse_trackers
 
 _MAX_DEFAULT_ENVS = 4
@@ -97,9 +97,8 @@ class EvalOptions:
     @property
     def n_envs(self) -> int:
         """Simulator processes of one agent: no more than episodes, if their number is given."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         agents = max(1, self.n_agents)
-        count = self.envs or max(1, min(_MAX_DEFAULT_ENVS, cores // agents))
+        count = self.envs or max(1, min(_MAX_DEFAULT_ENVS, cores() // agents))
         if self.episodes is None:
             return count
         return max(1, min(count, math.ceil(self.episodes * self.repeats / agents)))

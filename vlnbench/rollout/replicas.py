@@ -27,6 +27,7 @@ from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.replica_main import Ran
 from vlnbench.util.child import Child
+from vlnbench.util.machine import CORES, cores
 from vlnbench.util.progress import StepProgress, say
 from vlnbench.util.watchdog import EXIT_CODE
 
@@ -114,14 +115,17 @@ class LocalLauncher:
     """Replicas on this machine.
 
     envs: simulators of each; preload: as of `engine.Worker`. gpus: names for CUDA_VISIBLE_DEVICES, for the
-    replicas in turn; none: as they are.
+    replicas in turn; none: as they are. replicas: how many there will be, which share the cores.
     """
 
-    def __init__(self, envs: int, preload: str = "", gpus: Sequence[str] = ()) -> None:
+    def __init__(self, envs: int, preload: str = "", gpus: Sequence[str] = (), replicas: int = 1) -> None:
         self._envs, self._preload, self._gpus = envs, preload, gpus
+        self._cores = max(1, cores() // replicas)
 
     def open(self, index: int) -> LocalRemote:
-        environment = {GPU_VARIABLE: self._gpus[index % len(self._gpus)]} if self._gpus else {}
+        environment = {CORES: str(self._cores)}
+        if self._gpus:
+            environment[GPU_VARIABLE] = self._gpus[index % len(self._gpus)]
         return LocalRemote(self._envs, self._preload, os.getcwd(), environment)
 
     def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:

@@ -17,7 +17,7 @@ def start_processes(preload: str, envs: int, agents: int = 0, gpus: Sequence[str
     agents; 0: one agent, here. gpus: names of GPUs for them.
     """
     if agents:
-        return Replicas(LocalLauncher(envs, preload, gpus), agents, envs)
+        return Replicas(LocalLauncher(envs, preload, gpus, agents), agents, envs)
     return Processes(envs, preload)
 
 

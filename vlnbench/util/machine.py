@@ -14,6 +14,9 @@ from vlnbench import __version__
 
 PACKAGES = ("torch", "deepspeed", "transformers", "numpy", "habitat-lab")
 
+CORES = "VLNBENCH_CORES"
+"""Variable that tells a process how many of the machine's cores are its share."""
+
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
 
@@ -43,11 +46,18 @@ def visible(found: list[Gpu]) -> tuple[str, ...]:
     return tuple(name.strip() for name in given.split(",") if name.strip()) if found else ()
 
 
+def cores() -> int:
+    """Processor cores that this process may use: those of the machine, or its share of them (`CORES`)."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = os.environ.get(CORES, "")
+    return min(there, int(share)) if share.isdecimal() and int(share) else there
+
+
 def describe(found: list[Gpu]) -> dict[str, Any]:
     """Machine and program for a record; null for what cannot be found out."""
     return {
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "gpus": [gpu.name for gpu in found],
         "python": platform.python_version(),
         "packages": {name: installed_version(name) for name in PACKAGES},

@@ -30,6 +30,7 @@ from vlnbench.errors import UsageError
 
 IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
 DRAFT = 16  # tokens of the last answer that are tried at once
+REHEARSED = 4  # tokens of an answer that is only timed; trained models give about as many
 PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
 
 
@@ -148,6 +149,20 @@ class Decoder:
         for start in range(0, len(order), self.max_batch):
             self._answer([rows[i] for i in order[start : start + self.max_batch]])
         return [row.output for row in rows]
+
+    def rehearse(self, input_ids: list[int]) -> None:
+        """Answer a turn of no episode with `REHEARSED` tokens at most; the windows stay as they are.
+
+        input_ids: a whole prompt with one image, which is black.
+        """
+        vision, limit = self.model.config.vision, self.max_new_tokens
+        images = torch.zeros(1, 3, vision.image_size, vision.image_size)
+        self.max_new_tokens = min(REHEARSED, limit)
+        try:
+            self.run([Turn(-1, input_ids, images, opens_window=True)])
+        finally:
+            self.max_new_tokens = limit
+            self.drop(-1)
 
     def _row(self, turn: Turn) -> Row:
         """A turn's starting point: what of it is not in the cache yet, and what it may answer."""

@@ -249,6 +249,20 @@ class Device(RandomAgent):
     remarks = os.environ.get("CUDA_VISIBLE_DEVICES", "none")
 
 
+class Share(RandomAgent):
+    """Tells how many cores it has."""
+
+    remarks = os.environ.get("VLNBENCH_CORES", "none")
+
+
+def test_replicas_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlnbench.rollout.replicas.cores", lambda: 6)
+    with Replicas(LocalLauncher(1, replicas=2), 2, 1) as replicas:
+        agent = replicas.load("tests.rollout.test_replicas:Share", AgentOptions())
+        replicas.set_up(EnvSetup(FAULTY, (), agent.sensors))
+        assert replicas.remarks() == "3"
+
+
 def test_each_replica_has_a_gpu_of_its_own() -> None:
     with Replicas(LocalLauncher(1, gpus=["5", "7"]), 3, 1) as replicas:
         agent = replicas.load("tests.rollout.test_replicas:Device", AgentOptions())

@@ -20,14 +20,17 @@ PATHS = ("out", "trajectories", "tokenizer", "vision_tower", "deepspeed", "featu
 LISTS = ("tunable_parts", "sets", "steps_of", "tracker")
 
 
-def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1) -> list[dict[str, Any]]:
-    """Train with each set of options in turn; returns {"loss", "steps"} or {"error"} of each."""
+def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1, threads: str = "1") -> list[dict[str, Any]]:
+    """Train with each set of options in turn; returns {"loss", "steps"} or {"error"} of each.
+
+    threads: OMP_NUM_THREADS; empty: as if it were not set.
+    """
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else []), "-m", "tests.training.driver"]
     result = subprocess.run(
         [*command, json.dumps(list(requests), default=str)],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=900,

@@ -218,7 +218,19 @@ def test_a_resumed_run_is_bit_equal(
     interrupted = not (tmp_path / "stopped" / "model").exists()
     run_all([stopped])
     assert interrupted
+    assert json.loads((tmp_path / "stopped" / "threads.json").read_text()) == {"threads": 1}
     assert digests(tmp_path / "stopped" / "model") == digests(runs[whole]["out"] / "model")
+
+
+def test_timing_a_batch_changes_nothing(workshop: Path, tmp_path: Path) -> None:
+    """A run that chooses its threads ends with the bytes of one that is told them, dropout included."""
+    chosen, told = (
+        with_parts(options(workshop, tmp_path / name, lora_rank=4), (PARTS[1],)) for name in ("chosen", "told")
+    )
+    run_all([chosen], threads="")
+    threads = json.loads((tmp_path / "chosen" / "threads.json").read_text())["threads"]
+    run_all([told], threads=str(threads))
+    assert digests(tmp_path / "chosen" / "model") == digests(tmp_path / "told" / "model")
 
 
 def test_adapters_train_beside_a_frozen_model_and_are_merged(

@@ -1,8 +1,9 @@
 """Run folders of training.
 
 A run folder holds `train.json` (what is trained on what; written first), `counts.json` (parameters and data),
-`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), after an attempt for which a GPU was
-too small `out_of_memory.json`, and, when the run is complete, `model/`, a checkpoint that agents load.
+`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), on a CPU `threads.json` (PyTorch's
+threads of a process), after an attempt for which a GPU was too small `out_of_memory.json`, and, when the run is
+complete, `model/`, a checkpoint that agents load.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FORMAT = 2
 """2: lists stay lists in the options, and states hold nothing that would have to be unpickled."""
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
 KIND = Kind("training", MANIFEST)
-COUNTS, OUT_OF_MEMORY = "counts.json", "out_of_memory.json"
+COUNTS, OUT_OF_MEMORY, THREADS = "counts.json", "out_of_memory.json", "threads.json"
 EXECUTION = (
     "out",
     "family",

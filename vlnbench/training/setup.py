@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,13 @@ from vlnbench.errors import UsageError
 from vlnbench.training.muon import Muon
 from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
+from vlnbench.util.files import read_object, write_json
+from vlnbench.util.machine import cores
+from vlnbench.util.progress import say
+from vlnbench.util.threads import explicit, fastest
+
+MOST_THREADS = 4096
+"""More than any machine has cores; a file that says more is damaged."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,55 @@ def barrier(process: Process) -> None:
     """Wait until all processes of the run are here."""
     if process.world_size > 1:
         torch.distributed.barrier()
+
+
+def settle_threads(path: Path, process: Process, work: Callable[[], object] | None) -> None:
+    """Have PyTorch use one number of threads for the whole run, the same in every process; on the CPU.
+
+    It is recorded in `path` and used again when the run is resumed, for the last digits of a sum depend on how it
+    was shared out. The first time it is what takes the least time for `work`, which all processes do at once; for
+    None, what PyTorch has chosen. A number that the user has set comes before both.
+    """
+    recorded: int | None = _agreed(_recorded_threads(path) if process.first else None, process)
+    own, now = explicit(), torch.get_num_threads()
+    if own is not None:
+        why = f"by {own}"
+        if recorded not in (None, now):
+            why += f"; the run was begun with {recorded}, so the last digits may differ"
+    elif recorded is not None:
+        now, why = recorded, "as the run was begun"
+    elif work is not None:
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE") or process.world_size)
+        most = max(1, min(now, cores() // beside))
+        now, why = fastest(work, torch.set_num_threads, most), f"fastest of 1 to {most}"
+    else:
+        why = "as it was"
+    torch.set_num_threads(_agreed(now, process))
+    if process.first:
+        if recorded is None:
+            write_json(path, {"threads": now})
+        say(f"PyTorch's threads per process: {now} ({why})")
+
+
+def _recorded_threads(path: Path) -> int | None:
+    if not path.exists():
+        return None
+    count = read_object(path).get("threads")
+    if not isinstance(count, int) or not 1 <= count <= MOST_THREADS:
+        raise UsageError(
+            f"{path}: field 'threads': expected a number from 1 to {MOST_THREADS:,}; delete the file to have the "
+            "threads chosen anew"
+        )
+    return count
+
+
+def _agreed(value: Any, process: Process) -> Any:
+    """The first process's value."""
+    if process.world_size == 1:
+        return value
+    values = [value]
+    torch.distributed.broadcast_object_list(values)
+    return values[0]
 
 
 def start_engine(

@@ -7,6 +7,7 @@ import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,27 @@ from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, ModelFamily, Placement, Source
 from vlnbench.training.log import Phases, taken
 from vlnbench.training.objectives import make_objective
-from vlnbench.training.objectives.protocol import Begun, Objective
+from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
-from vlnbench.training.run_folder import BASE, COUNTS, LOG, MODEL, OUT_OF_MEMORY, STATE, open_run, run_manifest
+from vlnbench.training.run_folder import (
+    BASE,
+    COUNTS,
+    LOG,
+    MODEL,
+    OUT_OF_MEMORY,
+    STATE,
+    THREADS,
+    open_run,
+    run_manifest,
+)
 from vlnbench.training.setup import (
     Process,
     barrier,
     connected,
     deepspeed_config,
     find_process,
+    settle_threads,
     start_engine,
 )
 from vlnbench.training.states import load_state, save_state
@@ -149,6 +161,7 @@ class _Run:
             write_json(options.out / COUNTS, {**count(model, trained, options), "data": objective.counts()})
             say(format_groups(model, trained, options))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
+        self._settle_threads(model)
         self._phases = Phases(process.device)
         objective.prepare(model, base, self._phases)
         self._engine = start_engine(model, options, trained, process, placement.dtype)
@@ -157,6 +170,23 @@ class _Run:
         self._watch = vram.start()
         self._start = load_state(self._engine, options.out / STATE)
         objective.begin(Begun(self._engine, self._start))
+
+    def _settle_threads(self, model: torch.nn.Module) -> None:
+        """Choose PyTorch's threads on the CPU by timing a batch, or take those with which the run was begun."""
+        objective = self._objective
+        if self._process.device.type != "cpu":
+            return
+        if not isinstance(objective, Rehearses):
+            settle_threads(self._options.out / THREADS, self._process, None)
+            return
+        batch = cache(lambda: objective.rehearsal(model, self._base))
+
+        def forth_and_back() -> None:
+            self._family.loss(model, batch()).backward()
+            model.zero_grad(set_to_none=True)
+
+        with torch.random.fork_rng(devices=[]):
+            settle_threads(self._options.out / THREADS, self._process, forth_and_back)
 
     def __enter__(self) -> _Run:
         return self

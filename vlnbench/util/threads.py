@@ -18,7 +18,11 @@ CLEARLY = 1.1
 """More threads are taken only where fewer need this many times as long."""
 
 HOPELESS = 1.5
-"""A number of threads that needs this many times as long as the best ends the search: fewer need longer still."""
+"""A number of threads that needs this many times as long as the best ends the search: the next is no better."""
+
+LARGE = 2.0
+"""Seconds that large work takes at least with one thread. It is then tried with the most threads first, anything
+else with the fewest, as a single try may take minutes with threads that wait for each other."""
 
 SECONDS, MOST_REPEATS = 0.1, 10
 """How long each number of threads is timed for, and how often at most; once where one time takes longer."""
@@ -44,9 +48,13 @@ def fastest(
 
     use: sets the number of threads. `work` must always do the same, and nothing that lasts.
     """
-    work()  # what is only done the first time
-    times: dict[int, float] = {}
-    for count in candidates(most):
+    use(1)
+    start = clock()
+    work()  # not small work's time: some things are only done the first time
+    alone = clock() - start
+    times = {1: alone} if alone > LARGE else {}
+    counts = candidates(most)
+    for count in counts[:-1] if times else reversed(counts):
         use(count)
         times[count] = _typical(work, clock)
         if times[count] > HOPELESS * min(times.values()):

@@ -99,6 +99,7 @@ def test_the_description_says_what_was_loaded_and_what_it_takes(agent: StreamVLN
         "float32 on cpu, sdpa attention",
         "key-value cache: 512 bytes per token",
         "frames: 55 MB per episode of 500 steps",
+        "PyTorch's threads: 1 (",
     ):
         assert part in agent.description
 

@@ -137,6 +137,23 @@ def following(slot: int, answer: list[int], seed: int = 0) -> Turn:
     return Turn(slot, [*answer, 5, IMAGE, 6], tiny_images(1, seed=seed), opens_window=False)
 
 
+def test_a_rehearsal_is_short_and_leaves_all_as_it_was() -> None:
+    rehearsed, plain = (Watched(tiny_model(), SETTINGS, max_new_tokens=9) for _ in range(2))
+    answers = []
+    for decoder in (rehearsed, plain):
+        (first,) = decoder.run([opening(0)])
+        before, decoder.passes = decoder.passes, 0
+        if decoder is rehearsed:
+            decoder.rehearse([1, 2, 3, IMAGE, 4])
+            assert 1 <= decoder.passes <= decode.REHEARSED
+            assert len(decoder.logits[-1]) <= decode.REHEARSED
+        assert (decoder.max_new_tokens, decoder.window_length(-1)) == (9, 0)
+        answers.append([before, first, *decoder.run([following(0, first)])])
+    assert answers[0] == answers[1]
+    for position, logits in plain.logits[0].items():
+        assert torch.equal(rehearsed.logits[0][position], logits)
+
+
 def play(decoder: Decoder, slots: Sequence[int], turns: int = 4) -> list[list[list[int]]]:
     """Answers of `turns` rounds; slot s opens with s + 1 words of text and, if odd, memory."""
     answers = [decoder.run([opening(s, range(1, s + 2), memory=2 * (s % 2)) for s in slots])]

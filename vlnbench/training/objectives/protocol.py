@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -75,4 +75,13 @@ class Objective(Protocol):
 
     def summary(self) -> str:
         """A line about the whole run, empty if there is nothing to say."""
+        ...
+
+
+@runtime_checkable
+class Rehearses(Protocol):
+    """Trait of an objective that can show what its steps take before the first of them."""
+
+    def rehearsal(self, model: nn.Module, base: Path) -> Mapping[str, Any]:
+        """A batch like those to come, for `ModelFamily.loss`; comes before `prepare` and changes nothing."""
         ...

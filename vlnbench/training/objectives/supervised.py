@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +50,14 @@ class Supervised:
         """Instructions, questions and answers."""
         for each in self._sets:
             yield from each.content.texts()
+
+    def rehearsal(self, model: nn.Module, base: Path) -> Mapping[str, Any]:
+        """The first windows of the largest set; features are not taken from the cache."""
+        largest = max((each.content for each in self._sets), key=lambda content: content.windows)
+        (samples,) = self._family.samples([largest], model, base, self._options, None)
+        rng = random.Random(self._options.seed)
+        windows = [samples.sample(i % len(samples), rng) for i in range(self._options.batch)]
+        return self._family.collate(windows)
 
     def prepare(self, model: nn.Module, base: Path, phases: Phases) -> None:
         """Open the feature cache, if there is to be one, and the datasets."""

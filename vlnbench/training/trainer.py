@@ -182,7 +182,7 @@ class _Run:
         batch = cache(lambda: objective.rehearsal(model, self._base))
 
         def forth_and_back() -> None:
-            self._family.loss(model, batch()).backward()
+            self._family.loss(model, batch()).backward()  # type: ignore[no-untyped-call]
             model.zero_grad(set_to_none=True)
 
         with torch.random.fork_rng(devices=[]):

@@ -16,6 +16,7 @@ from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.rollout.agents import load_agent
+from vlnbench.rollout.inline import Inline
 
 V1_2 = ("R2R_VLNCE_v1-2_preprocessed", "R2R_VLNCE_v1-2", "R2R_VLNCE_v1-2_preprocessed_BERTidx")
 R2R = replace(
@@ -246,8 +247,8 @@ def test_runs_on_partial_data_are_asked_for_and_marked(tmp_path: Path, capsys: p
     for allowed in (get_benchmark("r2r-ce"), R2R):
         found = load_split(allowed, "val_seen", tmp_path, allow_partial=True)
         plan = make_plan(allowed, found, "stop", count=None, seed=0, repeats=1)
-        identity = plan.identity(load_agent("stop"), PlaneEnv())
-        identities.append((identity["dataset_version"], identity["partial"]))
+        identity = plan.identity(Inline(load_agent("stop"), PlaneEnv()))
+        identities.append((identity.dataset_version, identity.partial))
     assert identities == [("v1-3", True), ("v1-3", False)]
 
 

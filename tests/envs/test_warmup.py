@@ -7,6 +7,7 @@ from envs.embedded.warmup import WarmUp
 
 
 def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_locked", lambda file: True)  # whoever else may be compiling
     compiling = WarmUp(renderer=False)
     monkeypatch.setattr(compiling, "_pending", ["envs.no_such_package"])
     assert compiling.needed

@@ -52,7 +52,7 @@ def test_a_run_that_is_interrupted(run: Path) -> None:
     lines = format_status(status).splitlines()
     assert lines[0] == "houses-r2r val_unseen: agent in plane-1; not running"
     assert lines[1] == "4 of 9 episodes, 1 failed; last 2026-03-01T12:01:30+00:00, 0:01:00 ago"
-    assert lines[2].startswith("SR 25.0 % (SE 14.4, [0.3, 97.0], n 4), SPL 25.0 % ")
+    assert lines[2].startswith("SR 25.0 % (SE 14.4, [0.3, 98.2], n 4), SPL 25.0 % ")
     assert lines[3] == "80 episodes/h"
     assert lines[4].endswith(": timeout: no progress for 2 s")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,14 @@ from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
 from agents.streamvln.loop import EpisodeLoop
-from agents.streamvln.network.decode import Decoder
+from agents.streamvln.network.decode import Decoder, Turn
 from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Observation, Scalar, Sensor
+from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -61,11 +61,11 @@ class StreamVLNAgent(EpisodeLoop):
             max_batch=options.max_batch,
             compile=options.compile,
         )
-        super().__init__(prompts, decoder, windows, config.vision.image_size)
         self._max_new_tokens = options.max_new_tokens
         prompt = prompts.opening("", PHRASES[0], memory=False)
         fixed = options.compile  # what is compiled is so for a number of threads
         self._threads = Threads(placement.device, None if fixed else partial(decoder.rehearse, prompt))
+        super().__init__(prompts, _Timed(decoder, self._threads), windows, config.vision.image_size)
         self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (
@@ -84,16 +84,25 @@ class StreamVLNAgent(EpisodeLoop):
         cut = [f"{count} answers were cut at --max-new-tokens {limit}"] if count else []
         return "; ".join([*cut, *self._threads.remarks])
 
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """As `EpisodeLoop.act`, with as many threads as are fastest at present."""
-        with self._threads.acting():
-            return super().act(observations)
-
     def close(self) -> None:
         """Give the model's memory back to the device."""
         super().close()
         self._threads.close()
         torch.cuda.empty_cache()
+
+
+class _Timed:
+    """A decoder whose answers are given with as many threads as are fastest at present."""
+
+    def __init__(self, decoder: Decoder, threads: Threads) -> None:
+        self.max_new_tokens = decoder.max_new_tokens
+        self.drop = decoder.drop
+        self._decoder, self._threads = decoder, threads
+
+    def run(self, turns: Sequence[Turn]) -> list[list[int]]:
+        """As `Decoder.run`."""
+        with self._threads.acting(sum(len(turn.images) for turn in turns)):
+            return self._decoder.run(turns)
 
 
 class StreamVLNTinyAgent(StreamVLNAgent):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 EXPLICIT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables by which a user chooses; then nothing is measured."""
@@ -56,7 +56,7 @@ def fastest(
     counts = candidates(most)
     for count in counts[:-1] if times else reversed(counts):
         use(count)
-        times[count] = _typical(work, clock)
+        times[count] = typical(_timed(work, clock))
         if times[count] > HOPELESS * min(times.values()):
             break
     found = chosen(times)
@@ -70,13 +70,16 @@ def chosen(times: Mapping[int, float]) -> int:
     return min(count for count, seconds in times.items() if seconds <= CLEARLY * best)
 
 
-def _typical(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Seconds that `work` takes: the median of the faster half, as what disturbs it can only slow it down."""
+def typical(taken: Sequence[float]) -> float:
+    """Seconds that something takes: the median of the faster half, as what disturbs it can only slow it down."""
+    half = sorted(taken)[: (len(taken) + 1) // 2]
+    return half[len(half) // 2]
+
+
+def _timed(work: Callable[[], object], clock: Callable[[], float]) -> list[float]:
     taken: list[float] = []
     while len(taken) < MOST_REPEATS + 1 and sum(taken) < SECONDS:
         start = clock()
         work()
         taken.append(clock() - start)
-    taken = taken[1:] or taken  # the first time starts the threads
-    half = sorted(taken)[: (len(taken) + 1) // 2]
-    return half[len(half) // 2]
+    return taken[1:] or taken  # the first time starts the threads

@@ -1,8 +1,8 @@
 """How many threads a computation should use, found out by timing it.
 
 Threads that share one computation wait for each other again and again. Where another process takes one of their
-cores away, all of them wait for the one that it interrupted: a small model on two cores then takes sixty times as
-long with two threads as with one. Nobody can tell beforehand, so it is measured.
+cores away, all of them wait for the one that it interrupted: a small model on two cores then takes ten times as
+long with two threads as with one, or more. Nobody can tell beforehand, so it is measured.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ RUN = f"""
 import sys
 from pathlib import Path
 from tests.matrix.conftest import FAKE, plan_all
-from vlnbench.matrix import machine, runner, work
+from vlnbench.matrix import runner, work
+from vlnbench.util import machine
 from vlnbench.matrix.spec import read_matrix
 work.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
 runner.run_matrix(read_matrix(Path(sys.argv[1])), Path({str(WORK)!r}), Path({str(RESULTS)!r}))

@@ -325,10 +325,10 @@ def test_a_full_disk_at_any_call_loses_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_a_kill_leaves_of_a_manifest_is_no_obstacle(tmp_path: Path) -> None:
-    for name in (".manifest.json.123", ".summary.json.45"):
-        (tmp_path / name).write_text('{"form')
     plan = make_plan(get_benchmark("houses-r2r"), make_set("x", 2), "random", count=None, seed=0, repeats=1)
-    evaluate(plan, Inline(RandomAgent(), PlaneEnv()), tmp_path)
+    for name in (".manifest.json.123", ".summary.json.45"):  # the summary comes when there is a manifest
+        (tmp_path / name).write_text('{"form')
+        evaluate(plan, Inline(RandomAgent(), PlaneEnv()), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES, SUMMARY}
 
 

@@ -15,6 +15,7 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
+from envs.embedded.render.scene import FORMAT as SCENE_FORMAT
 from envs.embedded.render.scene import Scene, load_scene
 from vlnbench.errors import UsageError
 
@@ -66,7 +67,7 @@ class SceneAssets:
         stat = self.path.stat()
         builder = kernel_cache(Path(build.__file__).parent).name  # another one after any change to the builder
         identity = (str(self.path.resolve()), stat.st_size, stat.st_mtime_ns, sorted(asdict(settings).items()))
-        key = repr((builder, identity))
+        key = repr((builder, SCENE_FORMAT, identity))
         cached = cache_dir() / "navmeshes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.navmesh"
         if cached.is_file():
             try:

@@ -15,7 +15,7 @@ import io
 import math
 import warnings
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from envs.embedded.render.gltf_document import Document, read_document
+from envs.embedded.render.nodes import is_mirroring, mesh_instances, place
 from vlnbench.errors import UsageError
 
 MAX_COORDINATE_M = 1e6
@@ -51,7 +52,6 @@ _SAMPLING: dict[str, tuple[int, Collection[int]]] = {
 """Sampler field -> default, as habitat-sim has it, and known values."""
 _TRIANGLES, _STRIP, _FAN = 4, 5, 6
 _IMAGE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-_INSTANCE_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,13 @@ class Material:
 
 @dataclass(frozen=True)
 class GlbScene:
-    """All triangles of a file in the frame of its root, in file order.
+    """All triangles of a file in the world frame, in file order.
 
     positions: (V, 3) float32 meters. uvs: (V, 2) float32, row 0 of a texture is v = 0. colors: (V, 3) float32
-    factors, which may exceed 1, or None where no primitive has vertex colors. triangles: (T, 3) int32,
-    counter-clockwise seen from the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3) uint8.
+    factors, which may exceed 1, or None where no primitive has vertex colors. triangles: (T, 3) int32 as the file
+    winds them, counter-clockwise seen from the front. material_ids: (T,) int32 into `materials`. images: (H, W, 3)
+    uint8. mirrored: (T,) bool, triangles whose node mirrors them, so that they are clockwise seen from the front;
+    None where there are none.
     """
 
     positions: NDArray[np.float32]
@@ -89,6 +91,7 @@ class GlbScene:
     material_ids: NDArray[np.int32]
     materials: tuple[Material, ...]
     images: tuple[NDArray[np.uint8], ...]
+    mirrored: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,11 @@ class _Primitive:
     colors: NDArray[np.float32] | None
     triangles: NDArray[np.int32]
     material: int
+    mirrored: bool = False
 
 
-def read_glb(path: Path) -> GlbScene:
-    """Read a `.glb` scene.
+def read_glb(path: Path, frame: NDArray[np.float32] | None = None) -> GlbScene:
+    """Read a `.glb` scene. frame: (4, 4) float32, from the file's frame to the world; without, they are the same.
 
     Raises:
         UsageError: broken file or a feature that is not supported (Draco, meshopt, KTX2 or external data, ...);
@@ -111,10 +115,10 @@ def read_glb(path: Path) -> GlbScene:
     materials = _Materials(document)
     primitives: dict[int, list[_Primitive]] = {}
     parts: list[_Primitive] = []
-    for mesh_index, transform in _instances(document):
+    for mesh_index, matrix in mesh_instances(document, np.eye(4, dtype=np.float32) if frame is None else frame):
         if mesh_index not in primitives:
             primitives[mesh_index] = list(_mesh(document, mesh_index, materials))
-        parts += [_placed(document, part, transform) for part in primitives[mesh_index]]
+        parts += [_placed(document, part, matrix) for part in primitives[mesh_index]]
     if not any(len(part.triangles) for part in parts):
         raise UsageError(f"{path}: meshes: the scene has no triangles")
     starts = np.cumsum([0] + [len(part.positions) for part in parts])
@@ -125,6 +129,9 @@ def read_glb(path: Path) -> GlbScene:
         colors = np.concatenate(
             [np.ones_like(part.positions) if part.colors is None else part.colors for part in parts]
         )
+    mirrored = None
+    if any(part.mirrored for part in parts):
+        mirrored = np.repeat([part.mirrored for part in parts], [len(part.triangles) for part in parts])
     return GlbScene(
         positions=np.concatenate([part.positions for part in parts]),
         uvs=np.concatenate([part.uvs for part in parts]),
@@ -135,74 +142,16 @@ def read_glb(path: Path) -> GlbScene:
         material_ids=np.concatenate([np.full(len(p.triangles), p.material, np.int32) for p in parts]),
         materials=tuple(materials.used),
         images=tuple(materials.images),
+        mirrored=mirrored,
     )
 
 
-def _instances(document: Document) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Mesh index and 4x4 transform to the root of every node with a mesh, depth first."""
-    nodes = document.get(document.root, "nodes", list, "glTF", [])
-    stack = [(index, np.eye(4), 0) for index in reversed(_root_nodes(document, len(nodes)))]
-    visited = 0
-    while stack:
-        index, parent, depth = stack.pop()
-        visited += 1
-        if depth > len(nodes) or visited > _INSTANCE_LIMIT:
-            document.fail("nodes", "the hierarchy has a cycle or more than a million nodes")
-        node, name = document.item("nodes", index, "nodes"), f"nodes[{index}]"
-        with np.errstate(all="ignore"):  # absurd scales overflow here and are refused where they place vertices
-            transform = parent @ _local_transform(document, node, name)
-        if "mesh" in node:
-            yield document.integer(node, "mesh", name), transform
-        children = document.get(node, "children", list, name, [])
-        stack += [(_index(document, child, f"{name}.children"), transform, depth + 1) for child in children[::-1]]
-
-
-def _root_nodes(document: Document, n_nodes: int) -> list[int]:
-    scenes = document.get(document.root, "scenes", list, "glTF", [])
-    if not scenes:
-        return list(range(n_nodes))
-    scene = document.item("scenes", document.integer(document.root, "scene", "glTF", 0), "glTF.scene")
-    return [_index(document, n, "scenes.nodes") for n in document.get(scene, "nodes", list, "scenes", [])]
-
-
-def _index(document: Document, value: Any, where: str) -> int:
-    return document.integer({"index": value}, "index", where)
-
-
-def _local_transform(document: Document, node: dict[str, Any], name: str) -> NDArray[np.float64]:
-    identity = np.eye(4)
-    if "matrix" in node:
-        return np.array(document.numbers(node, "matrix", name, list(identity.ravel()))).reshape(4, 4).T
-    x, y, z, w = document.numbers(node, "rotation", name, [0.0, 0.0, 0.0, 1.0])
-    norm = math.sqrt(x * x + y * y + z * z + w * w)
-    if not 1e-6 < norm < 1e6:
-        document.fail(f"{name}.rotation", "is not a quaternion of unit length")
-    identity[:3, :3] = rotation_matrix(x / norm, y / norm, z / norm, w / norm)
-    identity[:3, :3] *= document.numbers(node, "scale", name, [1.0, 1.0, 1.0])
-    identity[:3, 3] = document.numbers(node, "translation", name, [0.0, 0.0, 0.0])
-    return identity
-
-
-def rotation_matrix(x: float, y: float, z: float, w: float) -> NDArray[np.float64]:
-    """(3, 3) matrix of a unit quaternion."""
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
-def _placed(document: Document, part: _Primitive, transform: NDArray[np.float64]) -> _Primitive:
-    """The primitive moved to the root's frame; a mirroring transform keeps front faces in front."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        positions = part.positions.astype(np.float64) @ transform[:3, :3].T + transform[:3, 3]
-        mirrored = np.linalg.det(transform[:3, :3]) < 0
+def _placed(document: Document, part: _Primitive, matrix: NDArray[np.float32]) -> _Primitive:
+    """The primitive moved to the world."""
+    positions = place(part.positions, matrix)
     if not (np.abs(positions) < MAX_COORDINATE_M).all():
         document.fail("nodes", f"transforms place vertices beyond {MAX_COORDINATE_M:.0f} m")
-    triangles = part.triangles[:, ::-1] if mirrored else part.triangles
-    return _Primitive(positions.astype(np.float32), part.uvs, part.colors, triangles, part.material)
+    return replace(part, positions=positions, mirrored=is_mirroring(matrix))
 
 
 def _mesh(document: Document, index: int, materials: _Materials) -> Iterator[_Primitive]:

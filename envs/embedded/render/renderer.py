@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.kernels.jit import kernel
-from envs.embedded.render.glb import GlbScene, Material, rotation_matrix
+from envs.embedded.render.glb import GlbScene, Material
 from envs.embedded.render.lanes import LANES
 from envs.embedded.render.raster import TILE, Target, View, rasterize
 from envs.embedded.render.scene import Scene, prepare
@@ -47,7 +47,7 @@ class Renderer:
         """View of `camera` on a body at floor point `position`, facing `rotation`."""
         eye = (position[0], position[1] + camera.height_m, position[2])
         half = math.radians(camera.pitch_deg) / 2
-        pitch = rotation_matrix(math.sin(half), 0.0, 0.0, math.cos(half))
+        pitch = _rotation(math.sin(half), 0.0, 0.0, math.cos(half))
         size = (camera.height, camera.width)
         return self._draw(size, camera.hfov, eye, _axes(rotation) @ pitch, rgb=rgb, depth=depth)
 
@@ -104,7 +104,18 @@ class Renderer:
 def _axes(rotation: Quaternion) -> NDArray[np.float64]:
     x, y, z, w = rotation
     norm = math.sqrt(x * x + y * y + z * z + w * w)
-    return rotation_matrix(x / norm, y / norm, z / norm, w / norm)
+    return _rotation(x / norm, y / norm, z / norm, w / norm)
+
+
+def _rotation(x: float, y: float, z: float, w: float) -> NDArray[np.float64]:
+    """(3, 3) matrix of a unit quaternion."""
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 @kernel

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from envs.embedded.render.cache import cached_arrays
 from envs.embedded.render.glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
+from envs.embedded.render.nodes import world_frame
 from envs.embedded.render.texture import WRAP_U, build_pool
 from vlnbench.errors import UsageError
 
 CHUNK = 64
 _BLOCK = 65536
-FORMAT = 5
+FORMAT = 6
 """Version of the cached arrays: raise it whenever their meaning changes."""
 
 
@@ -45,8 +46,8 @@ class Scene:
     """A loaded scene in the world frame (y up, meters).
 
     vertices: (V, 3) float32 and triangles: (T, 3) int32 are the whole mesh in file order, degenerate triangles
-    included, as navmesh building wants it. bounds: (2, 3) float32 lower and upper corner. `render` feeds the
-    kernels.
+    included, as navmesh building wants it: triangles of a mirroring node stay as the file winds them, and only
+    `render`, which feeds the kernels, turns them. bounds: (2, 3) float32 lower and upper corner.
     """
 
     path: Path
@@ -72,22 +73,21 @@ def load_scene(path: Path, cache_dir: Path | None = None) -> Scene:
     if not path.is_file():
         raise UsageError(f"{path}: scene file not found")
     config = path.parent / f"{path.stem}.stage_config.json"
-    rotation, scale = _stage_frame(config) if config.is_file() else (_frame((0, 0, 1), (0, 1, 0)), np.ones(3))
-    placement = scale[:, None] * rotation
+    frame = _stage_frame(config) if config.is_file() else world_frame((0, 0, 1), (0, 1, 0))
 
     def build() -> dict[str, NDArray[Any]]:
-        return _arrays(read_glb(path), placement, path)
+        return _arrays(read_glb(path, frame), path)
 
     if cache_dir is None:
         return _scene(path, build())
     status = path.stat()
-    key = {"format": FORMAT, "size": status.st_size, "mtime": status.st_mtime_ns, "frame": placement.tolist()}
+    key = {"format": FORMAT, "size": status.st_size, "mtime": status.st_mtime_ns, "frame": frame.tolist()}
     return _scene(path, cached_arrays(cache_dir, path, key, build))
 
 
 def prepare(source: GlbScene, path: Path) -> Scene:
     """The scene of arrays that are in the world frame already; `path` only names it."""
-    return _scene(path, _arrays(source, np.eye(3), path))
+    return _scene(path, _arrays(source, path))
 
 
 def _scene(path: Path, arrays: dict[str, NDArray[Any]]) -> Scene:
@@ -97,7 +97,7 @@ def _scene(path: Path, arrays: dict[str, NDArray[Any]]) -> Scene:
     return Scene(path, arrays["vertices"], arrays["triangles"], arrays["bounds"], render)
 
 
-def _stage_frame(config: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _stage_frame(config: Path) -> NDArray[np.float32]:
     try:
         fields = json.loads(config.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -113,7 +113,7 @@ def _stage_frame(config: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]
         raise UsageError(f"{config}: up and front: expected two perpendicular vectors")
     if (scale == 0).any():
         raise UsageError(f"{config}: scale: expected three numbers other than 0")
-    return _frame(up, front), scale
+    return world_frame(up, front, scale)
 
 
 def _vector(config: Path, fields: dict[str, Any], name: str, default: list[int]) -> NDArray[np.float64]:
@@ -126,43 +126,19 @@ def _vector(config: Path, fields: dict[str, Any], name: str, default: list[int])
     return np.array(value, np.float64)
 
 
-def _frame(up: Any, front: Any) -> NDArray[np.float64]:
-    """Rotation that takes the file's `up` to world +y and its `front` to world -z."""
-    y, z = np.asarray(up, np.float64), -np.asarray(front, np.float64)
-    y, z = y / np.linalg.norm(y), z / np.linalg.norm(z)
-    return np.stack([np.cross(y, z), y, z])
-
-
-def _arrays(source: GlbScene, placement: NDArray[np.float64], path: Path) -> dict[str, NDArray[Any]]:
-    vertices = _placed(source.positions, placement)
-    if not (np.abs(vertices) < MAX_COORDINATE_M).all():
-        raise UsageError(f"{path}: stage config: scale places vertices beyond {MAX_COORDINATE_M:.0f} m")
-    triangles = source.triangles[:, ::-1] if np.linalg.det(placement) < 0 else source.triangles
-    arrays = _render_arrays(source, vertices, triangles)
+def _arrays(source: GlbScene, path: Path) -> dict[str, NDArray[Any]]:
+    arrays = _render_arrays(source)
     table, levels, texels = build_pool(source.materials, source.images, path)
     arrays |= {"table": table, "levels": levels, "texels": texels}
     _shift_uvs(arrays)
-    return arrays | {"vertices": vertices, "triangles": np.ascontiguousarray(triangles)}
+    return arrays | {"vertices": source.positions, "triangles": source.triangles}
 
 
-def _placed(positions: NDArray[np.float32], placement: NDArray[np.float64]) -> NDArray[np.float32]:
-    """World positions. A Z-up file is turned with the float32 rounding of habitat-sim's frame quaternion.
-
-    Half a millionth of a meter decides on which side of a voxel boundary a floor lies: without it a navmesh built
-    here and one built by habitat-sim from the same file may differ.
-    """
-    if not np.array_equal(placement, _frame((0, 0, 1), (0, 1, 0))):
-        return (positions.astype(np.float64) @ placement.T).astype(np.float32)
-    error = np.float32(-(2.0**-23))
-    turn = np.float32(1.0) - error
-    x, y, z = positions.T
-    return np.stack([x, error * y + turn * z, error * z - turn * y], axis=1)
-
-
-def _render_arrays(
-    source: GlbScene, vertices: NDArray[np.float32], triangles: NDArray[np.int32]
-) -> dict[str, NDArray[Any]]:
-    corners = vertices[triangles]
+def _render_arrays(source: GlbScene) -> dict[str, NDArray[Any]]:
+    triangles = source.triangles
+    if source.mirrored is not None:
+        triangles = np.where(source.mirrored[:, None], triangles[:, ::-1], triangles)
+    corners = source.positions[triangles]
     a, b, c = corners[:, 0], corners[:, 1], corners[:, 2]
     lower, upper = np.minimum(np.minimum(a, b), c), np.maximum(np.maximum(a, b), c)
     bounds = np.stack([lower.min(axis=0), upper.max(axis=0)])

@@ -15,7 +15,9 @@ from tests.fakes import make_episode
 from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.metrics import score
+from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES
 from vlnbench.evaluation.rescore import rescore
 from vlnbench.leaderboard import committed
@@ -85,6 +87,17 @@ def test_the_same_run_gives_the_same_bytes(run: Path, tmp_path: Path) -> None:
     described = json.loads(first[MANIFEST])[DESCRIBED]
     assert described["made_by"].startswith(
         "vlnbench eval --agent=agent --benchmark=houses-r2r --split=val_unseen --seed=0 --repeats=2 and"
+    )
+
+
+def test_hours_are_committed_without_names_of_machines(run: Path, tmp_path: Path) -> None:
+    [own] = map(load_run, [run])
+    [(committed_run, _)] = committed_runs(add_run(run, tmp_path / "results", Entry(name="random")).parents[1])
+    found = hours(own.rows.values(), own.attempts)
+    assert found.device
+    assert hours(committed_run.rows.values(), committed_run.attempts) == found
+    assert committed_run.attempts == tuple(
+        {name: value for name, value in each.items() if name not in ("host", "pid")} for each in own.attempts
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.fakes import PlaneEnv
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
-from vlnbench.evaluation.records import MANIFEST, ROWS, read_rows
+from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, read_rows
 from vlnbench.evaluation.stats import bootstrap, estimate
 from vlnbench.leaderboard.compare import compare, format_comparison
 from vlnbench.rollout.inline import Inline
@@ -126,3 +127,30 @@ def test_repeats_are_pairs_of_their_own(tmp_path: Path) -> None:
     wins = compare(tmp_path / "stop", tmp_path / "gt").wins
     assert len(wins) == 18
     assert wins[0].endswith(("#0", "#1"))
+
+
+def test_time_per_step_and_hours_stand_beside_each_other(runs: dict[str, Path]) -> None:
+    seconds = {"random": {"agent 1-10": 0.02, "wall": 1800.0}, "gt-replay": {"agent 1-10": 0.04, "wall": 3600.0}}
+    for name, told in seconds.items():
+        rows = [json.loads(line) for line in (runs[name] / ROWS).read_text().splitlines()]
+        lines = [{**row, "scores": {**row["scores"], "steps": 10}, "seconds": told} for row in rows]
+        (runs[name] / ROWS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (runs["gt-replay"] / ATTEMPTS).unlink()
+    found = compare(runs["random"], runs["gt-replay"])
+    text = format_comparison(found)
+    assert re.search(r"1-10 +2 +90 +#{12} +4 +90 +#{24}\n", text)
+    assert re.search(r"hours of A: \d+ CPU-h, wall 4.5; \d+ cores", text)
+    assert "hours of B: wall 9; hardware unknown" in text
+    written = json.loads(json.dumps(found.to_json()))
+    assert written["hours"][1] == {**dict.fromkeys(written["hours"][1]), "wall": 9.0}
+    assert written["agent_ms_by_step"][0][0]["ms"] == pytest.approx(2.0)
+
+
+def test_rows_of_older_versions_show_no_time_per_step(runs: dict[str, Path]) -> None:
+    for name in ("random", "stop"):
+        rows = [json.loads(line) for line in (runs[name] / ROWS).read_text().splitlines()]
+        lines = [{**row, "seconds": {"env": 1.0, "agent": 2.0}} for row in rows]
+        (runs[name] / ROWS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = format_comparison(compare(runs["random"], runs["stop"]))
+    assert "ms per step" not in text
+    assert "wall" not in text

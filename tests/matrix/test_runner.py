@@ -80,6 +80,11 @@ def test_settings_are_trained_evaluated_and_kept(write: Write) -> None:
     assert row["machine"]["packages"]["torch"]
     assert row["results"]["val_seen"]["metrics"]["SR"]["low"] is not None
     assert row["seconds"]["train"] > 0
+    hours, cores = row["device_hours"], row["machine"]["cores"]
+    assert hours["unit"] == "CPU-h"  # two settings at a time share the cores
+    assert hours["train"] == pytest.approx(row["seconds"]["train"] * cores / 2 / 3600, abs=1e-5)
+    assert hours["val_seen"] > 0
+    assert row["results"]["val_seen"]["hours"]["agent"] is None  # the pretended rows do not tell it
     assert json.loads((RESULTS / "matrix.json").read_text()) == found
     again = run(path)
     assert again == found

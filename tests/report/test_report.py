@@ -23,6 +23,8 @@ from tests.report.made import Page, entry_of, random_run, run_data, walk
 from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.costs import PARTS, part_seconds
+from vlnbench.evaluation.records import Row
 from vlnbench.interfaces import Episode, TopDownMap
 from vlnbench.report import build
 from vlnbench.report.breakdowns import breakdowns
@@ -30,6 +32,7 @@ from vlnbench.report.data import RunData, corners
 from vlnbench.report.maps import METERS_PER_PIXEL, scene_storeys, storeys
 from vlnbench.report.page import SCRIPTS, asset, render
 from vlnbench.report.payload import encode_path
+from vlnbench.rollout.episode import StepTimes
 
 NASTY = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> &lt; \u2028 ' \" \\ "
 
@@ -282,6 +285,31 @@ def node(script: str) -> str:
     if program is None:
         pytest.skip("node is not installed")
     return subprocess.run([program, "-e", script], capture_output=True, text=True, check=True, timeout=300).stdout
+
+
+def test_time_per_step_is_a_plot_and_a_table() -> None:
+    data = random_run(30)
+    assert "Time per step" not in page_of(data)  # rows that do not tell it
+    rows = {key: _timed(row) for key, row in data.run.rows.items()}
+    text = page_of(replace(data, run=replace(data.run, rows=rows)))
+    section = text[text.index('<section id="steps">') : text.index('<section id="run">')]
+    shown = re.findall(r'<tr><th scope="row">([^<]*)</th><td>(\d+)</td><td>([\d,]+)</td><td>([^<]*)</td>', section)
+    assert [part for part, *_ in shown] == list(PARTS[:-1])
+    assert shown[0] == ("1-10", "30", "300", "2")
+    assert shown[-1] == ("401-500", "3", "300", "2")
+    [points] = re.findall(r'<polyline class="line" points="([^"]*)"', section)
+    heights = {point.partition(",")[2] for point in points.split()}
+    assert heights == {"12.0"}  # 2 ms everywhere, which is the top of the axis
+    assert not re.search(r"nan|inf", section)
+
+
+def _timed(row: Row) -> Row:
+    """2 ms a step."""
+    steps = row.scores["steps"]
+    assert isinstance(steps, int)
+    times = StepTimes()
+    times.add(0.002 * steps, steps)
+    return replace(row, seconds=part_seconds(times.by_part(steps)))
 
 
 def test_the_script_parses() -> None:

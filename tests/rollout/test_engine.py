@@ -25,7 +25,7 @@ from vlnbench.evaluation.records import ERRORS, ROWS, TRAJECTORIES, Row, read_ro
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.interfaces import Action, Agent, Episode, Observation
 from vlnbench.rollout.engine import SceneQueue
-from vlnbench.rollout.episode import Task
+from vlnbench.rollout.episode import STEP_PARTS, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
@@ -94,6 +94,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
     evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), folder)
     return folder
+
+
+@pytest.mark.parametrize("max_batch", [1, 3])
+def test_the_agents_time_is_told_by_step(tmp_path: Path, max_batch: int) -> None:
+    evaluate(plan(), ready(3, RandomAgent()), tmp_path, execution=Execution(Limits(max_batch)))
+    for row in read_rows(tmp_path):
+        parts = [value for name, value in row.seconds.items() if name.startswith("agent ")]
+        steps = row.scores["steps"]
+        assert isinstance(steps, int)
+        assert len(parts) == sum(steps > first for first in (0, *STEP_PARTS))
+        assert 0 < sum(parts) <= row.seconds["agent"] + 1e-3
 
 
 @pytest.mark.parametrize(("envs", "max_batch"), [(1, 1), (2, 1), (8, 3)])

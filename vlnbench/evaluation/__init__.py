@@ -1,1 +1,1 @@
-"""A run: options, plan, records, metrics, statistics, summary, status, rescoring, export and video."""
+"""A run: options, plan, records, metrics, statistics, summary, status, rescoring, costs and video."""

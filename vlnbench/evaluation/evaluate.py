@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from vlnbench import __version__
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.costs import part_seconds
 from vlnbench.evaluation.identity import Identity, agent_identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_rows
@@ -181,7 +182,7 @@ def evaluate(
         try:
             if tasks:
                 execution.check_errors(failed, len(units))
-                run.begin_attempt()
+                run.begin_attempt(_work(executor))
             with closing(_record(plan, executor, tasks, run, execution)) as rows:
                 for row in rows:
                     done.add(row.key)
@@ -203,11 +204,14 @@ def _record(
 ) -> Generator[Row, None, None]:
     """Run tasks, write their rows and add up where the time went."""
     times, start = execution.times, time.perf_counter()
+    ended = start
     waited_before = executor.timings().waited_s
     with closing(executor.run(tasks, execution.limits)) as outcomes:
         for outcome in outcomes:
             began = time.perf_counter()
             row, detail = _row(plan, outcome)
+            row = replace(row, seconds={**row.seconds, "wall": round(began - ended, 4)})
+            ended = began
             run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
             yield row
             now = time.perf_counter()
@@ -224,7 +228,8 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
     result: dict[str, Any] = {"status": outcome.status, "reason": outcome.reason}
     if outcome.rollout is not None:
         seconds = {"env": outcome.rollout.env_seconds, "agent": outcome.rollout.agent_seconds}
-        result = {"status": "unscored", "seconds": {part: round(value, 4) for part, value in seconds.items()}}
+        rounded = {part: round(value, 4) for part, value in seconds.items()}
+        result = {"status": "unscored", "seconds": rounded | part_seconds(outcome.rollout.step_seconds)}
         result["report"] = dict(outcome.rollout.report)
         if task.episode.goals:
             try:
@@ -244,6 +249,16 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
         **result,
     )
     return row, outcome.detail
+
+
+def _work(executor: Executor) -> dict[str, Any]:
+    """How many agents and simulators run the episodes, and on what."""
+    timings = executor.timings()
+    return {
+        "agents": timings.n_agents,
+        "simulators": timings.n_simulators,
+        "hardware": dict(executor.agent.hardware),
+    }
 
 
 def _manifest(plan: Plan, executor: Executor) -> dict[str, Any]:

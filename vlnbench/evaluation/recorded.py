@@ -11,7 +11,15 @@ from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import Plan, make_plan
 from vlnbench.evaluation.identity import Identity, read_identity
-from vlnbench.evaluation.records import MANIFEST, Row, RowKey, read_manifest, read_rows, read_trajectories
+from vlnbench.evaluation.records import (
+    MANIFEST,
+    Row,
+    RowKey,
+    read_attempts,
+    read_manifest,
+    read_rows,
+    read_trajectories,
+)
 from vlnbench.interfaces import Trajectory
 
 
@@ -20,7 +28,8 @@ class RecordedRun:
     """What a run folder holds.
 
     manifest: as it lies in the folder; `identity` is what it says of the run, whichever version wrote it. rows and
-    trajectories by key; the trajectory of a row that ended in an error may be missing.
+    trajectories by key; the trajectory of a row that ended in an error may be missing. attempts: when and on what
+    it was run, as far as that is known.
     """
 
     folder: Path
@@ -29,6 +38,7 @@ class RecordedRun:
     benchmark: Benchmark
     rows: dict[RowKey, Row]
     trajectories: dict[RowKey, Trajectory]
+    attempts: tuple[dict[str, Any], ...] = ()
 
     @property
     def split(self) -> str:
@@ -62,6 +72,7 @@ def load_run(folder: Path) -> RecordedRun:
         benchmark=get_benchmark(identity.benchmark),
         rows={row.key: row for row in read_rows(folder)},
         trajectories=read_trajectories(folder),
+        attempts=tuple(read_attempts(folder)),
     )
 
 

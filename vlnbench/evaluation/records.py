@@ -51,8 +51,9 @@ class Row:
     """One line of `episodes.jsonl`: how one episode ended.
 
     status: "ok"; "error" or "timeout" with the reason, which count as failed episodes; "unscored" without public
-    goals. scores: the fields of `metrics.Scores`, empty unless ok. seconds: wall-clock time by part. report: what
-    the agent counted, e.g. tokens.
+    goals. scores: the fields of `metrics.Scores`, empty unless ok. report: what the agent counted, e.g. tokens.
+    seconds: what `env` and `agent` took, the agent's also by steps (`costs.PARTS`), and `wall`: on the clock since
+    the row before, or since the attempt began. No two runs have the same.
     """
 
     benchmark: str
@@ -109,14 +110,18 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self._files.close()
 
-    def begin_attempt(self) -> None:
-        """Record that episodes are going to be run, so that speed can be told from the folder. Raises RunError."""
+    def begin_attempt(self, work: Mapping[str, Any] | None = None) -> None:
+        """Record that episodes are going to be run, so that speed can be told from the folder. Raises RunError.
+
+        work: what is going to run them, see `evaluate`.
+        """
         try:
             attempt = {
                 "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "rows": sum(1 for _ in read_jsonl(self.path / ROWS)),
+                **(work or {}),
             }
             with open_for_append(self.path / ATTEMPTS) as file:
                 append_line(file, attempt)
@@ -178,6 +183,13 @@ def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
             where = f"{path / TRAJECTORIES}: line {number}"
             raise UsageError(f"{where}: not a trajectory ({type(error).__name__}: {error})") from error
     return result
+
+
+def read_attempts(path: Path) -> list[dict[str, Any]]:
+    """Attempts of a run folder, oldest first; of a committed run, those that its manifest describes."""
+    if not (path / ATTEMPTS).exists():
+        return list(read_manifest(path).get("attempts", ()))
+    return [entry for _, entry in read_jsonl(path / ATTEMPTS)]
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Published and own results side by side: ranking, comparison, leaderboard, reproduction ledger."""
+"""Published and own results side by side: ranking, comparison, leaderboard, reproduction ledger, submissions."""

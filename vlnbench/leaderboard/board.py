@@ -6,8 +6,10 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.costs import Hours, format_hours, hours
 from vlnbench.evaluation.recorded import RecordedRun
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Summary, summarize
@@ -48,7 +50,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table; None is unknown. episodes: "N of M" planned; partial: whether any of M are missing."""
+    """One line of a table; None is unknown.
+
+    episodes: "N of M" planned; partial: whether any of M are missing. gpu_hours: of the training, as published.
+    hours: what the evaluation took, of runs only.
+    """
 
     method: str
     evidence: str | None
@@ -60,6 +66,7 @@ class Row:
     episodes: str | None
     partial: bool | None
     metrics: dict[str, Value]
+    hours: Hours | None
     gpu_hours: str | None
     source: str
     checked: str | None
@@ -200,6 +207,7 @@ def _published_row(row: Published) -> Row:
         episodes=None if row.n is None else str(row.n),
         partial=row.partial or None,
         metrics={label: Value(value, n=row.n) for label, value in values.items() if value is not None},
+        hours=None,
         gpu_hours=f"{row.gpu_hours.hours:g} {row.gpu_hours.gpu}" if row.gpu_hours else None,
         source=cite(row.source),
         checked=f"{row.checked.date}: {row.checked.where}" if row.checked else None,
@@ -226,11 +234,18 @@ def _own_row(own: OwnRun, dataset: str) -> Row:
         episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}",
         partial=own.partial,
         metrics=own.metrics,
+        hours=_rounded(hours(run.rows.values(), run.attempts)),
         gpu_hours=None,
         source=f"vlnbench {manifest.get('vlnbench')}, commit {str(manifest.get('git'))[:12]}, {run.folder.name}",
         checked=None,
         note=note,
     )
+
+
+def _rounded(found: Hours) -> Hours:
+    values: dict[str, Any] = asdict(found)
+    rounded = {name: round(value, 4) for name, value in values.items() if isinstance(value, float)}
+    return Hours(**(values | rounded))
 
 
 def _value(value: Estimate, scale: float) -> Value:
@@ -261,6 +276,7 @@ def _csv(tables: Iterable[Table]) -> str:
     parts = ("mean", "se", "low", "high", "n")
     headers = ["dataset", "split", "protocol", *facts, "partial"]
     headers += [f"{label}{'' if part == 'mean' else f'_{part}'}" for label in COLUMNS for part in parts]
+    headers += ["wall_h", "agent_h", "simulator_h", "device_h", "device_unit", "hardware"]
     lines: list[list[Cell]] = []
     for table in tables:
         for row in table.rows:
@@ -273,6 +289,7 @@ def _csv(tables: Iterable[Table]) -> str:
             line.append(row.partial)
             for label in COLUMNS:
                 line += [getattr(row.metrics[label], part) if label in row.metrics else None for part in parts]
+            line += list(asdict(row.hours or Hours()).values())
             lines.append([*line, row.gpu_hours, row.source, row.checked, row.note])
     return csv_text([*headers, "gpu_hours", "source", "checked", "note"], lines)
 
@@ -285,6 +302,9 @@ show mean ± SE [95 % interval], clustered by scene; published values come witho
 are given. `evidence`: `authors` is their own report, `quoted` their value as others repeat it, `third party` a
 measurement of somebody else. `checked` is when a row was last held against a source; `leaderboard.csv` and `.json`
 say which.
+
+`hours` are those that an evaluation took: on the clock (wall), in agents and in simulators, and times the number
+of GPUs or, without any, of cores. `GPU-hours` are those of a training, as published.
 
 SR [over time](sr_over_time.svg) and [over GPU-hours of training](sr_vs_gpu_hours.svg).
 """
@@ -307,6 +327,7 @@ def _markdown_section(table: Table) -> str:
     }
     for label, header in COLUMNS.items():
         columns[header] = [_shown(row.metrics.get(label)) for row in table.rows]
+    columns["hours"] = [_hours(row.hours) for row in table.rows]
     columns["GPU-hours"] = [row.gpu_hours for row in table.rows]
     columns["source"] = [row.source for row in table.rows]
     columns["checked"] = [row.checked and row.checked[:10] for row in table.rows]
@@ -318,6 +339,13 @@ def _markdown_section(table: Table) -> str:
     title = markdown_cell(", ".join(parts))
     rows = zip(*shown.values(), strict=True)
     return f"\n## {title}\n\n{markdown_cell(table.description)}\n\n{markdown_table(list(shown), rows)}"
+
+
+def _hours(found: Hours | None) -> str | None:
+    if found is None:
+        return None
+    text = format_hours(found)
+    return (f"{text} ({found.hardware})" if text and found.hardware else text) or None
 
 
 def _shown(value: Value | None) -> str | None:

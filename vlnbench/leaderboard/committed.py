@@ -72,7 +72,8 @@ def add_run(folder: Path, results: Path, entry: Entry) -> Path:
         target.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_bytes(target / name, content)
-        write_json(target / MANIFEST, {**run.manifest, DESCRIBED: described})  # last: without it, this is no run
+        manifest = {**run.manifest, DESCRIBED: described, "attempts": _attempts(run)}
+        write_json(target / MANIFEST, manifest)  # last: without it, this is no run
     except OSError as error:
         raise UsageError(f"{target}: cannot be written ({error.strerror}); choose another --results") from error
     return target
@@ -103,6 +104,11 @@ def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
         "committed": len(packed) <= MAX_TRAJECTORY_BYTES,
         "made_by": f"{command} and the agent's options, such that identity.agent_identity is this one",
     }
+
+
+def _attempts(run: RecordedRun) -> list[dict[str, Any]]:
+    """When and on what a run was made, without names of machines."""
+    return [{name: value for name, value in each.items() if name not in ("host", "pid")} for each in run.attempts]
 
 
 def committed_runs(results: Path) -> list[tuple[RecordedRun, Entry]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from vlnbench.evaluation.costs import PARTS, Hours, StepCost, bar, by_step, format_hours, hours
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import Row, RowKey
 from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
@@ -37,7 +38,8 @@ class Comparison:
     """What two runs differ in, as identity and as results.
 
     identity: field -> (run A, run B) where they differ. wins: episodes (with their repeat) in which B succeeds and
-    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses.
+    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses. steps, hours:
+    what the runs took, see `costs`.
     """
 
     a: RecordedRun
@@ -49,6 +51,8 @@ class Comparison:
     both: int
     neither: int
     p_value: float
+    steps: tuple[list[StepCost], list[StepCost]]
+    hours: tuple[Hours, Hours]
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for a JSON file."""
@@ -59,6 +63,8 @@ class Comparison:
             "differences": {label: value and asdict(value) for label, value in self.differences.items()},
             "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
             "mcnemar_p": self.p_value,
+            "hours": [asdict(found) for found in self.hours],
+            "agent_ms_by_step": [[asdict(cost) for cost in side] for side in self.steps],
         }
 
 
@@ -88,6 +94,8 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
         both=both,
         neither=len(keys) - both - len(wins) - len(losses),
         p_value=mcnemar(len(wins), len(losses)),
+        steps=(by_step(a.rows.values()), by_step(b.rows.values())),
+        hours=(hours(a.rows.values(), a.attempts), hours(b.rows.values(), b.attempts)),
     )
 
 
@@ -116,8 +124,34 @@ def format_comparison(comparison: Comparison) -> str:
         f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
         *_listed("only B succeeds", comparison.wins),
         *_listed("only A succeeds", comparison.losses),
+        *_costs(comparison),
     ]
     return "\n".join(lines)
+
+
+def _costs(comparison: Comparison) -> list[str]:
+    """Hours of both runs, and the agent's time per step, as far as their rows tell them."""
+    lines = []
+    for name, found in zip("AB", comparison.hours, strict=True):
+        text = format_hours(found)
+        if text:
+            lines.append(f"hours of {name}: {text}; {found.hardware or 'hardware unknown'}")
+    a, b = ({cost.part: cost for cost in side} for side in comparison.steps)
+    parts = [part for part in PARTS if part in a or part in b]
+    if parts:
+        most = max(cost.ms for side in (a, b) for cost in side.values())
+        rows = [[part, *_step_cells(a.get(part), most), *_step_cells(b.get(part), most)] for part in parts]
+        headers = ["agent's ms per step", "A", "n", "", "B", "n", ""]
+        alignment = ("left", "right", "right", "left", "right", "right", "left")
+        table = tabulate(rows, headers=headers, disable_numparse=True, colalign=alignment)
+        lines += ["", *str(table).splitlines(), "by number of the step in its episode; n: steps"]
+    return ["", *lines] if lines else []
+
+
+def _step_cells(cost: StepCost | None, most: float) -> list[str]:
+    if cost is None:
+        return ["-", "0", ""]
+    return [f"{cost.ms:.3g}", f"{cost.steps:,}", bar(cost.ms, most)]
 
 
 def by_key(metric: Metric, run: RecordedRun) -> dict[RowKey, tuple[Row, float]]:

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from vlnbench.evaluation.records import MANIFEST, Row, read_rows
+from vlnbench.evaluation.costs import hours
+from vlnbench.evaluation.records import MANIFEST, Row, read_attempts, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
@@ -86,6 +87,7 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         | {split: _seconds(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]},
         "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
         "host": max((attempt["host"] for attempt in tried), default=None),
+        "device_hours": _device_hours(matrix, work, setting),
         "gpus": last.get("gpus"),
         "machine": last.get("machine"),
         "train": {
@@ -151,6 +153,28 @@ def _seconds(folder: Path) -> float | None:
     return round(sum(attempt["seconds"] for attempt in tried), 3) if tried else None
 
 
+def _device_hours(matrix: Matrix, work: Path, setting: Setting) -> dict[str, Any]:
+    """Hours of every stage times its GPUs or, where it had none, its share of the cores; unit: which of these."""
+    folders = {"train": train_stage(work, setting).folder}
+    folders |= {split: eval_stage(work, setting, split).folder for split in setting.evaluate["splits"]}
+    found: dict[str, Any] = {"unit": None}
+    for name, folder in folders.items():
+        used = [_devices(attempt, matrix.execution.jobs) for attempt in attempts(folder)]
+        units = {unit for unit, _ in used} | ({found["unit"]} - {None})
+        if len(units) > 1:  # GPU and CPU do not add up
+            return {"unit": None} | dict.fromkeys(folders)
+        found[name] = round(sum(seconds for _, seconds in used) / 3600, 5) if used else None
+        found["unit"] = next(iter(units), None)
+    return found
+
+
+def _devices(attempt: Mapping[str, Any], jobs: int) -> tuple[str, float]:
+    """Unit of the device-hours of an attempt, and its device-seconds."""
+    gpus = len(attempt.get("gpus") or ())
+    devices = gpus or attempt["machine"]["cores"] / jobs
+    return "GPU-h" if gpus else "CPU-h", devices * attempt["seconds"]
+
+
 def _vram(
     plan: Mapping[str, Any], log: list[dict[str, Any]], oom: Mapping[str, Any] | None, tried: list[dict[str, Any]]
 ) -> dict[str, Any]:
@@ -187,6 +211,7 @@ def _result(work: Path, setting: Setting, split: str) -> dict[str, Any] | None:
         "metrics": summary["metrics"],
         "scenes": {metric.label: _by_scene(metric, rows) for metric in METRICS if metric.label in COMPARED},
         "failures": summary["failures"],
+        "hours": asdict(hours(rows, read_attempts(folder / RUN))),
         "identity": summary["identity"],
         "git": manifest["git"],
         "vlnbench": manifest["vlnbench"],

@@ -9,6 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.costs import shown_hours
 from vlnbench.evaluation.identity import read_identity
 from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, metric, over_seeds, spread
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
@@ -77,6 +78,8 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: row[name] for name in ("steps", "steps_done", "epochs", "loss", "windows_per_s")},
         "train_s": row["seconds"]["train"],
         **{f"{split}_s": row["seconds"].get(split) for split in document["splits"]},
+        **{f"{stage}_device_h": _device_hours(row).get(stage) for stage in ("train", *document["splits"])},
+        "device_unit": _device_hours(row).get("unit"),
         **{f"vram_{name}_bytes": row["vram"][name] for name in ("planned", "allocated", "reserved", "device")},
         "fits": row["vram"]["fits"],
         "host_bytes": row["host"],
@@ -88,6 +91,8 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
             flat |= {f"{split} {label} {end}": found.get(end) for end in ("low", "high")}
         result = row["results"].get(split) or {}
         flat |= {f"{split} {name}": result.get(name) for name in ("episodes", "n_errors")}
+        took = result.get("hours") or {}
+        flat |= {f"{split} {name}_h": took.get(name) for name in ("wall", "agent", "simulator")}
     gpus = ", ".join(machine.get("gpus", ())) or None
     versions = {name: machine.get(name) for name in ("cpu", "cores", "vlnbench", "git")}
     return flat | {"gpus": gpus, "torch": machine.get("packages", {}).get("torch"), **versions}
@@ -101,7 +106,8 @@ def markdown(document: Mapping[str, Any]) -> str:
         _main_table(document, "github"),
         "SR and SPL in percent with 95 % intervals, clustered by scene. VRAM in GB (1e9 bytes) of the GPU that "
         "took most: as planned before, then at its peak as allocated and as reserved by PyTorch, and of the whole "
-        "process as the driver sees it; host: largest process of the training. A window is a sample of training.",
+        "process as the driver sees it; host: largest process of the training. A window is a sample of training. "
+        "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
     ]
     if SEED in document["axes"]:
         parts += ["## Over seeds", _seeds_table(document)]
@@ -144,18 +150,36 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
             _count(row["steps"]),
             _scaled(row["windows_per_s"], 1, 2),
             _scaled(row["seconds"]["train"], 60, 1),
+            _scaled(_evaluation_seconds(row, document), 60, 1),
+            _total_device_hours(row, document),
             *(_scaled(vram[name], GB, 2) for name in ("planned", "allocated", "reserved", "device")),
             _scaled(row["host"], GB, 2),
             *(_interval(row, split, label) for split in document["splits"] for label in COMPARED),
             row["status"] + (" (planned: does not fit)" if vram["fits"] == "no" else ""),
         ]
         rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
-    headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "VRAM planned"]
-    headers += ["allocated", "reserved", "device", "host"]
+    headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "eval min", "device-h"]
+    headers += ["VRAM planned", "allocated", "reserved", "device", "host"]
     headers += [f"{_title(split)} {label}" for split in document["splits"] for label in COMPARED]
     align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
     headers += ["status"]
     return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
+
+
+def _device_hours(row: Row) -> Mapping[str, Any]:
+    """As `rows` made them; none in documents of older versions."""
+    return row.get("device_hours") or {}
+
+
+def _evaluation_seconds(row: Row, document: Mapping[str, Any]) -> float | None:
+    found = [seconds for split in document["splits"] if (seconds := row["seconds"].get(split)) is not None]
+    return sum(found) if found else None
+
+
+def _total_device_hours(row: Row, document: Mapping[str, Any]) -> str:
+    parts = _device_hours(row)
+    found = [hours for name in ("train", *document["splits"]) if (hours := parts.get(name)) is not None]
+    return f"{shown_hours(sum(found))} {parts['unit']}" if found else "-"
 
 
 def _title(split: str) -> str:

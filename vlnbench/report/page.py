@@ -10,11 +10,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from vlnbench.evaluation.costs import by_step, format_hours, hours
 from vlnbench.report.breakdowns import breakdowns
 from vlnbench.report.data import RunData
 from vlnbench.report.failures import kinds
 from vlnbench.report.maps import Storey
 from vlnbench.report.payload import Videos, payload, to_script
+from vlnbench.report.steps import steps_section
 from vlnbench.report.tables import breakdown_section, endings_table, facts, metrics_table, tiles
 
 SCRIPTS = ("map.js", "detail.js", "report.js")
@@ -84,7 +86,7 @@ def _body(data: RunData, title: str, notes: Sequence[str]) -> str:
 {"".join(parts)}
 <section id="maps"><h2>Maps</h2><p class="note" id="maps-note"></p><div id="cards"></div></section>
 <section id="episodes"><h2>Episodes</h2><div id="list"></div></section>
-<section id="run"><h2>Run</h2>{facts(_run_facts(data))}</section>
+{_steps(data)}<section id="run"><h2>Run</h2>{facts(_run_facts(data))}</section>
 </main>
 <dialog id="detail" aria-labelledby="detail-title"></dialog>"""
 
@@ -126,8 +128,13 @@ def _breakdowns(data: RunData) -> str:
     return "".join(breakdown_section(breakdown, found) for breakdown in breakdowns(scored))
 
 
+def _steps(data: RunData) -> str:
+    costs = by_step(data.run.rows.values())
+    return f'<section id="steps"><h2>Time per step</h2>{steps_section(costs)}</section>\n' if costs else ""
+
+
 def _run_facts(data: RunData) -> list[tuple[str, str]]:
-    manifest, seconds = data.run.manifest, data.summary.seconds
+    manifest, took = data.run.manifest, hours(data.run.rows.values(), data.run.attempts)
     body = data.run.benchmark.body
     camera = body.camera
     versions = ", ".join(f"{name} {version}" for name, version in _packages(manifest).items() if version)
@@ -141,7 +148,8 @@ def _run_facts(data: RunData) -> list[tuple[str, str]]:
         ("metrics version", str(data.summary.metrics_version)),
         ("vlnbench", f"{manifest.get('vlnbench')}, {manifest.get('git') or 'no checkout'}"),
         ("packages", f"Python {manifest.get('python')}, {versions}"),
-        ("time", ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())),
+        ("hours", format_hours(took) or "unknown"),
+        ("hardware", took.hardware or "unknown"),
     ]
 
 

@@ -61,7 +61,7 @@ def metrics_table(summary: Summary) -> str:
             f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}<td>{_whisker(metric, value)}</td></tr>"
         )
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("mean", "SE", "95 % interval", "n"))
-    return _scrolling(
+    return scrolling(
         "All metrics",
         f'<table class="figures"><thead><tr><th scope="col">metric</th>{heads}<th scope="col">'
         f'<span class="axis"><i>0</i><i>100 %</i></span></th></tr></thead><tbody>{"".join(rows)}</tbody></table>',
@@ -86,7 +86,7 @@ def endings_table(counts: Mapping[Ending, int], kinds: Kinds) -> str:
     table = f'<table class="endings"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return (
         f'<div class="endbar">{_bar(counts, kinds, total)}</div>'
-        f"{_scrolling('How episodes ended', table)}"
+        f"{scrolling('How episodes ended', table)}"
         '<p class="note">The first kind that applies counts, in the order unreachable goal, success, passed '
         "the goal, stopped short or never came near, stuck, out of steps. Distances are geodesic, to the nearest "
         "goal. Names in <code>this type</code> are the kinds of the command line of which these are parts.</p>"
@@ -106,7 +106,7 @@ def breakdown_section(breakdown: Breakdown, kinds: Kinds) -> str:
     return (
         f'<section class="breakdown"><h3>{escape(breakdown.title)}</h3>'
         f'<p class="note">{escape(breakdown.note)}</p>'
-        f"{_scrolling(breakdown.title, table)}</section>"
+        f"{scrolling(breakdown.title, table)}</section>"
     )
 
 
@@ -181,6 +181,6 @@ def _number(metric: Metric, value: float | None) -> str:
     return f"{round(value * (100 if percent else 1), digits) + 0.0:.{digits}f}"  # + 0.0: no "-0.0"
 
 
-def _scrolling(label: str, table: str) -> str:
+def scrolling(label: str, table: str) -> str:
     """A table that scrolls by itself where the window is narrow."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label, quote=True)}">{table}</div>'

@@ -16,6 +16,7 @@ from vlnbench.interfaces import Agent, Conventions, Describes, Remarks, Represen
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
 from vlnbench.util.loading import import_string
+from vlnbench.util.machine import hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class AgentFacts:
     """What records and checks have to know of an agent, wherever it is.
 
     name, code: what a record knows it by. place: where it runs, if it matters to a reader. watches: it can be
-    overruled (`Watches`). host: the machine it is on; version: of vlnbench there.
+    overruled (`Watches`). host: the machine it is on; version: of vlnbench there. hardware: as of
+    `machine.hardware`, empty for an agent that only passes on to another.
     """
 
     name: str
@@ -37,11 +39,12 @@ class AgentFacts:
     watches: bool
     version: str
     host: str
+    hardware: Mapping[str, Any]
 
     def differences(self, other: AgentFacts) -> list[str]:
         """What would make results of the two another run."""
         ours, theirs = ({**asdict(each), **each.identity} for each in (self, other))
-        own = ("place", "description", "host", "identity")
+        own = ("place", "description", "host", "hardware", "identity")
         return [
             f"{key} {ours.get(key)!r} and {theirs.get(key)!r}"
             for key in sorted({*ours, *theirs})
@@ -136,6 +139,7 @@ def facts_of(agent: Agent, asked: str) -> AgentFacts:
         watches=isinstance(agent, Watches),
         version=__version__,
         host=socket.gethostname(),
+        hardware={} if isinstance(agent, Represents) else hardware(str(agent.identity.get("device"))),
     )
 
 

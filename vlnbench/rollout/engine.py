@@ -27,7 +27,7 @@ from vlnbench.rollout.channel import (
     Watched,
     open_shared_memory,
 )
-from vlnbench.rollout.episode import Outcome, Task, decided, failure, reported
+from vlnbench.rollout.episode import Outcome, StepTimes, Task, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.util.child import Child
 
@@ -150,6 +150,7 @@ class _Slot:
     began: bool = False
     since: float = field(default_factory=time.monotonic)
     agent_seconds: float = 0.0
+    times: StepTimes = field(default_factory=StepTimes)
 
     @property
     def simulating(self) -> bool:
@@ -158,7 +159,7 @@ class _Slot:
 
     def begin(self, task: Task) -> None:
         self.task, self.scene = task, task.episode.scene_id
-        self.began, self.agent_seconds = False, 0.0
+        self.began, self.agent_seconds, self.times = False, 0.0, StepTimes()
         self.send(task)
 
     def send(self, message: Task | tuple[Action, ...] | bool | None) -> None:
@@ -257,8 +258,7 @@ class Engine:
         if isinstance(message, Ready):
             slot.failed_starts = 0
         elif isinstance(message, Finished):
-            report = reported(self._agent, slot.number) if slot.began else {}
-            yield Outcome(slot.end(), replace(message.rollout, agent_seconds=slot.agent_seconds, report=report))
+            yield self._finished(slot, message)
         elif isinstance(message, Observation):
             slot.observation, slot.since = message, time.monotonic()
             yield from self._begin_episode(slot)
@@ -272,6 +272,17 @@ class Engine:
             raise RunError(unusable(message.reason))
         else:
             yield Outcome(slot.end(), status="error", reason=message.reason, detail=message.detail)
+
+    def _finished(self, slot: _Slot, message: Finished) -> Outcome:
+        """The outcome of what a simulator has run to its end, with what is known of it here."""
+        task, steps = slot.end(), len(message.rollout.trajectory.actions)
+        rollout = replace(
+            message.rollout,
+            agent_seconds=slot.agent_seconds,
+            report=reported(self._agent, slot.number) if slot.began else {},
+            step_seconds=slot.times.by_part(steps) if task.kind is None else (),
+        )
+        return Outcome(task, rollout)
 
     def _replace(self, slot: _Slot, status: Literal["error", "timeout"], reason: str) -> Iterator[Outcome]:
         """Replace a simulator process that died or hangs, at the cost of its episode."""
@@ -369,6 +380,7 @@ class Engine:
         self._linger_until = time.monotonic() + LINGER * seconds
         for slot in batch:
             slot.agent_seconds += seconds / len(batch)
+            slot.times.add(seconds / len(batch), len(actions[slot.number]))
             slot.send(actions[slot.number])
 
     def _ask(self, observations: dict[int, Observation]) -> dict[int, tuple[Action, ...]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import traceback
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -63,13 +65,15 @@ class Task:
 class Rollout:
     """A finished episode and where its wall-clock seconds went.
 
-    report: what the agent has to tell of it. product: what a task of some kind made beside.
+    report: what the agent has to tell of it. product: what a task of some kind made beside. step_seconds: of the
+    agent's time, what its steps took, see `StepTimes.by_part`; empty where it was not asked at every step.
     """
 
     trajectory: Trajectory
     env_seconds: float
     agent_seconds: float
     report: Mapping[str, float] = field(default_factory=dict)
+    step_seconds: tuple[float, ...] = ()
     product: Any = None
 
 
@@ -96,7 +100,7 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
 
     The agent sees only the sensors it declared and, unless privileged, no goal, path or distance.
     """
-    clock = _Clock()
+    clock, times = _Clock(), StepTimes()
     with clock.env:
         observation = env.reset(episode)
     with clock.agent:
@@ -107,9 +111,11 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
     coming: deque[Action] = deque()
     while len(actions) < max_steps and Action.STOP not in actions[-1:]:
         if not coming:
+            before = clock.agent.seconds
             with clock.agent:
                 action = agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT]
                 coming.extend(decided(agent, SLOT, action))
+            times.add(clock.agent.seconds - before, len(coming))
         actions.append(coming.popleft())
         unseen = coming or actions[-1] is Action.STOP or len(actions) == max_steps
         with clock.env:
@@ -120,7 +126,13 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
     with clock.env:
         distances = _goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
-    return Rollout(trajectory, clock.env.seconds, clock.agent.seconds, reported(agent, SLOT))
+    return Rollout(
+        trajectory,
+        clock.env.seconds,
+        clock.agent.seconds,
+        reported(agent, SLOT),
+        step_seconds=times.by_part(len(actions)),
+    )
 
 
 def decided(agent: Agent, slot: int, action: Action) -> tuple[Action, ...]:
@@ -183,6 +195,34 @@ class _Clock:
     def __init__(self) -> None:
         self.env = _Stopwatch()
         self.agent = _Stopwatch()
+
+
+STEP_PARTS = (10, 25, 50, 100, 150, 200, 300, 400, 500)
+"""Last steps of the parts of an episode by which an agent's time is told; one more part is what follows."""
+
+
+class StepTimes:
+    """What each step of an episode took of an agent's time.
+
+    A call that decides on several actions is divided evenly among them, one that acts for several episodes among
+    these.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+
+    def add(self, seconds: float, actions: int) -> None:
+        """Count a call that decided on so many actions of this episode."""
+        self._seconds += [seconds / actions] * actions
+
+    def by_part(self, steps: int) -> tuple[float, ...]:
+        """Seconds of every part (`STEP_PARTS`) that an episode of so many steps has reached.
+
+        What was decided and not done any more counts with the last step.
+        """
+        bounds = [0, *(last for last in STEP_PARTS if last < steps), steps]
+        sums = [math.fsum(self._seconds[first:last]) for first, last in pairwise(bounds)]
+        return (*sums[:-1], sums[-1] + math.fsum(self._seconds[steps:])) if steps else ()
 
 
 def episode_seed(seed: int, episode_id: str, repeat: int) -> int:

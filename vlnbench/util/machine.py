@@ -66,6 +66,13 @@ def describe(found: list[Gpu]) -> dict[str, Any]:
     }
 
 
+def hardware(device: str) -> dict[str, Any]:
+    """Processor, cores and, for a device of CUDA, the first GPU of this process; null for what is not known."""
+    found = gpus() if device.startswith("cuda") else []
+    used = next((name for name in visible(found) if name.isdecimal() and int(name) < len(found)), None)
+    return {"cpu": _cpu(), "cores": cores(), "gpu": None if used is None else found[int(used)].name}
+
+
 def _cpu() -> str | None:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -27,7 +27,7 @@ class Export:
     """Overwrite the file."""
 
     def run(self) -> None:
-        from vlnbench.evaluation.export import export
+        from vlnbench.leaderboard.export import export
 
         options = {"allow_partial": self.allow_partial, "force": self.force}
         count = export(self.run_folder, self.out, self.format, self.data_root, **options)

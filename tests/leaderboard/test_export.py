@@ -17,9 +17,9 @@ from agents.scripted import GroundTruthReplayAgent, RandomAgent, StopAgent
 from tests.runs import record, with_instruction_ids, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.export import Format, evalai_r2r, export
 from vlnbench.evaluation.records import MANIFEST, ROWS, read_trajectories
 from vlnbench.interfaces import Action, Episode, Observation, Pose, Trajectory
+from vlnbench.leaderboard.export import Format, evalai_r2r, export
 
 
 class LeftForwardTwice(EpisodeAgent):
@@ -87,7 +87,7 @@ def test_rxr_lines_equal_the_hand_computed_ones(tmp_path: Path) -> None:
 
 
 def test_rxr_keeps_a_place_that_is_visited_again(tmp_path: Path) -> None:
-    from vlnbench.evaluation.export import rxr
+    from vlnbench.leaderboard.export import rxr
 
     places = [(0.0, 0.0, 0.0), (0.0, 0.0, -1.0), (0.0, 0.0, -1.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)]
     path = Trajectory(

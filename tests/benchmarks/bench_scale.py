@@ -1,0 +1,208 @@
+"""What a run of 100,000 episodes costs beside agents and simulators, with agents that do not think.
+
+Run as a script: `python -m tests.benchmarks.bench_scale --out FOLDER`. A run of so many episodes with several
+agent processes is ended half-way and resumed; then every command that reads runs is given it, or as many runs of
+that size as there were agents. Prints seconds, peak memory of the command's process and sizes of files; what is
+done already in the folder is not done again, so that it can be run in pieces (`--only`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agents.base import EpisodeAgent
+from tests.fakes import PlaneEnv, make_episode
+from tests.runs import write_dataset
+from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY, TRAJECTORIES
+from vlnbench.interfaces import Action, Observation
+
+HERE = "tests.benchmarks.bench_scale"
+STEPS = 55
+"""Steps of an episode, as many as those of the small model on houses."""
+
+
+class Walks(EpisodeAgent):
+    """Walks in a wide circle, and stops."""
+
+    def act_one(self, observation: Observation) -> Action:
+        if observation.step == STEPS - 1:
+            return Action.STOP
+        return Action.TURN_LEFT if observation.step % 5 == 4 else Action.MOVE_FORWARD
+
+
+class Plane(PlaneEnv):
+    """A free plane, whatever the scene."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is rehearsed, and where. scenes: as many as Matterport3D and its like have together."""
+
+    folder: Path
+    episodes: int
+    agents: int
+    scenes: int
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def runs(self) -> list[Path]:
+        return [self.folder / f"run-{i}" for i in range(self.agents)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a command took: seconds on the clock and of its processes, and the peak memory of the largest one."""
+
+    seconds: float
+    cpu: float
+    peak: int
+    code: int
+
+
+def measured(command: Sequence[str], stop: Callable[[], bool] | None = None) -> Spent:
+    """Run vlnbench; stop: when it says so, the command is asked to end."""
+    start = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "vlnbench", *command], stdout=subprocess.DEVNULL)
+    if stop is not None:
+        while process.poll() is None and not stop():
+            time.sleep(0.2)
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Spent(time.monotonic() - start, cpu, usage.ru_maxrss * 1024, process.returncode)
+
+
+def make_data(size: Size) -> None:
+    """A dataset of so many episodes; 20 m long at most, so that their scores differ."""
+    episodes = []
+    for i in range(size.episodes):
+        scene = f"scene{i % size.scenes:04d}"
+        episodes.append(replace(make_episode(i, scene=scene, distance=2.0 + i % 18), trajectory_id=str(i // 3)))
+    write_dataset(size.data, episodes=episodes)
+    (size.data / "scene_datasets" / "houses").mkdir(parents=True, exist_ok=True)
+
+
+def eval_command(size: Size, agents: int) -> list[str]:
+    options = {"agent": f"{HERE}:Walks", "env": f"{HERE}:Plane", "data-root": size.data, "out": size.runs[0]}
+    return [
+        "eval",
+        *(f"--{name}={value}" for name, value in options.items()),
+        f"--agents={agents}",
+        "--envs=1",
+        "--allow-partial",
+    ]
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def make_others(size: Size) -> None:
+    """Runs of other agents, alike but for the name and some successes."""
+    first = size.runs[0]
+    manifest = json.loads((first / MANIFEST).read_text())
+    rows = [json.loads(line) for line in (first / ROWS).read_text().splitlines()]
+    for number, folder in enumerate(size.runs[1:], start=1):
+        folder.mkdir(exist_ok=True)
+        changed = {**manifest, "identity": {**manifest["identity"], "agent": f"agent-{number}"}}
+        with (folder / ROWS).open("w") as file:
+            for i, row in enumerate(rows):
+                success = float((i * (number + 7)) % 10 < number)
+                file.write(json.dumps({**row, "scores": {**row["scores"], "success": success}}) + "\n")
+        for name in (TRAJECTORIES, ATTEMPTS):
+            (folder / name).unlink(missing_ok=True)
+            os.link(first / name, folder / name)
+        (folder / MANIFEST).write_text(json.dumps(changed))
+
+
+def results(size: Size) -> Path:
+    """A folder of results without runs."""
+    folder = size.folder / "results"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).parents[2] / "results" / "published.json", folder)
+    return folder
+
+
+def phases(size: Size) -> Mapping[str, Callable[[], Spent]]:
+    """Everything that is measured, in order."""
+    first, data_root = size.runs[0], f"--data-root={size.data}"
+    half = size.episodes // 2
+    command = eval_command(size, size.agents)
+    every = list(map(str, size.runs))
+    board = f"--results={results(size)}"
+    return {
+        "eval, to half": lambda: measured(command, lambda: lines(first / ROWS) >= half),
+        "eval, resumed": lambda: measured(command),
+        "eval, complete already": lambda: measured(command),
+        "status": lambda: measured(["status", str(first)]),
+        "rescore": lambda: measured(["rescore", str(first), data_root]),
+        "report": lambda: measured(["report", str(first), data_root, f"--env={HERE}:Plane"]),
+        "compare": lambda: measured(["compare", *every[:2]]),
+        f"rank {size.agents} runs": lambda: measured(["rank", *every]),
+        "leaderboard --add": lambda: measured(["leaderboard", every[0], "--add", board]),
+        f"leaderboard of {size.agents} runs": lambda: measured(["leaderboard", *every, board]),
+    }
+
+
+def show(size: Size, done: Mapping[str, Any]) -> None:
+    print(f"\n{size.episodes:,} episodes of {STEPS} steps, {size.scenes} scenes, {size.agents} agents\n")
+    print(f"{'':26s} {'seconds':>8s} {'CPU s':>8s} {'peak MiB':>9s}")
+    for name, spent in done.items():
+        failed = f"  exit code {spent['code']}" if spent["code"] else ""
+        print(f"{name:26s} {spent['seconds']:8.1f} {spent['cpu']:8.1f} {spent['peak'] / 2**20:9.0f}{failed}")
+    for name in (ROWS, TRAJECTORIES, SUMMARY, "report.html"):
+        path = size.runs[0] / name
+        if path.exists():
+            print(
+                f"{name:26s} {path.stat().st_size / 1e6:8.1f} MB, {path.stat().st_size / size.episodes:.0f} B each"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--episodes", type=int, default=100_000)
+    parser.add_argument("--agents", type=int, default=8)
+    parser.add_argument("--scenes", type=int, default=200)
+    parser.add_argument("--only", nargs="+", default=[], help="phases to do (again); default those not done yet")
+    options = parser.parse_args()
+    size = Size(options.out, options.episodes, options.agents, options.scenes)
+    size.folder.mkdir(parents=True, exist_ok=True)
+    notes = size.folder / "scale.json"
+    done: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
+    if not size.data.exists():
+        make_data(size)
+    for name, phase in phases(size).items():
+        if not any(map(name.startswith, options.only)) and (options.only or name in done):
+            continue
+        if name.startswith(("compare", "rank", "leaderboard of")) and not size.runs[-1].exists():
+            make_others(size)
+        spent = phase()
+        done[name] = {"seconds": spent.seconds, "cpu": spent.cpu, "peak": spent.peak, "code": spent.code}
+        notes.write_text(json.dumps(done, indent=1))
+        print(f"{name}: {math.ceil(spent.seconds)} s", file=sys.stderr, flush=True)
+    show(size, done)
+
+
+if __name__ == "__main__":
+    main()

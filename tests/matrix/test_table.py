@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.matrix.documents import make_document
 from vlnbench.cli import main
 from vlnbench.evaluation.stats import estimate
-from vlnbench.matrix.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
 from vlnbench.matrix.spec import read_matrix
+from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.tables import effects_csv
 from vlnbench.matrix.table import csv_text, markdown
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -31,7 +32,15 @@ def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: p
         folder.mkdir()
         (folder / "matrix.json").write_text(json.dumps(document))
         assert main(["matrix", "table", str(folder)]) == 0
-    names = ["effects.png", "effects.svg", "matrix.csv", "matrix.json", "matrix.md", "sr_vs_vram.png"]
+    names = [
+        "effects.csv",
+        "effects.png",
+        "effects.svg",
+        "matrix.csv",
+        "matrix.json",
+        "matrix.md",
+        "sr_vs_vram.png",
+    ]
     assert sorted(path.name for path in folders[0].iterdir()) == [*names, "sr_vs_vram.svg"]
     for path in folders[0].iterdir():
         assert path.read_bytes() == (folders[1] / path.name).read_bytes(), path.name
@@ -46,6 +55,7 @@ def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: p
 def test_committed_tables_come_from_their_document(folder: Path) -> None:
     document = json.loads((folder / "matrix.json").read_text())
     assert (folder / "matrix.csv").read_text() == csv_text(document)
+    assert (folder / "effects.csv").read_text() == effects_csv(document)
     assert (folder / "matrix.md").read_text() == markdown(document)
     settings = read_matrix(RESULTS / "matrices" / f"{folder.name}.yaml").settings
     assert [row["name"] for row in document["rows"]] == [setting.name for setting in settings]

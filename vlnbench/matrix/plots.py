@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from vlnbench.matrix.effects import SEED, Effect, Row, effects, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.effects import SEED, Effect, Row, effects, mean, metric, over_seeds, pareto, spread
 
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -171,7 +171,8 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel(
-        "change of SR (percentage points)\ndots: pairs, bars: their mean, lines: its 95 % interval by scene"
+        "change of SR (percentage points); dots: pairs, bars: their mean, each context counting the same,\n"
+        "lines: its 95 % interval over episodes and trainings, not corrected for the number of comparisons"
     )
     axis.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)
@@ -186,7 +187,7 @@ def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, s
         y = place - 0.35 + height * (index + 0.5)
         differences = [100 * value for value in effect.differences]
         axis.scatter(differences, [y] * len(differences), s=14, color=color, zorder=3)
-        middle = effect.spread
+        middle = effect.estimate or effect.spread
         if middle is not None:
             label = split if place == 0 else None
             axis.barh(y, 100 * middle.mean, height * 0.9, color=color, alpha=0.35, label=label)

@@ -11,9 +11,10 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import shown_hours
 from vlnbench.evaluation.identity import read_identity
-from vlnbench.matrix.effects import SEED, Effect, Row, Spread, effects, mean, metric, over_seeds, spread
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
+from vlnbench.matrix.statistics.effects import Row, metric
+from vlnbench.matrix.statistics.tables import EFFECTS_CSV, effects_csv, sections, split_title
 from vlnbench.matrix.work import read_json
 from vlnbench.util import tables
 from vlnbench.util.files import write_bytes
@@ -31,6 +32,7 @@ def write_tables(results: Path) -> str:
         raise UsageError(f"{results / DOCUMENT}: not there; expected the results folder of `vlnbench matrix run`")
     try:
         write_bytes(results / CSV, csv_text(document).encode())
+        write_bytes(results / EFFECTS_CSV, effects_csv(document).encode())
         write_bytes(results / MARKDOWN, markdown(document).encode())
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
@@ -39,7 +41,7 @@ def write_tables(results: Path) -> str:
     except ImportError:
         return f"{_main_table(document, 'simple')}\n\n{results}: no plots (pip install 'vlnbench[report]')"
     files = write_plots(document, results)
-    return f"{_main_table(document, 'simple')}\n\n{results}: {', '.join([CSV, MARKDOWN, *files])}"
+    return f"{_main_table(document, 'simple')}\n\n{results}: {', '.join([CSV, EFFECTS_CSV, MARKDOWN, *files])}"
 
 
 def format_settings(matrix: Matrix) -> str:
@@ -109,10 +111,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         "process as the driver sees it; host: largest process of the training. A window is a sample of training. "
         "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
     ]
-    if SEED in document["axes"]:
-        parts += ["## Over seeds", _seeds_table(document)]
-    if any(axis != SEED and len(labels) > 1 for axis, labels in document["axes"].items()):
-        parts += ["## Effects", *(_effects_table(document, split) for split in document["splits"])]
+    parts += sections(document)
     failed = [row for row in document["rows"] if row["reason"]]
     if failed:
         parts += ["## Failed and skipped", *(_failure(row) for row in failed)]
@@ -160,7 +159,7 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
         rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
     headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "eval min", "device-h"]
     headers += ["VRAM planned", "allocated", "reserved", "device", "host"]
-    headers += [f"{_title(split)} {label}" for split in document["splits"] for label in COMPARED]
+    headers += [f"{split_title(split)} {label}" for split in document["splits"] for label in COMPARED]
     align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
     headers += ["status"]
     return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
@@ -180,39 +179,6 @@ def _total_device_hours(row: Row, document: Mapping[str, Any]) -> str:
     parts = _device_hours(row)
     found = [hours for name in ("train", *document["splits"]) if (hours := parts.get(name)) is not None]
     return f"{shown_hours(sum(found))} {parts['unit']}" if found else "-"
-
-
-def _title(split: str) -> str:
-    return markdown_cell(split.replace("_", " "))
-
-
-def _seeds_table(document: Mapping[str, Any]) -> str:
-    """Mean and standard deviation over the seeds of each setting."""
-    columns = [(split, label) for split in document["splits"] for label in COMPARED]
-    rows = []
-    for name, members in over_seeds(document["rows"]):
-        cells = [_spread(spread(mean(row, *column) for row in members)) for column in columns]
-        done = sum(row["status"] == "done" for row in members)
-        rows.append([markdown_cell(name), f"{done} of {len(members)}", *cells])
-    headers = ["setting", "seeds", *(f"{_title(split)} {label}" for split, label in columns)]
-    note = "Mean ± standard deviation over seeds, in percent."
-    return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
-
-
-def _effects_table(document: Mapping[str, Any], split: str) -> str:
-    columns = {label: effects(document, split, label) for label in COMPARED}
-    rows = []
-    for i, first in enumerate(columns[COMPARED[0]]):
-        cells = [cell for found in columns.values() for cell in _effect(found[i])]
-        names = (markdown_cell(text) for text in (first.axis, first.label, first.reference))
-        rows.append([*names, str(len(first.differences)), *cells])
-    headers = [_title(split), "value", "against", "pairs"]
-    headers += [header for label in COMPARED for header in (label, "95 %")]
-    note = (
-        "Mean ± standard deviation of the differences in points between settings that agree on all other axes. "
-        "The 95 % intervals of the mean, by scene, are for other episodes; they take the trainings as given."
-    )
-    return f"{tabulate(rows, headers=headers, tablefmt='github', disable_numparse=True)}\n\n{note}"
 
 
 def _failure(row: Row) -> str:
@@ -246,24 +212,6 @@ def _interval(row: Row, split: str, label: str) -> str:
         return "-"
     text = f"{100 * found['mean']:.1f}"
     return text if found["low"] is None else f"{text} ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
-
-
-def _effect(effect: Effect) -> tuple[str, str]:
-    found = effect.estimate
-    if found is None or found.se is None:
-        interval = "-"
-    elif found.low is None or found.high is None:
-        interval = "all equal"
-    else:
-        interval = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-    return _spread(effect.spread, signed=True), interval
-
-
-def _spread(found: Spread | None, signed: bool = False) -> str:
-    if found is None:
-        return "-"
-    text = f"{100 * found.mean:{'+' if signed else ''}.1f}"
-    return text if found.deviation is None else f"{text} ± {100 * found.deviation:.1f}"
 
 
 def _scaled(value: float | None, unit: float, digits: int) -> str:

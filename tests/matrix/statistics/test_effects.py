@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
 import pytest
 
 from tests.matrix.documents import make_document
-from vlnbench.matrix.effects import Effect, Spread, effects, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.effects import (
+    Effect,
+    Spread,
+    Standing,
+    effects,
+    findings,
+    holm,
+    mean,
+    metric,
+    over_seeds,
+    pareto,
+    same_episodes,
+    spread,
+    standings,
+)
 from vlnbench.matrix.table import markdown
 
 T1 = 12.706204736
@@ -55,7 +69,7 @@ def test_seeds_are_no_axis_to_compare() -> None:
 def test_without_a_partner_there_is_no_difference() -> None:
     """The setting to compare with failed."""
     found = matrix({"data": ["a", "b"]}, row({"data": "a"}), row({"data": "b"}, 0.5, {"s": (2, 1.0)}))
-    assert found == [Effect("data", "b", "a", (), None)]
+    assert found == [Effect("data", "b", "a", (), None, contexts=0)]
     assert found[0].spread is None
 
 
@@ -129,14 +143,126 @@ def test_the_front_by_hand() -> None:
     assert pareto([]) == []
 
 
+def seeded(values: Mapping[str, Sequence[tuple[float, float]]]) -> list[dict[str, Any]]:
+    """Settings `data part` with sums of two scenes of 10 for each of their seeds."""
+    return [
+        row(
+            {"data": name[0], "part": name[1], "seed": f"s{seed}"},
+            (s + t) / 20,
+            {"s": (10, s), "t": (10, t)},
+        )
+        for name, seeds in values.items()
+        for seed, (s, t) in enumerate(seeds)
+    ]
+
+
+SEEDED = {"data": ["a", "b"], "part": ["x", "y"], "seed": ["s0", "s1", "s2"]}
+
+
+def test_every_context_counts_the_same_however_many_pairs_it_has() -> None:
+    """In x, b is 0.1, 0.1 and 0.1 above a, in y 0.5: (0.1 + 0.5) / 2, not (3 * 0.1 + 0.5) / 4."""
+    rows = seeded({"ax": [(1, 1)] * 3, "bx": [(2, 2)] * 3, "ay": [(1, 1)], "by": [(6, 6)]})
+    (found, _) = matrix(SEEDED, *rows)
+    assert (found.contexts, len(found.differences)) == (2, 4)
+    assert found.estimate is not None
+    assert found.estimate.mean == pytest.approx(0.3)
+    document = {"axes": SEEDED, "rows": rows, "splits": ["val_seen"]}
+    in_x, in_y = effects(document, "val_seen", "SR", by_context=True)[:2]
+    assert [(each.context, len(each.differences)) for each in (in_x, in_y)] == [("x", 3), ("y", 1)]
+    assert (in_x.estimate, in_y.estimate) != (None, None)
+
+
+def test_trainings_that_differ_widen_an_interval() -> None:
+    """The same mean difference of 0.2 in both scenes; once all seeds agree, once they lie 0.2 apart."""
+    alike = {"ax": [(2, 2)] * 3, "bx": [(4, 4)] * 3, "ay": [(2, 2)] * 3, "by": [(4, 4)] * 3}
+    apart = {
+        "ax": [(0, 0), (2, 2), (4, 4)],
+        "bx": [(2, 2), (4, 4), (6, 6)],
+        "ay": [(2, 2)] * 3,
+        "by": [(4, 4)] * 3,
+    }
+    (one, _), (other, _) = matrix(SEEDED, *seeded(alike)), matrix(SEEDED, *seeded(apart))
+    assert one.estimate is not None
+    assert (one.estimate.mean, one.estimate.se, one.p) == (pytest.approx(0.2), 0.0, None)
+    assert other.estimate is not None
+    assert (other.over, other.estimate.mean) == ("episodes and trainings", pytest.approx(0.2))
+    # s^2: 2 settings of 3 seeds 0.2 apart, 0.08 each, over 4 settings of 2 degrees: 0.02; q = 12 / 36.
+    assert other.estimate.se == pytest.approx((0.02 / 3) ** 0.5)
+    assert other.estimate.degrees == pytest.approx(8.0)
+
+
+def test_too_few_seeds_borrow_from_the_other_settings() -> None:
+    """x has one seed each; how trainings spread is known from y alone, whose four degrees are enough.
+
+    s^2 = (0.08 + 0.08) / 4 and q = 2. Differences by scene 1 and 2, of mean 0.15: S = (0.25 / 0.5 * 2) / 400."""
+    values = {"ax": [(1, 2)], "bx": [(2, 4)], "ay": [(0, 0), (2, 2), (4, 4)], "by": [(2, 2), (4, 4), (6, 6)]}
+    document = {"axes": SEEDED, "rows": seeded(values), "splits": ["val_seen"]}
+    found = effects(document, "val_seen", "SR", by_context=True)[0]
+    assert (found.context, found.over) == ("x", "episodes and trainings")
+    assert found.estimate is not None
+    assert found.estimate.se == pytest.approx((2 * 0.04 + 0.0025) ** 0.5)
+
+
+def test_unlike_episodes_are_not_the_same() -> None:
+    one = {"scenes": {"SR": {"s": (2, 1.0)}}, "identity": {"dataset_sha256": "a", "agent": "x", "seed": 1}}
+    agent = {**one, "identity": {"dataset_sha256": "a", "agent": "y", "seed": 2}}
+    data = {**one, "identity": {"dataset_sha256": "b", "agent": "x", "seed": 1}}
+    assert same_episodes(one, agent, "SR")
+    assert not same_episodes(one, data, "SR")
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.04: times 3, 2 and 1 is 0.03, 0.04 and 0.04; 0.9 and 0.6 would be 0.6 * 2, so 1."""
+    assert holm([0.04, None, 0.01, 0.02]) == pytest.approx([0.04, None, 0.03, 0.04])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    assert holm([0.03, 0.01]) == pytest.approx([0.03, 0.02])
+    assert holm([]) == []
+
+
+def test_effects_of_all_splits_are_corrected_together() -> None:
+    document = make_document({"data": ["a", "b"], "part": ["x", "y"], "seed": ["s0", "s1"]})
+    for i, each in enumerate(document["rows"]):  # scenes that differ in more than their level
+        each["results"]["val_seen"]["scenes"]["SR"][f"s{i}"][1] += 3
+    found, count = findings(document, "SR")
+    every = [effect for each in found.values() for effect in each]
+    tested = [effect.p for effect in every if effect.p is not None]
+    assert count == len(tested) > 1
+    adjusted = [effect.adjusted for effect in every if effect.p is not None]
+    assert adjusted == pytest.approx(holm(tested))
+
+
+def test_settings_stand_beside_references() -> None:
+    """Above, below and like a rule that succeeds in half of the episodes; scenes and seeds differ a little."""
+    scenes = "stuvwxyz"
+
+    def result(level: float, wobble: int) -> dict[str, Any]:
+        sums = {scene: (10, level + (i + wobble) % 3 - 1) for i, scene in enumerate(scenes)}
+        value = sum(total for _, total in sums.values()) / 80
+        return {"metrics": {"SR": {"mean": value}}, "scenes": {"SR": sums}}
+
+    rows = [
+        {
+            "name": f"{name}{seed}",
+            "labels": {"data": name, "seed": seed},
+            "results": {"val_seen": result(level, int(seed))},
+        }
+        for name, level in (("a", 9.0), ("b", 5.0), ("c", 1.0))
+        for seed in "012"
+    ]
+    rule = {"name": "rule", "results": {"val_seen": result(5.0, 1)}}
+    document = {"axes": {}, "rows": rows, "splits": ["val_seen"], "references": [rule]}
+    assert standings(document, "SR") == ({"val_seen": [Standing("rule", 1, 1, 1)]}, 3)
+    assert standings({**document, "references": []}, "SR") == ({"val_seen": []}, 0)
+
+
 def test_the_table_says_why_there_is_no_interval() -> None:
     document = make_document({"data": ["a", "b", "c"], "part": ["x", "y"]})
     for each in document["rows"][:4]:  # c differs, and a and b do not
         each["results"] = document["rows"][0]["results"]
     document["rows"][4]["results"]["val_seen"]["scenes"]["SR"]["s0"] = [30, 9.0]
     lines = [" ".join(line.split()) for line in markdown(document).splitlines()]
-    start = "| data | b | a | 2 | +0.0 ± 0.0 | all equal | +0.0 ± 0.0 | all equal |"
+    start = "| data | b | a | 2 | 2 | +0.0 ± 0.0 | all equal | - | - | +0.0 ± 0.0 | all equal | - | - |"
     assert lines.count(start) == 2  # one for each split
     (changed, _) = (line.split(" | ") for line in lines if "| data | c | a |" in line)
-    assert " to " in changed[5]
-    assert changed[7] == "all equal |"
+    assert " to " in changed[6]
+    assert changed[10] == "all equal"

@@ -1,0 +1,172 @@
+"""Variance over episodes and trainings: by hand on small numbers, and by simulation of whole matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.special import ndtri, stdtrit
+
+from vlnbench.matrix.statistics.crossed import Array, Spreading, contrast, predicted, spreading
+
+# Two settings of two seeds each, two scenes of two episodes: sums by training and scene.
+SUMS = np.array([[2.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+SIZES = np.array([2.0, 2.0])
+SETTINGS = ["a", "a", "b", "b"]
+
+
+def test_the_spread_of_trainings_by_hand() -> None:
+    """Means of a: 0.75 and 0.25, squares of what they lie apart 2 / 16; of b 0 and 0.25, 2 / 64. Over 1 + 1
+    degrees: 0.078125. By scene, a's apart are (0.5, 0.5) and the negative: each scene does as the mean says, 0.
+    b's are (-0.5, 0) and the negative, mean -0.125, deviations by scene (-0.25, 0.25): CR2 (0.0625 / 0.5 * 2) / 16
+    = 1/64, twice, over 2 degrees: 1/64."""
+    found = spreading(SUMS, SIZES, SETTINGS)
+    assert (float(found.between), float(found.common), found.degrees) == pytest.approx((0.078125, 1 / 64, 2))
+    assert found.deviation == pytest.approx((0.078125 - 1 / 64) ** 0.5)
+
+
+def test_a_contrast_by_hand() -> None:
+    """a's mean 0.5, b's 0.125. By scene a is 1.5 and 0.5, b 0.5 and 0: differences 1 and 0.5, of mean 0.375 the
+    deviations 0.25 and -0.25. S = 1/64 as above. q = 4 / 4 = 1: T = 0.078125, R = 1/64, so V = T and d = 2."""
+    weights = np.array([0.5, 0.5, -0.5, -0.5])
+    found = contrast(SUMS, SIZES, weights, spreading(SUMS, SIZES, SETTINGS))
+    expected = (0.375, 0.078125**0.5, 2.0, 1 / 64, 0.078125, 1 / 64)
+    values = (found.mean, found.se, found.degrees, found.scenes, found.trainings, found.common)
+    assert tuple(map(float, values)) == pytest.approx(expected)
+
+
+def test_without_seeds_the_variance_is_that_over_episodes() -> None:
+    none = spreading(SUMS, SIZES, ["a", "b", "c", "d"])
+    assert (none.degrees, none.deviation) == (0, 0.0)
+    found = contrast(SUMS, SIZES, np.array([0.5, 0.5, -0.5, -0.5]), none)
+    assert (float(found.se), float(found.degrees)) == pytest.approx((1 / 8, 1.0))
+
+
+def test_what_is_no_training_is_taken_off() -> None:
+    """b's second seed as a rule: 0.5 - 0.25, by scene 1.5 - 1 and 0.5 - 0: scenes agree, and S is 0."""
+    spreads = spreading(SUMS, SIZES, SETTINGS)
+    found = contrast(SUMS[:2], SIZES, np.array([0.5, 0.5]), spreads, SUMS[3])
+    assert (float(found.mean), float(found.scenes), float(found.trainings)) == pytest.approx(
+        (0.25, 0.0, 0.0390625)
+    )
+
+
+def test_seeds_that_agree_leave_the_variance_over_episodes() -> None:
+    """T = R = 0: both seeds of a and b are the same, and S remains, with its degrees of freedom."""
+    sums = SUMS[[0, 0, 2, 2]]
+    found = contrast(sums, SIZES, np.array([0.5, 0.5, -0.5, -0.5]), spreading(sums, SIZES, SETTINGS))
+    assert float(found.se) == pytest.approx(float(found.scenes) ** 0.5)
+    assert float(found.degrees) == pytest.approx(1.0)
+
+
+def test_expected_mean_squares_give_an_error() -> None:
+    """0.03 + 0.01 = 0.04; 0.0016 / (0.0009 / 4 + 0.0001 / 1) degrees."""
+    assert predicted(0.01, 0.03, 4, SIZES) == pytest.approx((0.2, 0.0016 / (0.0009 / 4 + 0.0001)))
+    assert predicted(0.0, 0.0, 4, SIZES) == (0.0, 1.0)
+    assert predicted(0.01, 0.0, 0, SIZES) == pytest.approx((0.1, 1.0))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A simulated matrix of two labels: contexts x seeds trainings of each, all on the same episodes.
+
+    Whether a training succeeds in an episode is decided by a sum of normal values against a threshold. rate: of
+    success. training, interaction: standard deviations of trainings and of label x scene beside those of an
+    episode, 1. shared: of an episode's variance, the part that all trainings share. only: the effect in the first
+    context alone, with the spread of trainings of the whole matrix.
+    """
+
+    contexts: int
+    seeds: int
+    scenes: int
+    episodes: int
+    rate: float = 0.4
+    training: float = 0.1
+    interaction: float = 0.1
+    shared: float = 0.5
+    only: bool = False
+
+    def draw(self, rng: np.random.Generator, matrices: int) -> Array:
+        """(matrices, trainings, scenes) sums of success. Scenes have from half to one and a half of `episodes`."""
+        half = self.contexts * self.seeds
+        label = np.repeat([0, 1], half)
+        normal = rng.normal
+        total = np.zeros((matrices, 2 * half, self.scenes), np.float64)
+        spread = (1 + 0.3**2 + self.training**2 + self.interaction**2) ** 0.5
+        common = normal(0, 0.3, (matrices, 1, self.scenes))
+        common = common + normal(0, self.interaction, (matrices, 2, self.scenes))[:, label]
+        common = common + normal(0, self.training, (matrices, 2 * half, 1))
+        for place in range(int(self.sizes.max())):
+            own = normal(0, self.shared**0.5, (matrices, 1, self.scenes))
+            own = own + normal(0, (1 - self.shared) ** 0.5, total.shape)
+            total += (common + own < ndtri(self.rate) * spread) & (place < self.sizes)
+        return total
+
+    @property
+    def sizes(self) -> Array:
+        """Episodes of every scene."""
+        return np.round(np.linspace(0.5, 1.5, self.scenes) * self.episodes).astype(np.float64)
+
+    @property
+    def settings(self) -> list[int]:
+        """The setting of every training."""
+        return [place // self.seeds for place in range(2 * self.contexts * self.seeds)]
+
+    @property
+    def weights(self) -> Array:
+        """Of the difference of the two labels."""
+        one = np.zeros(self.contexts * self.seeds)
+        one[: self.seeds if self.only else None] = 1.0
+        return np.concatenate([-one, one]) / one.sum()
+
+
+def coverage(design: Design, matrices: int, trainings_as_given: bool = False) -> tuple[float, float]:
+    """How often the 95 % interval holds 0, the true difference, and its median half width."""
+    rng = np.random.default_rng(0)
+    held, widths = [], []
+    for _ in range(0, matrices, 250):
+        sums = design.draw(rng, 250)
+        spreads = spreading(sums, design.sizes, design.settings)
+        none = Spreading(np.zeros(250), np.zeros(250), 0)
+        found = contrast(sums, design.sizes, design.weights, none if trainings_as_given else spreads)
+        half = stdtrit(found.degrees, 0.975) * found.se
+        held.append(np.abs(found.mean) <= half)
+        widths.append(half)
+    return float(np.mean(held)), float(np.median(widths))
+
+
+def designs() -> list[Design]:
+    """2 to 8 seeds, 20 to 60 scenes, trainings that spread little and much, effects that differ between scenes."""
+    shapes = [
+        (2, 2, 20, 5, False),
+        (2, 2, 60, 5, False),
+        (4, 2, 40, 8, True),
+        (1, 3, 20, 15, False),
+        (3, 3, 60, 5, False),
+        (7, 3, 20, 15, True),
+        (1, 5, 60, 15, False),
+        (2, 5, 20, 5, False),
+        (1, 8, 20, 15, False),
+        (1, 8, 60, 5, False),
+    ]
+    spreads = [(0.1, 0.1), (0.2, 0.1), (0.2, 0.4), (0.1, 0.4), (0.05, 0.0)]
+    return [
+        Design(contexts, seeds, scenes, episodes, 0.4, training, interaction, only=only)
+        for contexts, seeds, scenes, episodes, only in shapes
+        for training, interaction in spreads
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("design", designs(), ids=str)
+def test_95_percent_intervals_cover_95_percent(design: Design) -> None:
+    """1,000 matrices each, which leaves a standard error of 0.7 points."""
+    assert 0.93 - 0.007 <= coverage(design, 1000)[0] <= 0.97 + 0.007
+
+
+def test_intervals_that_take_trainings_as_given_do_not() -> None:
+    """Why trainings are a source of chance: the interval over episodes alone holds the truth half of the time."""
+    design = Design(1, 5, 20, 15, training=0.3)
+    assert coverage(design, 500, trainings_as_given=True)[0] < 0.7
+    assert coverage(design, 500)[0] > 0.92

@@ -1,0 +1,314 @@
+"""What a matrix says beyond its rows: means over seeds, paired effects of an axis, settings against references.
+
+Intervals are for other episodes and other trainings at once, see `crossed`. What is compared was evaluated on the
+same episodes; only like pairs are pooled, and each context, which is a choice of labels of the other axes, counts
+the same however many pairs it has.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from vlnbench.evaluation.stats import Estimate
+from vlnbench.leaderboard.ranking import SHARED
+from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, Spreading, contrast, spreading
+
+SEED = "seed"
+"""The axis over which rows are averaged."""
+
+Row = Mapping[str, Any]
+"""A row of matrix.json."""
+
+Over = Literal["episodes and trainings", "episodes"]
+"""What an interval is over; episodes alone where no setting of the matrix has two seeds."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean over `n` values and their standard deviation (n - 1), which is None for a single one."""
+
+    n: int
+    mean: float
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A label's differences to the first label of its axis, each with all other labels equal, the seed included.
+
+    context: the labels of the other axes, where they are the same in all pairs; None for a mean over contexts.
+    estimate: their mean, of equally many parts for each context, with its 95 % interval; None where they were not
+    all evaluated on the same episodes. p: of no difference; adjusted: by Holm's method for all that stand in a
+    table together.
+    """
+
+    axis: str
+    label: str
+    reference: str
+    differences: tuple[float, ...]
+    estimate: Estimate | None
+    context: str | None = None
+    contexts: int = 1
+    over: Over = "episodes"
+    p: float | None = None
+    adjusted: float | None = None
+
+    @property
+    def spread(self) -> Spread | None:
+        return spread(self.differences)
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and standard deviation of the values that there are; None for none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return Spread(len(known), statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+
+
+def metric(row: Row, split: str, label: str) -> Mapping[str, Any] | None:
+    """The estimate of a metric with its interval, None where it was not evaluated or has no value."""
+    result = row["results"].get(split)
+    return None if result is None else result["metrics"].get(label)
+
+
+def mean(row: Row, split: str, label: str) -> float | None:
+    """The mean of a metric, None where there is none."""
+    found = metric(row, split, label)
+    return None if found is None else float(found["mean"])
+
+
+def over_seeds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows that differ in their seed alone, with the name they have in common; in the order of the rows."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        name = ", ".join(label for axis, label in row["labels"].items() if axis != SEED)
+        groups.setdefault(name or row["name"], []).append(row)
+    return list(groups.items())
+
+
+def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: bool = False) -> list[Effect]:
+    """For every axis but the seeds, what each of its labels changes against its first one, pair by pair.
+
+    label: a metric whose sums by scene the rows hold (`rows.COMPARED`, all between 0 and 1). by_context: one
+    effect for each choice of labels of the other axes, rather than their mean.
+    """
+    done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}
+    found = []
+    for axis, names in document["axes"].items():
+        for name in names[1:] if axis != SEED else []:
+            contexts: dict[str, list[tuple[Row, Row]]] = {}
+            for row in done.values():
+                other = done.get(_place({**row["labels"], axis: names[0]}))
+                if row["labels"][axis] == name and other is not None:
+                    contexts.setdefault(_context(row, axis), []).append((row, other))
+            chosen = [{context: pairs} for context, pairs in contexts.items()] if by_context else [contexts]
+            for pairs in chosen:
+                context = next(iter(pairs)) if by_context else None
+                found.append(_effect((axis, name, names[0]), context, pairs, list(done.values()), (split, label)))
+    return found
+
+
+def findings(
+    document: Mapping[str, Any], label: str, *, by_context: bool = False
+) -> tuple[dict[str, list[Effect]], int]:
+    """The effects by split, p-values adjusted for all of them together, and how many these are."""
+    found = {split: effects(document, split, label, by_context=by_context) for split in document["splits"]}
+    every = [effect for each in found.values() for effect in each]
+    adjusted = holm([effect.p for effect in every])
+    corrected = iter([replace(effect, adjusted=p) for effect, p in zip(every, adjusted, strict=True)])
+    return {split: [next(corrected) for _ in each] for split, each in found.items()}, sum(
+        effect.p is not None for effect in every
+    )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many settings, over their seeds, are above, below and not told apart from a reference.
+
+    By p-values that are adjusted for all comparisons of a table (Holm, 5 %).
+    """
+
+    reference: str
+    above: int
+    below: int
+    unclear: int
+
+
+def standings(document: Mapping[str, Any], label: str) -> tuple[dict[str, list[Standing]], int]:
+    """Where the settings stand beside every reference, by split, and the number of comparisons."""
+    compared: list[tuple[str, str, float, float | None]] = []
+    for split in document["splits"]:
+        done = [row for row in document["rows"] if mean(row, split, label) is not None]
+        for reference in document.get("references", ()):
+            if mean(reference, split, label) is None:
+                continue
+            for _, members in over_seeds(done):
+                beside = _beside(members, reference, done, (split, label))
+                if beside is not None:
+                    compared.append((split, reference["name"], *beside))
+    adjusted = holm([p for *_, p in compared])
+    found: dict[str, list[Standing]] = {split: [] for split in document["splits"]}
+    for split, name in dict.fromkeys((split, name) for split, name, _, _ in compared):
+        own = [
+            difference if p is not None and p < 0.05 else 0.0
+            for (s, n, difference, _), p in zip(compared, adjusted, strict=True)
+            if (s, n) == (split, name)
+        ]
+        above, below = sum(each > 0 for each in own), sum(each < 0 for each in own)
+        found[split].append(Standing(name, above, below, len(own) - above - below))
+    return found, len(compared)
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted by Holm's step-down method (1979); None are no comparisons and stay None."""
+    order = sorted((i for i, p in enumerate(values) if p is not None), key=lambda i: values[i] or 0.0)
+    adjusted: list[float | None] = [None] * len(values)
+    least = 0.0
+    for place, i in enumerate(order):
+        least = max(least, min(1.0, (len(order) - place) * (values[i] or 0.0)))
+        adjusted[i] = least
+    return adjusted
+
+
+def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: str) -> Spreading | None:
+    """How trainings of the settings of `rows` spread; of all `others` where these have too few seeds.
+
+    None where they were not all evaluated on the same episodes.
+    """
+    settings = {_setting(row) for row in rows}
+    first = rows[0]["results"][split]
+    alike = [row for row in others if same_episodes(row["results"][split], first, label)]
+    for chosen in ([row for row in alike if _setting(row) in settings], alike):
+        found = _sums(chosen, split, label)
+        if found is None:
+            return None
+        spreads = spreading(*found, [_setting(row) for row in chosen])
+        if spreads.degrees >= ENOUGH_DEGREES:
+            return spreads
+    return spreads
+
+
+def pooled(rows: Sequence[Row], split: str, label: str) -> Spreading | None:
+    """How trainings of one setting spread, over all settings; None where their episodes are not the same."""
+    done = [row for row in rows if mean(row, split, label) is not None]
+    found = _sums(done, split, label)
+    return None if found is None else spreading(*found, [_setting(row) for row in done])
+
+
+def same_episodes(a: Mapping[str, Any], b: Mapping[str, Any], label: str) -> bool:
+    """Whether two results are of one protocol, data version, simulator and choice of episodes."""
+    mine, other = a.get("identity", {}), b.get("identity", {})
+    sizes = [{scene: n for scene, (n, _) in each["scenes"][label].items()} for each in (a, b)]
+    return sizes[0] == sizes[1] and all(mine.get(name) == other.get(name) for name in SHARED)
+
+
+def _effect(
+    names: tuple[str, str, str],
+    context: str | None,
+    contexts: Mapping[str, Sequence[tuple[Row, Row]]],
+    done: Sequence[Row],
+    what: tuple[str, str],
+) -> Effect:
+    split, label = what
+    pairs = [pair for each in contexts.values() for pair in each]
+    differences = tuple(
+        row["results"][split]["metrics"][label]["mean"] - other["results"][split]["metrics"][label]["mean"]
+        for row, other in pairs
+    )
+    effect = Effect(*names, differences, None, context, len(contexts))
+    rows = [row for pair in pairs for row in pair]
+    found = _sums(rows, split, label)
+    if not rows or found is None:
+        return effect
+    shares = [1.0 / (len(contexts) * len(each)) for each in contexts.values() for _ in each]
+    weights = np.array([sign * share for share in shares for sign in (1.0, -1.0)])
+    return replace(effect, **_estimated(*found, weights, trainings_of(rows, done, split, label), len(pairs) == 1))
+
+
+def _estimated(
+    sums: Array,
+    sizes: Array,
+    weights: Array,
+    trainings: Spreading | None,
+    single: bool,
+    fixed: Array | None = None,
+) -> dict[str, Any]:
+    """Fields of an effect: estimate, over and p. single: the difference of two runs."""
+    from scipy.special import stdtr, stdtrit  # loaded late: scipy costs more than the rest of the start-up
+
+    n, scenes = int(sizes.sum()), len(sizes)
+    if scenes < 2 or trainings is None:
+        total = float(np.einsum("tg,t->", sums, weights) - (0.0 if fixed is None else fixed.sum()))
+        return {"estimate": Estimate(total / n, n, scenes, None, None, None)}
+    found = contrast(sums, sizes, weights, trainings, fixed)
+    mean, se, degrees = float(found.mean), float(found.se), float(found.degrees)
+    over: Over = "episodes and trainings" if trainings.degrees else "episodes"
+    t = float(stdtrit(degrees, 0.975))
+    low: float | None = mean - t * se
+    high: float | None = mean + t * se
+    if single:
+        # Two runs that agree in all n episodes may differ in others, see `vlnbench.evaluation.stats`.
+        unseen = t * t / (n + t * t)
+        low = max(-1.0, min(mean - t * se, -1.0 + (mean + 1.0) * (1.0 - unseen)))
+        high = min(1.0, max(mean + t * se, mean + (1.0 - mean) * unseen))
+    elif se <= 1e-12:
+        low = high = None
+    p = None if se <= 1e-12 else 2.0 * float(stdtr(degrees, -abs(mean) / se))
+    return {"estimate": Estimate(mean, n, scenes, se, low, high, degrees), "over": over, "p": p}
+
+
+def _beside(
+    members: Sequence[Row], reference: Row, done: Sequence[Row], what: tuple[str, str]
+) -> tuple[float, float | None] | None:
+    """A setting's mean over its seeds less a reference, and p; None where their episodes are others."""
+    split, label = what
+    found = _sums([*members, reference], split, label)
+    if found is None or len(found[1]) < 2:
+        return None
+    sums, sizes = found
+    weights = np.full(len(members), 1.0 / len(members))
+    result = _estimated(
+        sums[:-1], sizes, weights, trainings_of(members, done, split, label), len(members) == 1, sums[-1]
+    )
+    return result["estimate"].mean, result["p"]
+
+
+def _sums(rows: Sequence[Row], split: str, label: str) -> tuple[Array, Array] | None:
+    """Sums (rows, scenes) of a metric and the scenes' episodes; None where these are not the same in all rows."""
+    results = [row["results"][split] for row in rows]
+    if (
+        not results
+        or not results[0]["scenes"][label]
+        or not all(same_episodes(each, results[0], label) for each in results)
+    ):
+        return None
+    scenes = list(results[0]["scenes"][label])
+    sums = np.array([[each["scenes"][label][scene][1] for scene in scenes] for each in results], dtype=np.float64)
+    return sums, np.array([results[0]["scenes"][label][scene][0] for scene in scenes], dtype=np.float64)
+
+
+def _setting(row: Row) -> tuple[tuple[str, str], ...]:
+    return _place({axis: label for axis, label in row["labels"].items() if axis != SEED})
+
+
+def _context(row: Row, axis: str) -> str:
+    return ", ".join(label for other, label in row["labels"].items() if other not in (axis, SEED))
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the points (cost, gain) that no other one beats in one and equals in the other, by cost."""
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if not front or points[i][1] > points[front[-1]][1]:
+            front.append(i)
+    return front
+
+
+def _place(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))

@@ -38,7 +38,8 @@ class MatrixRun(MatrixFile):
     """Run a matrix. Running it again goes on; finished settings are kept, failed ones too (see `matrix retry`)."""
 
     dry_run: bool = False
-    """Print the settings with the VRAM and time they will need, and run nothing."""
+    """Print the settings with the VRAM and time they will need and the smallest differences that they can show;
+    run nothing."""
     jobs: int | None = None
     """Settings at a time on the CPU; default the file's."""
     gpus: tuple[str, ...] = ()
@@ -59,10 +60,10 @@ class MatrixRun(MatrixFile):
         matrix = replace(matrix, execution=replace(matrix.execution, **changes))
         matrix.execution.check("--jobs: run")
         if self.dry_run:
-            from vlnbench.matrix.plans import format_plans
+            from vlnbench.matrix.forecast import format_forecast
 
             places = find_places(matrix.execution, self.gpus)
-            print(format_plans(matrix, plan_matrix(matrix, None, places.gpu)))
+            print(format_forecast(matrix, work, results, plan_matrix(matrix, None, places.gpu)))
             return
         found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry)
         print(write_tables(results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tabulate import tabulate
@@ -69,8 +70,8 @@ def window_flops(setting: Setting, planned: Plan) -> float:
     return family.flops(family.config(source, options), options, planned.parts, planned.tokens)
 
 
-def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]]) -> str:
-    """The settings with what they will need."""
+def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]], hours: Mapping[str, float | None]) -> str:
+    """The settings with what they will need. hours: of each setting by its key, from measured runs."""
     rows = []
     for number, setting in enumerate(matrix.settings, start=1):
         planned = plans[setting.train_key]
@@ -85,16 +86,18 @@ def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]]) -> str:
                 "-" if planned["peak"] is None else f"{planned['peak'] / GB:.1f}",
                 _shown(planned["fits"]),
                 "-" if seconds is None else f"{seconds / 3600:.2f}",
+                "-" if (measured := hours.get(setting.key)) is None else f"{measured:.2f}",
             ]
         )
-    headers = ["", "setting", "key", "training", "steps", "VRAM (GB)", "fits", "hours"]
-    align = ("right", "left", "left", "left", "right", "right", "left", "right")
+    headers = ["", "setting", "key", "training", "steps", "VRAM (GB)", "fits", "hours", "measured"]
+    align = ("right", "left", "left", "left", "right", "right", "left", "right", "right")
     table = tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
     errors = dict.fromkeys(each["error"] for each in plans.values() if each["error"])
     total = [each["seconds"] for each in plans.values()]
     lines = [
         f"{matrix.name} {matrix.key}: {len(matrix.settings)} settings, {len(plans)} trainings; VRAM per GPU of "
-        f"{next(iter(plans.values()))['gpus']}, training time by --tflops, without evaluation",
+        f"{next(iter(plans.values()))['gpus']}; hours: training by run.tflops; measured: training and evaluation, "
+        "as in like runs",
         "",
         table,
     ]

@@ -44,7 +44,7 @@ class Effect:
     context: the labels of the other axes, where they are the same in all pairs; None for a mean over contexts.
     estimate: their mean, of equally many parts for each context, with its 95 % interval; None where they were not
     all evaluated on the same episodes. p: of no difference; adjusted: by Holm's method for all that stand in a
-    table together.
+    table together. rest: S - R of `crossed`, the variance by scene that more trainings would not lower.
     """
 
     axis: str
@@ -57,6 +57,7 @@ class Effect:
     over: Over = "episodes"
     p: float | None = None
     adjusted: float | None = None
+    rest: float | None = None
 
     @property
     def spread(self) -> Spread | None:
@@ -194,6 +195,11 @@ def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: 
     return spreads
 
 
+def results_of(rows: Sequence[Row], split: str, label: str) -> list[Mapping[str, Any]]:
+    """The results of the rows that have a metric on a split."""
+    return [row["results"][split] for row in rows if mean(row, split, label) is not None]
+
+
 def pooled(rows: Sequence[Row], split: str, label: str) -> Spreading | None:
     """How trainings of one setting spread, over all settings; None where their episodes are not the same."""
     done = [row for row in rows if mean(row, split, label) is not None]
@@ -260,7 +266,8 @@ def _estimated(
     elif se <= 1e-12:
         low = high = None
     p = None if se <= 1e-12 else 2.0 * float(stdtr(degrees, -abs(mean) / se))
-    return {"estimate": Estimate(mean, n, scenes, se, low, high, degrees), "over": over, "p": p}
+    rest = float(found.scenes - found.common) if trainings.degrees else None
+    return {"estimate": Estimate(mean, n, scenes, se, low, high, degrees), "over": over, "p": p, "rest": rest}
 
 
 def _beside(

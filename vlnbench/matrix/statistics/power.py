@@ -1,0 +1,141 @@
+"""The smallest difference that a matrix can detect, from its episodes, scenes, seeds and the variances of SR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, predicted
+from vlnbench.matrix.statistics.effects import effects, pooled, results_of
+
+POWER = 0.8
+"""How often a difference that is called detectable is told from 0."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """Variances of a rate from 0 to 1.
+
+    training: of the means of trainings that differ in their seed, over infinitely many episodes. episode: of how
+    one training does in one episode, apart from the others of its setting. scene: of the difference of two
+    settings in a scene, apart from that in other scenes. source: where they are from, for people.
+    """
+
+    training: float
+    episode: float
+    scene: float
+    source: str
+
+
+ASSUMED = Components(0.025**2, 0.125, 0.1**2, "assumed")
+"""Where nothing has been run: trainings 2.5 points apart; SR 50 %, and two trainings of a setting agree in 3 of 4
+episodes; differences of settings vary by 10 points from scene to scene."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one effect is measured.
+
+    pairs: number of like pairs in each context. seeds: of every setting that tells how trainings spread. scenes:
+    number of episodes in each.
+    """
+
+    pairs: tuple[int, ...]
+    seeds: tuple[int, ...]
+    scenes: tuple[int, ...]
+
+    @property
+    def degrees(self) -> int:
+        """Of the variance between trainings."""
+        return sum(each - 1 for each in self.seeds)
+
+    def more_seeds(self, times: int) -> Layout:
+        """With so many times the seeds everywhere."""
+        pairs, seeds = (tuple(times * each for each in counts) for counts in (self.pairs, self.seeds))
+        return replace(self, pairs=pairs, seeds=seeds)
+
+    def more_episodes(self, times: int) -> Layout:
+        """With so many times the episodes in the same scenes."""
+        return replace(self, scenes=tuple(times * each for each in self.scenes))
+
+    def more_scenes(self, times: int) -> Layout:
+        """With so many times the scenes, of as many episodes each."""
+        return replace(self, scenes=self.scenes * times)
+
+
+def components(document: Mapping[str, Any], split: str, label: str) -> Components | None:
+    """The variances that a finished matrix shows; None where no setting has two seeds, or episodes differ."""
+    done = results_of(document["rows"], split, label)
+    spreads = pooled(document["rows"], split, label)
+    if spreads is None or spreads.degrees < ENOUGH_DEGREES:
+        return None
+    scenes = done[0]["scenes"][label]
+    n = sum(size for size, _ in scenes.values())
+    between = [effect.rest for effect in effects(document, split, label) if effect.rest is not None]
+    return Components(
+        training=max(float(spreads.between - spreads.common), 0.0),
+        episode=float(spreads.common) * n,
+        scene=max(float(np.mean(between)), 0.0) * len(scenes) if between else ASSUMED.scene,
+        source=f"{document['name']}, {len(done)} settings, {spreads.degrees} degrees of freedom between seeds",
+    )
+
+
+def detectable(layout: Layout, found: Components, comparisons: int = 1) -> float | None:
+    """The smallest difference of rates that is told from 0 in 80 % of cases, at 5 % over all comparisons.
+
+    None where one scene or no seeds leave nothing to tell it by.
+    """
+    from scipy.special import stdtrit  # loaded late: scipy costs more than the rest of the start-up
+
+    if not layout.pairs or len(layout.scenes) < 2 or not layout.degrees:
+        return None
+    sizes: Array = np.array(layout.scenes, dtype=np.float64)
+    # Scenes of unlike size are worth fewer of one size; a difference varies by scene, noise by episode.
+    effective = float(sizes.sum() ** 2 / (sizes**2).sum())
+    q = 2.0 * sum(1.0 / each for each in layout.pairs) / len(layout.pairs) ** 2
+    between = q * (found.training + found.episode / float(sizes.sum()))
+    se, degrees = predicted(found.scene / effective, between, layout.degrees, sizes)
+    level = 1.0 - 0.025 / comparisons
+    return min(1.0, se * float(stdtrit(degrees, level) + stdtrit(degrees, POWER)))
+
+
+def layouts(
+    labels: Sequence[Mapping[str, str]], axes: Mapping[str, Sequence[str]], seed: str, scenes: Sequence[int]
+) -> dict[str, dict[str, Layout]]:
+    """How the effect of every label of every axis will be measured, if all settings of a matrix are done.
+
+    labels: of every setting by axis. seed: the axis that is none.
+    """
+    known = [dict(each) for each in labels]
+    found: dict[str, dict[str, Layout]] = {}
+    for axis, names in axes.items():
+        for name in names[1:] if axis != seed else []:
+            contexts: dict[tuple[tuple[str, str], ...], int] = {}
+            rows = [each for each in known if each[axis] == name and {**each, axis: names[0]} in known]
+            for each in rows:
+                context = _without(each, axis, seed)
+                contexts[context] = contexts.get(context, 0) + 1
+            own = [
+                each for each in known if each[axis] in (name, names[0]) and _without(each, axis, seed) in contexts
+            ]
+            seeds = _counts(own, seed)
+            if sum(each - 1 for each in seeds) < ENOUGH_DEGREES:
+                seeds = _counts(known, seed)
+            found.setdefault(axis, {})[name] = Layout(tuple(contexts.values()), seeds, tuple(scenes))
+    return found
+
+
+def _counts(labels: Sequence[Mapping[str, str]], seed: str) -> tuple[int, ...]:
+    """Seeds of every setting."""
+    counts: dict[tuple[tuple[str, str], ...], int] = {}
+    for each in labels:
+        setting = _without(each, seed)
+        counts[setting] = counts.get(setting, 0) + 1
+    return tuple(counts.values())
+
+
+def _without(labels: Mapping[str, str], *axes: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((axis, label) for axis, label in labels.items() if axis not in axes))

@@ -66,6 +66,9 @@ AGENTS: dict[str, Listed] = {
 }
 """Agents by name."""
 
+REFERENCES = ("random", "blind", "read-and-look", "shortest-path")
+"""Agents without a model that are evaluated beside the settings of a matrix, on the same episodes."""
+
 OPTIONS: dict[str, str] = {
     "remote": "agents.remote_options:RemoteOptions",
     "openai": "agents.openai.options:OpenAIOptions",

@@ -34,6 +34,7 @@ def write(folder: Path) -> Write:
         content = {
             "name": "small",
             "train": {"checkpoint": "preset:streamvln-tiny", "trajectories": "sets", "steps": 4},
+            "references": [],
             "axes": {"tunable_parts": [[PARTS[0]], [PARTS[1]], [PARTS[2]]]},
             **sections,
         }

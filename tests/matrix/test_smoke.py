@@ -25,7 +25,9 @@ def test_the_smoke_matrix_runs_whole(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert "smoke: 4 done" in result.stdout
     assert "train" not in result.stderr  # the second time there is nothing to do
-    rows = json.loads((tmp_path / "results" / "smoke" / "matrix.json").read_text())["rows"]
+    found = json.loads((tmp_path / "results" / "smoke" / "matrix.json").read_text())
+    assert [each["results"]["val_unseen"]["metrics"]["SR"]["mean"] for each in found["references"]][1] == 1.0
+    rows = found["rows"]
     for row in rows:
         assert row["trainable"]["mm_mlp_adapter"] > 0
         assert (row["trainable"]["mm_language_model"] > 0) == row["name"].startswith("all parts")

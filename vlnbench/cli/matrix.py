@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -46,11 +46,16 @@ class MatrixRun(MatrixFile):
     """GPUs to use, as CUDA_VISIBLE_DEVICES names them; default all visible ones."""
     unfit: Literal["run", "skip"] | None = None
     """What is done with settings that do not fit by their plan; default the file's."""
+    only: tuple[str, ...] = ()
+    """Run only these settings and references, by their names, in which * and ? stand for anything."""
+    shard: str = ""
+    """Run one of several equal parts, such as 1/4, for as many machines; see `matrix merge`."""
 
     def run(self) -> None:
         self._run(retry=False)
 
     def _run(self, retry: bool) -> None:
+        from vlnbench.matrix.parts import Part
         from vlnbench.matrix.runner import find_places, format_counts, plan_matrix, run_matrix
         from vlnbench.matrix.table import write_tables
 
@@ -65,7 +70,8 @@ class MatrixRun(MatrixFile):
             places = find_places(matrix.execution, self.gpus)
             print(format_forecast(matrix, work, results, plan_matrix(matrix, None, places.gpu)))
             return
-        found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry)
+        part = Part(self.only, self.shard)
+        found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry, part=part)
         print(write_tables(results))
         print(format_counts(found))
 
@@ -117,10 +123,33 @@ class MatrixTable:
         print(write_tables(self.results))
 
 
+@dataclass(frozen=True)
+class MatrixMerge:
+    """Put the results of parts of a matrix, run on several machines, into one table."""
+
+    parts: Positional[tuple[Path, ...]]
+    """Results folders of the parts: each holds a matrix.json."""
+    results: Path = field(kw_only=True)
+    """Folder of the table and plots of all of them; may be one of the parts."""
+
+    def run(self) -> None:
+        from vlnbench.errors import UsageError
+        from vlnbench.matrix.parts import merge
+        from vlnbench.matrix.runner import format_counts
+        from vlnbench.matrix.table import write_tables
+
+        if not self.parts:
+            raise UsageError("expected the results folders of one part or more")
+        found = merge(self.parts, self.results)
+        print(write_tables(self.results))
+        print(format_counts(found))
+
+
 MatrixCommand = (
     Annotated[MatrixRun, subcommand("run", prefix_name=False)]
     | Annotated[MatrixList, subcommand("list", prefix_name=False)]
     | Annotated[MatrixStatus, subcommand("status", prefix_name=False)]
     | Annotated[MatrixTable, subcommand("table", prefix_name=False)]
+    | Annotated[MatrixMerge, subcommand("merge", prefix_name=False)]
     | Annotated[MatrixRetry, subcommand("retry", prefix_name=False)]
 )

@@ -108,6 +108,7 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
     )[0]
     for axis, (split, label, points) in zip(axes, panels, strict=False):
         _draw_points(axis, points, every)
+        _draw_references(axis, document.get("references", ()), split)
         axis.set_xlabel(label)
         axis.set_ylabel(f"SR, {split} (%)")
     bars = "bars: " + " or ".join(sorted({each.bar for _, _, points in panels for each in points if each.bar}))
@@ -153,6 +154,24 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
     )
     axis.margins(0.1)
     axis.grid(alpha=0.3)
+
+
+def _draw_references(axis: Axes, references: Sequence[Row], split: str) -> None:
+    """What is no setting and needs no memory of training: a line at its SR, with its name."""
+    for row in references:
+        value = mean(row, split, "SR")
+        if value is not None:
+            axis.axhline(100 * value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
+            axis.annotate(
+                _plain(row["name"]),
+                (1, 100 * value),
+                (-2, 1),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                ha="right",
+                fontsize=7,
+                color="0.35",
+            )
 
 
 def effects_figure(document: Mapping[str, Any]) -> Figure | None:

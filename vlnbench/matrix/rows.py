@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.records import MANIFEST, Row, read_attempts, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
+from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
 from vlnbench.matrix.work import (
@@ -22,6 +23,7 @@ from vlnbench.matrix.work import (
     eval_stage,
     read_json,
     read_summary,
+    reference_stage,
     stages,
     train_stage,
 )
@@ -44,6 +46,7 @@ def document(matrix: Matrix, work: Path) -> dict[str, Any]:
         "key": matrix.key,
         "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
         "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
+        "references": [reference_row(work, reference) for reference in matrix.references],
         "rows": [row(matrix, work, setting, plans.get(setting.train_key, {})) for setting in matrix.settings],
     }
 
@@ -93,14 +96,34 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         "train": {
             key: manifest.get(key) for key in ("started_from", "data_sha256", "world_size", "dtype", "attn")
         },
-        "results": {split: _result(work, setting, split) for split in setting.evaluate["splits"]},
+        "results": {
+            split: _result(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]
+        },
+    }
+
+
+def reference_row(work: Path, reference: Reference) -> dict[str, Any]:
+    """What is evaluated beside the settings: what became of it, what it took and what it reached."""
+    todo = {split: reference_stage(work, reference, split) for split in reference.evaluate["splits"]}
+    return {
+        "name": reference.name,
+        "evaluate": _plain(reference.evaluate),
+        **_progress(list(todo.values())),
+        "seconds": {split: _seconds(stage.folder) for split, stage in todo.items()},
+        "results": {split: _result(stage.folder) for split, stage in todo.items()},
     }
 
 
 def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
     """How far a setting is, and of a failure the stage, the exit code and the last lines."""
+    found = _progress(stages(work, setting))
+    if found["status"] == "pending" and matrix.execution.unfit == "skip" and plan.get("fits") == "no":
+        found |= {"status": "skipped", "reason": f"by its plan it does not fit on {plan['gpus']}"}
+    return found
+
+
+def _progress(todo: Sequence[Stage]) -> dict[str, Any]:
     nothing: dict[str, Any] = {"reason": None, "stage": None, "exit_code": None, "log": None, "tail": []}
-    todo = stages(work, setting)
     for stage in todo:
         if stage.failed:
             return _failure(stage, attempts(stage.folder)[-1])
@@ -111,9 +134,6 @@ def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any
         return {"status": "running", **nothing, "stage": first.name}
     if first is not todo[0] or (first.folder / ATTEMPTS).exists() or (first.folder / LOG).exists():
         return {"status": "unfinished", **nothing, "stage": first.name}
-    if matrix.execution.unfit == "skip" and plan.get("fits") == "no":
-        reason = f"by its plan it does not fit on {plan['gpus']}"
-        return {"status": "skipped", **nothing, "reason": reason}
     return {"status": "pending", **nothing}
 
 
@@ -198,9 +218,8 @@ def _vram(
     }
 
 
-def _result(work: Path, setting: Setting, split: str) -> dict[str, Any] | None:
+def _result(folder: Path) -> dict[str, Any] | None:
     """What a finished evaluation found."""
-    folder = eval_stage(work, setting, split).folder
     summary, manifest = read_summary(folder), read_json(folder / RUN / MANIFEST)
     if summary is None or manifest is None:
         return None

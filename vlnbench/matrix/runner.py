@@ -6,6 +6,7 @@ import queue
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,15 @@ from typing import Any
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.matrix.execution import Execution
+from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
-from vlnbench.matrix.spec import Matrix, Setting
+from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
 from vlnbench.matrix.work import (
     MANIFEST,
     PLANS,
     Stage,
     check_work,
-    eval_stage,
     open_work,
     prepare_stages,
     read_json,
@@ -81,22 +82,25 @@ def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str,
 
 
 def run_matrix(
-    matrix: Matrix, work: Path, results: Path, *, gpus: tuple[str, ...] = (), retry: bool = False
+    matrix: Matrix, work: Path, results: Path, *, gpus: tuple[str, ...] = (), retry: bool = False, part: Part = ALL
 ) -> dict[str, Any]:
     """Run what is not done yet; with `retry` also what failed. Returns the document of results.
 
-    Raises UsageError, with nothing written, for a file that does not belong to the work folder or for results of
-    other work, and RunError if houses or trajectories cannot be made.
+    part: what of the matrix is run here; the other rows say how far they are in this work folder. Raises
+    UsageError, with nothing written, for a file that does not belong to the work folder or for results of other
+    work, and RunError if houses or trajectories cannot be made.
     """
     check_work(matrix, work)
     if (results / DOCUMENT).exists() and not (work / MANIFEST).exists():
         raise UsageError(f"{results}: holds the results of other work than {work}; choose another --results")
     places = find_places(matrix.execution, gpus)
+    units = part.choose(units_of(matrix))
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
-            runner.prepare()
-            runner.run(plan_matrix(matrix, work, places.gpu))
+            if any(unit.settings for unit in units):
+                runner.prepare()
+            runner.run(units, plan_matrix(matrix, work, places.gpu))
         finally:
             runner.stop()
         return write_document(matrix, work, results)
@@ -106,7 +110,8 @@ def format_counts(found: dict[str, Any]) -> str:
     """How many settings are how far, and where to look for the reasons."""
     counts = Counter(row["status"] for row in found["rows"])
     lines = [f"{found['name']}: " + ", ".join(f"{count} {status}" for status, count in counts.items())]
-    lines += [f"{row['name']}: {row['reason']}; {row['log']}" for row in found["rows"] if row["log"]]
+    beside = found.get("references", [])
+    lines += [f"{row['name']}: {row['reason']}; {row['log']}" for row in [*beside, *found["rows"]] if row["log"]]
     return "\n".join(lines)
 
 
@@ -130,29 +135,26 @@ class _Runner:
                     f"{stage.name} failed ({tail[-1] if tail else 'no output'}); see {stage.folder / LOG}"
                 )
 
-    def run(self, plans: dict[str, dict[str, Any]]) -> None:
-        """Train and evaluate every setting, as many at a time as there are places."""
+    def run(self, units: Sequence[Unit], plans: dict[str, dict[str, Any]]) -> None:
+        """Train and evaluate every unit, as many at a time as there are places."""
         write_document(self._matrix, self._work, self._results)
-        groups: dict[str, list[Setting]] = {}
-        for setting in self._matrix.settings:
-            groups.setdefault(setting.train_key, []).append(setting)
         if self._matrix.execution.unfit == "skip":
             unfit = [key for key, plan in plans.items() if plan["fits"] == "no"]
-            groups = {key: each for key, each in groups.items() if key not in unfit}
+            units = [unit for unit in units if not unit.settings or unit.settings[0].train_key not in unfit]
         slots: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         for slot in self._places.slots:
             slots.put(slot)
 
-        def work_on(settings: list[Setting]) -> None:
+        def work_on(unit: Unit) -> None:
             slot = slots.get()
             try:
-                self._settings(settings, slot)
+                self._unit(unit, slot)
             finally:
                 slots.put(slot)
 
         executor = ThreadPoolExecutor(len(self._places.slots))
         try:
-            for future in as_completed([executor.submit(work_on, settings) for settings in groups.values()]):
+            for future in as_completed([executor.submit(work_on, unit) for unit in units]):
                 future.result()
         finally:
             self.stop()
@@ -166,22 +168,23 @@ class _Runner:
                 assert process.stdin is not None
                 process.stdin.close()
 
-    def _settings(self, settings: list[Setting], slot: Slot) -> None:
-        """The training that settings share, then their evaluations."""
+    def _unit(self, unit: Unit, slot: Slot) -> None:
+        """The training that settings share, then their evaluations; or those of a reference."""
         execution = self._matrix.execution
-        trained = train_stage(self._work, settings[0], len(slot))
-        todo = [(trained, execution.train_timeout_s)]
-        for setting in settings:
-            for split in setting.evaluate["splits"]:
-                todo.append((eval_stage(self._work, setting, split), execution.eval_timeout_s))
+        todo, trained = [], None
+        if unit.settings:
+            trained = train_stage(self._work, unit.settings[0], len(slot))
+            todo.append((trained, execution.train_timeout_s))
+        for stage in unit.evaluations(self._work):
+            todo.append((stage, execution.eval_timeout_s))
         for stage, timeout_s in todo:
             if stage.complete() or (stage.failed and not self._retry):
                 continue
-            if not trained.complete() and stage is not trained:
+            if trained is not None and not trained.complete() and stage is not trained:
                 return
-            say(f"{settings[0].name}: {stage.name}, log {stage.folder / LOG}")
+            say(f"{unit.names[0]}: {stage.name}, log {stage.folder / LOG}")
             outcome = self._run(stage, slot, timeout_s)
-            say(f"{settings[0].name}: {stage.name}: {outcome}")
+            say(f"{unit.names[0]}: {stage.name}: {outcome}")
             with self._lock:
                 write_document(self._matrix, self._work, self._results)
 

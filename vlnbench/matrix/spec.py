@@ -3,7 +3,7 @@
 The file is YAML: `name`; `train` and `evaluate`, options of `vlnbench train` and `vlnbench eval` by their names;
 `axes`, of each of which every setting takes one value; and, where they are wanted, `houses` (options of `vlnbench
 data houses`), `collect` (trajectory sets that are collected if they are missing, with options of `vlnbench
-collect`) and `run`, see `Execution`.
+collect`), `references` (what is evaluated beside the settings, see `references`) and `run`, see `Execution`.
 
 An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
 can be a mapping of several options with a `label`; where all are, the axis may have any name. `keep`, a list of
@@ -12,33 +12,40 @@ mappings of axes to labels, keeps those settings of the product of the axes that
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.houses_config import HousesOptions
 from vlnbench.errors import UsageError, unknown
-from vlnbench.evaluation.options import EvalOptions
 from vlnbench.matrix.execution import Execution
-from vlnbench.matrix.yaml_file import read_yaml
-from vlnbench.rollout.agent_names import options_type
-from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.matrix.fields import (
+    check_evaluation,
+    check_known,
+    checked,
+    convert,
+    digest,
+    eval_types,
+    make,
+    mapping,
+    read_yaml,
+    types_of,
+)
+from vlnbench.matrix.references import Reference, read_references
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.families import default_family, every_family, find_family, get_family
 from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
-from vlnbench.util.names import split_names
+from vlnbench.training.sources import find_source
 
-SECTIONS = ("name", "train", "evaluate", "axes", "keep", "houses", "collect", "run")
+SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "run")
+UNMAPPED = ("name", "keep", "references")
+"""Sections that are no mappings."""
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
 EVALUATED: dict[str, Any] = {"benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
@@ -80,7 +87,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set."""
+    """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set.
+
+    `references`: what is evaluated beside the settings. They change no setting and may change at any time.
+    """
 
     path: Path
     name: str
@@ -89,6 +99,7 @@ class Matrix:
     execution: Execution = field(default_factory=Execution)
     houses: Mapping[str, Any] | None = None
     collect: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
 
     @property
     def key(self) -> str:
@@ -112,23 +123,17 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
 
-def digest(value: Any) -> str:
-    """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
     found = read_yaml(path, SECTIONS)
-    _known(found, SECTIONS, f"{path}: section")
+    check_known(found, SECTIONS, f"{path}: section")
     name = found.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"{path}: name {name!r}: expected letters, digits, dots, dashes and underscores")
-    sections = {key: _mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in ("name", "keep")}
+    sections = {key: mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in UNMAPPED}
     collect = {each: _collect(options, each, path) for each, options in sections["collect"].items()}
     houses = _houses(sections["houses"], path) if "houses" in found else None
-    execution = _make(Execution, sections["run"], f"{path}: run")
+    execution = make(Execution, sections["run"], f"{path}: run")
     execution.check(f"{path}: run")
     if not sections["axes"]:
         raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
@@ -143,7 +148,9 @@ def read_matrix(path: Path) -> Matrix:
     )
     for setting in settings:
         _check_sets(setting, collect, path)
-    return Matrix(path, name, settings, labels, execution, houses, collect)
+    beside = [(_trained_before(setting), setting.evaluate) for setting in settings]
+    references = read_references(found.get("references"), beside, path)
+    return Matrix(path, name, settings, labels, execution, houses, collect, references)
 
 
 Value = tuple[str, Mapping[str, Any]]
@@ -169,7 +176,7 @@ def _values(axis: str, values: Any, kinds: Mapping[str, Any], path: Path) -> lis
         found.append((label, {name: each for name, each in value.items() if name != "label"}))
     for label, options in found:
         trained = [name for name in options if not name.startswith(EVALUATE)]  # the others depend on the agent
-        _known(trained, kinds, f"{where}: {label}: option")
+        check_known(trained, kinds, f"{where}: {label}: option")
         if not options:
             raise UsageError(f"{where}: {label}: expected options beside the label")
     return found
@@ -190,13 +197,13 @@ def _keep(entries: Any, axes: Mapping[str, Sequence[str]], path: Path) -> list[d
         raise UsageError(f"{where}: expected a list of mappings of axes to labels, or nothing would be run")
     result = []
     for number, entry in enumerate(entries, start=1):
-        given = _mapping(entry, f"{where}: entry {number}")
-        _known(given, axes, f"{where}: axis")
+        given = mapping(entry, f"{where}: entry {number}")
+        check_known(given, axes, f"{where}: axis")
         wanted = {axis: value if isinstance(value, list) else [value] for axis, value in given.items()}
         for axis, labels in wanted.items():
             if not labels:
                 raise UsageError(f"{where}: entry {number}: {axis}: expected at least one label")
-            _known(labels, axes[axis], f"{where}: {axis}: label")
+            check_known(labels, axes[axis], f"{where}: {axis}: label")
         result.append(wanted)
     return result
 
@@ -209,7 +216,7 @@ def _expand(
     path: Path,
 ) -> Iterable[Setting]:
     """The product of the axes, the last one fastest. Raises UsageError for settings that cannot be told apart."""
-    _known(train, kinds, f"{path}: train: option")
+    check_known(train, kinds, f"{path}: train: option")
     owners: dict[str, str] = {}
     for axis, values in axes.items():
         for option in {option for _, options in values for option in options}:
@@ -235,11 +242,11 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     trained = family.training(**merged, out=Path())
     others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
     evaluation = {"agent": family.agent, **EVALUATED, **evaluate, **others}
-    types = _checked(lambda: _eval_types(str(evaluation["agent"])), where)
-    _known(evaluation, types, f"{where}: evaluate: option")
-    evaluated = _converted(evaluation, types, where)
-    _checked(trained.check, where)
-    _checked(lambda: _check_evaluation(evaluated), where)
+    types = checked(lambda: eval_types(str(evaluation["agent"])), where)
+    check_known(evaluation, types, f"{where}: evaluate: option")
+    evaluated = convert(evaluation, types, where)
+    checked(trained.check, where)
+    checked(lambda: check_evaluation(evaluated), where)
     return Setting(name, labels, family, trained, merged, evaluated)
 
 
@@ -248,7 +255,7 @@ def _family(options: Mapping[str, Any], where: str) -> FamilySpec:
     named, checkpoint = options.get("family", ""), options.get("checkpoint", "")
     if not isinstance(checkpoint, str) or not checkpoint:
         raise UsageError(f"{where}: checkpoint: expected a folder or a name in the section train")
-    return _checked(lambda: get_family(named) if named else find_family("", checkpoint)[0], where)
+    return checked(lambda: get_family(named) if named else find_family("", checkpoint)[0], where)
 
 
 def _trained(options: Mapping[str, Any], own: Mapping[str, Any], family: FamilySpec, where: str) -> dict[str, Any]:
@@ -256,28 +263,23 @@ def _trained(options: Mapping[str, Any], own: Mapping[str, Any], family: FamilyS
 
     `own`: those of its axes, which are kept, so that what makes no sense is noticed.
     """
-    types = _types(family.training, without=("out",))
+    types = types_of(family.training, without=("out",))
     strange = [name for name in options if name not in types]
     if strange:
         raise UsageError(f"{where}: {strange[0]}: no option of the family {family.name}; leave it out there")
-    merged = _converted(options, types, where)
+    merged = convert(options, types, where)
     parts = family.training(**merged, out=Path()).parts
     part_of = {name: part for part, name in family.training.RATES.items()}
     return {key: value for key, value in merged.items() if key in own or part_of.get(key, "") in ("", *parts)}
 
 
-def _check_evaluation(options: Mapping[str, Any]) -> None:
-    benchmark = get_benchmark(options["benchmark"])
-    if not options["splits"] or len(set(options["splits"])) < len(options["splits"]):
-        raise UsageError("splits: expected at least one split, each once")
-    for split in options["splits"]:
-        if split not in benchmark.splits:
-            raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
-    kind = options_type(options["agent"])
-    own = {each.name for each in fields(kind)}
-    agent_options = kind(**{key: value for key, value in options.items() if key in own})
-    asked = {key: value for key, value in options.items() if key not in own and key != "splits"}
-    EvalOptions(**asked, split=options["splits"][0], agent_options=agent_options).check()
+def _trained_before(setting: Setting) -> str:
+    """The checkpoint that a setting starts from, empty for random weights."""
+    name = setting.train.checkpoint
+    try:
+        return name if find_source(name, [setting.family]).path is not None else ""
+    except UsageError:  # a folder that is not here yet; its family was named
+        return name
 
 
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
@@ -294,21 +296,21 @@ def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:
     where = f"{path}: collect.{name}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: expected the name of a folder")
-    types = _types(CollectOptions, without=("out", "dagger", "agent", "agent_options"))
-    given = _mapping(options, where)
-    _known(given, types, f"{where}: option")
-    converted = _converted(given, types, where)
-    _checked(lambda: CollectOptions(out=Path(name), **converted).check(), where)
-    return converted
+    types = types_of(CollectOptions, without=("out", "dagger", "agent", "agent_options"))
+    given = mapping(options, where)
+    check_known(given, types, f"{where}: option")
+    made = convert(given, types, where)
+    checked(lambda: CollectOptions(out=Path(name), **made).check(), where)
+    return made
 
 
 def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     where = f"{path}: houses"
-    types = _types(HousesOptions)
-    _known(options, types, f"{where}: option")
-    converted = _converted(options, types, where)
-    _checked(lambda: HousesOptions(**converted).check(), where)
-    return converted
+    types = types_of(HousesOptions)
+    check_known(options, types, f"{where}: option")
+    made = convert(options, types, where)
+    checked(lambda: HousesOptions(**made).check(), where)
+    return made
 
 
 def _families(train: Mapping[str, Any], axes: Mapping[str, Any], path: Path) -> list[FamilySpec]:
@@ -321,71 +323,9 @@ def _families(train: Mapping[str, Any], axes: Mapping[str, Any], path: Path) -> 
     for name in named:
         if not isinstance(name, str):
             raise UsageError(f"{path}: family {name!r}: expected a name or an import string")
-        found.append(_checked(partial(get_family, name), str(path)))
+        found.append(checked(partial(get_family, name), str(path)))
     return found
 
 
 def _train_types(families: Iterable[FamilySpec]) -> dict[str, Any]:
-    return {name: kind for each in families for name, kind in _types(each.training, without=("out",)).items()}
-
-
-def _eval_types(agent: str) -> dict[str, Any]:
-    """Options of an evaluation, those of its agent included. Raises UsageError if that loads no checkpoint."""
-    own = options_type(agent)
-    if not issubclass(own, CheckpointOptions):
-        raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
-    places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
-    common = _types(EvalOptions, without=("split", "out", "video", "retry_errors", "agent_options", *places))
-    return {**common, **_types(own, without=("checkpoint",)), "splits": tuple[str, ...]}
-
-
-def _types(kind: type, without: Sequence[str] = ()) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(kind) if each.name not in without}
-
-
-def _make(kind: Callable[..., _T], options: Mapping[str, Any], where: str) -> _T:
-    types = get_type_hints(kind)
-    _known(options, types, f"{where}: option")
-    return kind(**_converted(options, types, where))
-
-
-def _converted(options: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Values as the types of their options: YAML reads 1e-5 as text, and a single set is a list of one."""
-    result = {}
-    for name, value in options.items():
-        if isinstance(value, list) and types[name] is str:
-            value = ",".join(map(str, value))
-        elif isinstance(value, str) and types[name] == tuple[str, ...]:
-            value = split_names(value)
-        try:
-            if isinstance(value, bool) and types[name] in (int, float, int | None, float | None):
-                raise UsageError(f"{where}: {name} {value!r}: expected a number")
-            result[name] = TypeAdapter(types[name]).validate_python(value)
-        except ValidationError as error:
-            message = error.errors()[0]["msg"]
-            raise UsageError(f"{where}: {name} {value!r}: {message[0].lower()}{message[1:]}") from None
-    return result
-
-
-def _checked(check: Callable[[], _T], where: str) -> _T:
-    try:
-        return check()
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-
-
-def _known(found: Iterable[Any], known: Iterable[str], what: str) -> None:
-    before, _, kind = what.rpartition(": ")
-    names = list(known)
-    for name in found:
-        if name not in names:
-            raise UsageError(f"{before}: {unknown(kind, str(name), names)}")
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise UsageError(f"{where}: expected a mapping of names")
-    return value
+    return {name: kind for each in families for name, kind in types_of(each.training, without=("out",)).items()}

@@ -65,6 +65,7 @@ def format_status(document: Mapping[str, Any]) -> str:
 def csv_text(document: Mapping[str, Any]) -> str:
     """One line per setting; numbers in full, nothing where a value is missing."""
     rows = [_flat(row, document) for row in document["rows"]]
+    rows += [_flat_reference(row, document, rows[0]) for row in document.get("references", ())]
     return tables.csv_text(list(rows[0]), [list(row.values()) for row in rows])
 
 
@@ -72,6 +73,7 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
     machine = row["machine"] or {}
     flat = {
         "setting": row["name"],
+        "kind": "setting",
         **{f"axis {axis}": row["labels"][axis] for axis in document["axes"]},
         **{name: row[name] for name in ("status", "reason", "exit_code", "key", "train_key")},
         "trainable_parameters": row["trainable_parameters"],
@@ -86,6 +88,14 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         "fits": row["vram"]["fits"],
         "host_bytes": row["host"],
     }
+    flat |= _flat_results(row, document)
+    gpus = ", ".join(machine.get("gpus", ())) or None
+    versions = {name: machine.get(name) for name in ("cpu", "cores", "vlnbench", "git")}
+    return flat | {"gpus": gpus, "torch": machine.get("packages", {}).get("torch"), **versions}
+
+
+def _flat_results(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
     for split in document["splits"]:
         for label in COMPARED:
             found = metric(row, split, label) or {}
@@ -95,9 +105,14 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         flat |= {f"{split} {name}": result.get(name) for name in ("episodes", "n_errors")}
         took = result.get("hours") or {}
         flat |= {f"{split} {name}_h": took.get(name) for name in ("wall", "agent", "simulator")}
-    gpus = ", ".join(machine.get("gpus", ())) or None
-    versions = {name: machine.get(name) for name in ("cpu", "cores", "vlnbench", "git")}
-    return flat | {"gpus": gpus, "torch": machine.get("packages", {}).get("torch"), **versions}
+    return flat
+
+
+def _flat_reference(row: Row, document: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """A reference in the columns of a setting, most of which it has no value for."""
+    own = {"setting": row["name"], "kind": "reference", **{name: row[name] for name in ("status", "reason")}}
+    own |= {f"{split}_s": row["seconds"].get(split) for split in document["splits"]}
+    return {**dict.fromkeys(like), **own, **_flat_results(row, document)}
 
 
 def markdown(document: Mapping[str, Any]) -> str:
@@ -112,7 +127,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
     ]
     parts += sections(document)
-    failed = [row for row in document["rows"] if row["reason"]]
+    failed = [row for row in [*document.get("references", ()), *document["rows"]] if row["reason"]]
     if failed:
         parts += ["## Failed and skipped", *(_failure(row) for row in failed)]
     return "\n\n".join(parts) + "\n"
@@ -156,7 +171,10 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
             *(_interval(row, split, label) for split in document["splits"] for label in COMPARED),
             row["status"] + (" (planned: does not fit)" if vram["fits"] == "no" else ""),
         ]
-        rows.append([markdown_cell(cell) for cell in cells] if style == "github" else cells)
+        rows.append(cells)
+    rows += [_reference_cells(row, document, len(rows[0])) for row in document.get("references", ())]
+    if style == "github":
+        rows = [[markdown_cell(cell) for cell in cells] for cells in rows]
     headers = ["", "setting", "trained (M)", "instructions", "steps", "windows/s", "min", "eval min", "device-h"]
     headers += ["VRAM planned", "allocated", "reserved", "device", "host"]
     headers += [f"{split_title(split)} {label}" for split in document["splits"] for label in COMPARED]
@@ -179,6 +197,13 @@ def _total_device_hours(row: Row, document: Mapping[str, Any]) -> str:
     parts = _device_hours(row)
     found = [hours for name in ("train", *document["splits"]) if (hours := parts.get(name)) is not None]
     return f"{shown_hours(sum(found))} {parts['unit']}" if found else "-"
+
+
+def _reference_cells(row: Row, document: Mapping[str, Any], width: int) -> list[str]:
+    """A reference in the columns of a setting: name, results and status."""
+    results = [_interval(row, split, label) for split in document["splits"] for label in COMPARED]
+    empty = ["-"] * (width - len(results) - 3)
+    return ["", f"reference: {row['name']}", *empty, *results, row["status"]]
 
 
 def _failure(row: Row) -> str:

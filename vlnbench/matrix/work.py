@@ -17,6 +17,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import SUMMARY
+from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
 from vlnbench.util.files import read_object, write_json
@@ -78,6 +79,14 @@ def eval_stage(work: Path, setting: Setting, split: str) -> Stage:
         *_vlnbench("eval"),
         *arguments({**options, "split": split, "checkpoint": model, "out": folder / RUN}),
     )
+    return Stage(f"eval {split}", folder, command, lambda: read_summary(folder) is not None)
+
+
+def reference_stage(work: Path, reference: Reference, split: str) -> Stage:
+    """The evaluation of a reference on a split."""
+    folder = work / "eval" / reference.eval_key(split)
+    options = {key: value for key, value in reference.evaluate.items() if key != "splits"}
+    command = (*_vlnbench("eval"), *arguments({**options, "split": split, "out": folder / RUN}))
     return Stage(f"eval {split}", folder, command, lambda: read_summary(folder) is not None)
 
 

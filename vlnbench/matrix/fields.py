@@ -1,0 +1,146 @@
+"""What fields of a matrix file may hold: keys once, values of the types of their options, errors of one line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.errors import UsageError, unknown
+from vlnbench.evaluation.options import EvalOptions
+from vlnbench.rollout.agent_names import options_type
+from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.util.names import split_names
+
+_T = TypeVar("_T")
+
+
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def read_yaml(path: Path, sections: Sequence[str]) -> dict[str, Any]:
+    """The mapping of sections that a file holds. Raises UsageError if it is none, or if a key stands twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        _check_keys(yaml.compose(text, yaml.SafeLoader), set())
+        found = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"{path}: not a matrix file in YAML ({reason})") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: expected a mapping of {', '.join(sections)}")
+    return found
+
+
+def _check_keys(node: Any, seen: set[int]) -> None:
+    """Refuse mappings in which a key stands twice: YAML would silently take the last one."""
+    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _check_keys(each, seen)
+        return
+    names = [key.value for key, _ in node.value]
+    for name in names:
+        if isinstance(name, str) and names.count(name) > 1:
+            raise ValueError(f"{name} stands twice, {str(node.start_mark).strip()}")
+    for _, value in node.value:
+        _check_keys(value, seen)
+
+
+def check_evaluation(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options of `vlnbench eval`, and `splits`, that make no evaluation."""
+    benchmark = get_benchmark(options["benchmark"])
+    if not options["splits"] or len(set(options["splits"])) < len(options["splits"]):
+        raise UsageError("splits: expected at least one split, each once")
+    for split in options["splits"]:
+        if split not in benchmark.splits:
+            raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
+    kind = options_type(options["agent"])
+    own = {each.name for each in fields(kind)}
+    agent_options = kind(**{key: value for key, value in options.items() if key in own})
+    asked = {key: value for key, value in options.items() if key not in own and key != "splits"}
+    EvalOptions(**asked, split=options["splits"][0], agent_options=agent_options).check()
+
+
+def eval_types(agent: str, trained: bool = True) -> dict[str, Any]:
+    """Options of an evaluation, those of its agent included.
+
+    trained: raise UsageError for an agent that loads no checkpoint, which itself is not among the options then.
+    """
+    own = options_type(agent)
+    if trained and not issubclass(own, CheckpointOptions):
+        raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
+    places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
+    common = types_of(EvalOptions, without=("split", "out", "video", "retry_errors", "agent_options", *places))
+    return {**common, **types_of(own, without=("checkpoint",) if trained else ()), "splits": tuple[str, ...]}
+
+
+def types_of(kind: type, without: Sequence[str] = ()) -> dict[str, Any]:
+    """Types of the fields of options."""
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind) if each.name not in without}
+
+
+def make(kind: Callable[..., _T], options: Mapping[str, Any], where: str) -> _T:
+    """Options of a kind from a mapping of a file. Raises UsageError naming the field that cannot be."""
+    types = get_type_hints(kind)
+    check_known(options, types, f"{where}: option")
+    return kind(**convert(options, types, where))
+
+
+def convert(options: Mapping[str, Any], types: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Values as the types of their options: YAML reads 1e-5 as text, and a single set is a list of one."""
+    result = {}
+    for name, value in options.items():
+        if isinstance(value, list) and types[name] is str:
+            value = ",".join(map(str, value))
+        elif isinstance(value, str) and types[name] == tuple[str, ...]:
+            value = split_names(value)
+        try:
+            if isinstance(value, bool) and types[name] in (int, float, int | None, float | None):
+                raise UsageError(f"{where}: {name} {value!r}: expected a number")
+            result[name] = TypeAdapter(types[name]).validate_python(value)
+        except ValidationError as error:
+            message = error.errors()[0]["msg"]
+            raise UsageError(f"{where}: {name} {value!r}: {message[0].lower()}{message[1:]}") from None
+    return result
+
+
+def checked(check: Callable[[], _T], where: str) -> _T:
+    """What `check` returns; its UsageError says where it was raised."""
+    try:
+        return check()
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def check_known(found: Iterable[Any], known: Iterable[str], what: str) -> None:
+    """Raise UsageError for a name that is none of the known. what: place and kind, "file: section: option"."""
+    before, _, kind = what.rpartition(": ")
+    names = list(known)
+    for name in found:
+        if name not in names:
+            raise UsageError(f"{before}: {unknown(kind, str(name), names)}")
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """A section that holds names; one that is empty holds none. Raises UsageError for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise UsageError(f"{where}: expected a mapping of names")
+    return value

@@ -1,0 +1,174 @@
+"""Parts of a matrix: which one machine runs, and how the results of several are put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from vlnbench.errors import UsageError, unknown
+from vlnbench.leaderboard.ranking import SHARED
+from vlnbench.matrix.references import Reference
+from vlnbench.matrix.rows import DOCUMENT
+from vlnbench.matrix.spec import Matrix, Setting
+from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage
+from vlnbench.util.files import write_json
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What runs in one place: settings that share a training, or a reference."""
+
+    settings: tuple[Setting, ...] = ()
+    reference: Reference | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it is called, a name for every setting."""
+        if self.reference is not None:
+            return (self.reference.name,)
+        return tuple(setting.name for setting in self.settings)
+
+    def evaluations(self, work: Path) -> list[Stage]:
+        """Its evaluations."""
+        if self.reference is not None:
+            return [reference_stage(work, self.reference, split) for split in self.reference.evaluate["splits"]]
+        return [eval_stage(work, each, split) for each in self.settings for split in each.evaluate["splits"]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a matrix is run. only: names of settings and references, with * and ?; none for all. shard: i/n."""
+
+    only: tuple[str, ...] = ()
+    shard: str = ""
+
+    def choose(self, units: Sequence[Unit]) -> list[Unit]:
+        """Those units. Settings that share a training stay together. Raises UsageError for a name of nothing."""
+        chosen = list(units)
+        if self.only:
+            names = [name for unit in units for name in unit.names]
+            for pattern in self.only:
+                if not any(_matches(name, pattern) for name in names):
+                    raise UsageError(f"--only: {unknown('setting or reference', pattern, names)}")
+            chosen = [
+                u for u in units if any(_matches(name, pattern) for name in u.names for pattern in self.only)
+            ]
+        if self.shard:
+            match = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", self.shard)
+            if match is None or int(match[1]) > int(match[2]):
+                raise UsageError(f"--shard {self.shard}: expected I/N with I from 1 to N, such as 1/4")
+            chosen = chosen[int(match[1]) - 1 :: int(match[2])]
+        return chosen
+
+
+ALL = Part()
+"""Everything."""
+
+
+def units_of(matrix: Matrix) -> list[Unit]:
+    """Everything that a matrix runs, the references first, as they are soon done."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in matrix.settings:
+        groups.setdefault(setting.train_key, []).append(setting)
+    beside = [Unit(reference=reference) for reference in matrix.references]
+    return [*beside, *(Unit(tuple(settings)) for settings in groups.values())]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+# putting parts together
+
+
+def merge(folders: Sequence[Path], results: Path) -> dict[str, Any]:
+    """Put the results of parts of one matrix into one document and write it.
+
+    Of every row the part that has got furthest counts. Raises UsageError, with nothing written, for results of
+    different matrices, for rows that two parts have with different results, and for trainings or evaluations that
+    do not belong side by side: other data, checkpoints, simulators, processes, precision.
+    """
+    documents = {folder: _read(folder) for folder in folders}
+    first_folder, first = next(iter(documents.items()))
+    for folder, document in documents.items():
+        for name in ("name", "key", "axes", "splits"):
+            if document.get(name) != first.get(name):
+                raise UsageError(f"{folder}: {name} is not that of {first_folder}; merge parts of one matrix")
+    merged = {
+        **first,
+        "references": _rows("references", documents),
+        "rows": _rows("rows", documents),
+    }
+    _check_alike(merged)
+    there = results / DOCUMENT
+    if there.exists() and results not in folders and _read(results).get("key") != first["key"]:
+        raise UsageError(f"{results}: holds the results of another matrix; choose another --results")
+    results.mkdir(parents=True, exist_ok=True)
+    write_json(there, merged)
+    return merged
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    document = read_json(folder / DOCUMENT)
+    if document is None:
+        raise UsageError(f"{folder / DOCUMENT}: not there; expected the results folder of `vlnbench matrix run`")
+    if not isinstance(document.get("rows"), list) or not document["rows"]:
+        raise UsageError(f"{folder / DOCUMENT}: field 'rows': expected a list of settings; run the matrix again")
+    return document
+
+
+def _rows(name: str, documents: Mapping[Path, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of all documents, each once, in the order in which they stand there first."""
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for folder, document in documents.items():
+        for row in document.get(name, ()):
+            before = found.get(row["name"])
+            if before is None or _progress(row) > _progress(before[1]):
+                found[row["name"]] = (folder, row)
+            elif _progress(row) == _progress(before[1]) == _DONE and row["results"] != before[1]["results"]:
+                raise UsageError(
+                    f"{row['name']!r} is done in {before[0]} and in {folder}, with different results; keep one"
+                )
+    return [row for _, row in found.values()]
+
+
+_DONE = 4
+_FURTHEST = {"done": _DONE, "unfinished": 2, "running": 2, "skipped": 1, "pending": 0}
+
+
+def _progress(row: Mapping[str, Any]) -> int:
+    """How far a row is: failures say more than what is unfinished."""
+    return _FURTHEST.get(row["status"], 3)
+
+
+def _check_alike(document: Mapping[str, Any]) -> None:
+    """Raise UsageError where rows that are compared differ in what no axis of the matrix varies."""
+    seen: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+
+    def check(what: str, of: Any, name: str, values: dict[str, Any]) -> None:
+        place = (what, repr(of))
+        other, before = seen.setdefault(place, (name, values))
+        for field, value in values.items():
+            if value != before[field]:
+                raise UsageError(
+                    f"{name!r} and {other!r} do not belong to one table: {what} differ in {field} ({value} and "
+                    f"{before[field]}); run one of them again"
+                )
+
+    for row in [*document["rows"], *document["references"]]:
+        for split, result in row["results"].items():
+            if result:
+                protocol = {key: row["evaluate"].get(key) for key in ("benchmark", "episodes", "repeats", "sim")}
+                values = {field: result["identity"].get(field) for field in SHARED}
+                check("their evaluations", (split, protocol), row["name"], values)
+    for row in document["rows"]:
+        trained, options = row.get("train") or {}, row["options"]
+        if trained.get("started_from") is not None:
+            values = {name: trained.get(name) for name in ("started_from", "world_size", "dtype")}
+            check("their trainings", options["checkpoint"], row["name"], values)
+            data = {"data_sha256": trained.get("data_sha256")}
+            check("their data", (options["sets"], options.get("envdrop")), row["name"], data)

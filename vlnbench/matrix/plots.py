@@ -108,7 +108,8 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
     )[0]
     for axis, (split, label, points) in zip(axes, panels, strict=False):
         _draw_points(axis, points, every)
-        _draw_references(axis, document.get("references", ()), split)
+        top = max(point.value if point.high is None else point.high for point in points)
+        _draw_references(axis, document.get("references", ()), split, top)
         axis.set_xlabel(label)
         axis.set_ylabel(f"SR, {split} (%)")
     bars = "bars: " + " or ".join(sorted({each.bar for _, _, points in panels for each in points if each.bar}))
@@ -156,22 +157,22 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
     axis.grid(alpha=0.3)
 
 
-def _draw_references(axis: Axes, references: Sequence[Row], split: str) -> None:
-    """What is no setting and needs no memory of training: a line at its SR, with its name."""
-    for row in references:
-        value = mean(row, split, "SR")
-        if value is not None:
-            axis.axhline(100 * value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
-            axis.annotate(
-                _plain(row["name"]),
-                (1, 100 * value),
-                (-2, 1),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                ha="right",
-                fontsize=7,
-                color="0.35",
-            )
+def _draw_references(axis: Axes, references: Sequence[Row], split: str, top: float) -> None:
+    """What is no setting and needs no memory of training: a line at its SR, with its name.
+
+    top: where the settings end. What lies far above, such as an oracle, is named at the edge and takes no room.
+    """
+    known = [(row["name"], 100 * value) for row in references if (value := mean(row, split, "SR")) is not None]
+    above = [f"{name} {value:.1f}" for name, value in known if value > 1.5 * top]
+    small = {"fontsize": 7, "color": "0.35", "textcoords": "offset points"}
+    for name, value in known:
+        if value <= 1.5 * top:
+            axis.axhline(value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
+            place = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+            axis.annotate(f"{_plain(name)} {value:.1f}", (1, value), (-2, 1), **place, **small)
+    if above:
+        text = "above: " + _plain(", ".join(above))
+        axis.annotate(text, (1, 1), (-2, -2), xycoords="axes fraction", ha="right", va="top", **small)
 
 
 def effects_figure(document: Mapping[str, Any]) -> Figure | None:
@@ -190,8 +191,9 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel(
-        "change of SR (percentage points); dots: pairs, bars: their mean, each context counting the same,\n"
-        "lines: its 95 % interval over episodes and trainings, not corrected for the number of comparisons"
+        "change of SR (percentage points)\n"
+        "dots: pairs; bars: their mean, each context counting the same;\n"
+        "lines: its 95 % interval over episodes and trainings, not corrected\nfor the number of comparisons"
     )
     axis.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)

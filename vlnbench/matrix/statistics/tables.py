@@ -144,7 +144,7 @@ def _note(found: Mapping[str, Sequence[Effect]], count: int) -> str:
     lines = (
         "Differences in points between settings that agree on all other axes and on the seed: the mean over "
         "contexts, which are the choices of labels of the other axes and count the same, ± the standard deviation "
-        f"of the pairs. In each context: {EFFECTS_CSV}. "
+        f"of the pairs; they say nothing of other contexts. In each context: {EFFECTS_CSV}. "
     )
     if "episodes" in overs:
         lines += (

@@ -164,11 +164,11 @@ def _draw_references(axis: Axes, references: Sequence[Row], split: str, top: flo
     """
     known = [(row["name"], 100 * value) for row in references if (value := mean(row, split, "SR")) is not None]
     above = [f"{name} {value:.1f}" for name, value in known if value > 1.5 * top]
-    small = {"fontsize": 7, "color": "0.35", "textcoords": "offset points"}
+    small: dict[str, Any] = {"fontsize": 7, "color": "0.35", "textcoords": "offset points"}
     for name, value in known:
         if value <= 1.5 * top:
             axis.axhline(value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
-            place = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right"}
             axis.annotate(f"{_plain(name)} {value:.1f}", (1, value), (-2, 1), **place, **small)
     if above:
         text = "above: " + _plain(", ".join(above))

@@ -94,14 +94,17 @@ def full_size() -> StreamVLNConfig:
 
 
 def random_weights(config: StreamVLNConfig, dtype: torch.dtype, device: torch.device, attn: str) -> StreamVLN:
-    """A model made on the device in its precision, never held twice."""
+    """A model made on the device in its precision, never held twice; norms let through what they get."""
     with torch.device("meta"):
         model = StreamVLN(config, attn).to(dtype)
     model.to_empty(device=device)
     model.fill_buffers(device)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.02)
+        for name, parameter in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                parameter.fill_(1)
+            else:
+                parameter.normal_(std=0.02)
     return model
 
 

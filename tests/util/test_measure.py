@@ -71,6 +71,32 @@ def test_a_command_that_will_not_end_is_killed_with_its_children(
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
+class Nvml:
+    """A driver that answers nothing."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> object:  # noqa: N802
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:  # noqa: N802
+        raise self.NVMLError("Not Found")
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 1
+
+
+def test_a_driver_that_does_not_tell_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vram, "_nvml", Nvml)
+    assert vram._Sampler.of_this_process("GPU-0") is None
+    found = vram.measure_command([sys.executable, "-c", "import time; time.sleep(0.3)"])
+    assert (found.exit_code, found.device) == (0, {})
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not has_gpu(), reason="needs a CUDA device")
 def test_peaks_of_a_gpu() -> None:

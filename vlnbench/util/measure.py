@@ -228,8 +228,11 @@ def _used_by(nvml: Any, family: set[int]) -> dict[int, int]:
 
 
 def _held(nvml: Any, handle: Any, family: set[int]) -> int:
-    """Bytes that processes hold on one GPU; 0 where NVML knows none of them, as in some containers."""
-    processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    """Bytes that processes hold on one GPU; 0 where NVML knows none or does not tell, as in containers."""
+    try:
+        processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except nvml.NVMLError:
+        return 0
     return sum(each.usedGpuMemory or 0 for each in processes if each.pid in family)
 
 
@@ -245,9 +248,14 @@ class _Sampler:
 
     @classmethod
     def of_this_process(cls, uuid: str) -> _Sampler | None:
-        """A running sampler, None without NVML."""
+        """A running sampler, None where NVML is missing or does not know the GPU."""
         nvml = _nvml()
-        return None if nvml is None else cls(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+        if nvml is None:
+            return None
+        try:
+            return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+        except nvml.NVMLError:  # a part of a GPU, or one that is lent by a virtual machine's host
+            return None
 
     @property
     def peak(self) -> int | None:

@@ -1,0 +1,287 @@
+"""The command that asks a GPU: what goes wrong in a case, resuming, the page and the planner's constants."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.gpu_evidence import record, runner
+from tests.benchmarks.gpu_evidence.__main__ import main
+from tests.benchmarks.gpu_evidence.fit import fit, measured
+from tests.benchmarks.gpu_evidence.pieces import GB, PIECES, SETTINGS, Case, Job, Piece
+from vlnbench.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+WAYS = ("works", "lacks", "memory", "breaks", "killed", "hangs")
+HERE: dict[str, Any] = {"gpus": [], "packages": {}}
+
+
+def piece(*ways: str, minutes: float = 0.0) -> Piece:
+    return Piece("ways", "", "tests.benchmarks.gpu_cases", tuple(Case(way, minutes, 1) for way in ways))
+
+
+def session(
+    folder: Path, *ways: str, minutes: float = 1.0, again: frozenset[str] = frozenset()
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Run the ways once; returns how many are left, and all entries."""
+    found = record.Record.open(folder / record.FILE, HERE, toy=True)
+    found.begin("abc")
+    made = piece(*ways)
+    left = runner.run([(made, case) for case in made.cases], found, runner.Session(True, minutes, again))
+    return left, record.read(folder / record.FILE)["pieces"].get("ways", {})
+
+
+@pytest.mark.slow
+def test_what_breaks_in_a_case_is_its_result_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "START_S", 15)
+    left, found = session(tmp_path, *WAYS)
+    assert left == 0
+    assert {way: entry["status"] for way, entry in found.items()} == {
+        "works": "done",
+        "lacks": "skipped",
+        "memory": "out of memory",
+        "breaks": "failed",
+        "killed": "failed",
+        "hangs": "timed out",
+    }
+    assert found["works"]["found"] == {"before": 1, "after": 2}
+    assert all(found[way]["found"] == {"before": 1} for way in WAYS[1:])
+    assert found["breaks"]["reason"] == "ValueError: first line"
+    assert "SIGKILL" in found["killed"]["reason"]
+    assert "second line" in (tmp_path / "log.txt").read_text()
+
+    (tmp_path / "log.txt").unlink()
+    _, again = session(tmp_path, *WAYS)
+    assert [way for way in WAYS if again[way]["session"] == 1] == ["lacks"]  # what is final is not asked again
+    _, again = session(tmp_path, *WAYS, again=frozenset({"ways/memory"}))
+    assert [way for way in WAYS if again[way]["session"] == 2] == ["lacks", "memory"]
+
+
+def test_what_has_no_time_left_waits_for_another_session(tmp_path: Path) -> None:
+    left, found = session(tmp_path, "works", minutes=0.1)
+    assert (left, found) == (1, {})
+
+
+@pytest.mark.slow
+def test_a_killed_session_leaves_no_process_and_is_resumed(tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from tests.benchmarks.test_gpu_evidence import session
+session(Path({str(tmp_path)!r}), "works", "hangs")
+"""
+    began = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    partial = tmp_path / ".ways.hangs.json"
+    deadline = time.monotonic() + 120
+    while not (partial.exists() and "before" in partial.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    children = Path(f"/proc/{began.pid}/task/{began.pid}/children").read_text().split()
+    assert children
+    began.kill()
+    assert began.wait() == -signal.SIGKILL
+    while any(Path(f"/proc/{child}/cmdline").exists() and _runs(child) for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert record.read(tmp_path / record.FILE)["pieces"]["ways"].keys() == {"works"}
+    _, found = session(tmp_path, "works", "breaks")
+    assert (found["works"]["session"], found["breaks"]["session"]) == (0, 1)
+
+
+def _runs(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_record_goes_on_with_its_own_kind_only(tmp_path: Path) -> None:
+    path = tmp_path / record.FILE
+    gpu = {"gpus": [{"name": "A", "memory_mib": 81_559}], "packages": {"torch": "2"}}
+    record.Record.open(path, gpu, toy=False).begin(None)
+    record.Record.open(path, gpu, toy=False)
+    with pytest.raises(UsageError, match="is of a GPU; give another --out"):
+        record.Record.open(path, gpu, toy=True)
+    for changed in ({"gpus": [{"name": "B", "memory_mib": 81_559}]}, {"packages": {"torch": "3"}}):
+        with pytest.raises(UsageError, match=f"field 'machine.{next(iter(changed))}'"):
+            record.Record.open(path, {**gpu, **changed}, toy=False)
+    path.write_text(json.dumps({"format": 2}))
+    with pytest.raises(UsageError, match="field 'format': expected 1, found 2"):
+        record.read(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--toy"], "--out: give the folder"),
+        (["--out", "x", "--limit-minutes", "0"], "--limit-minutes 0.0: expected a number above 0"),
+        (["--out", "x", "--pieces", "turn"], "unknown piece 'turn': did you mean 'turns'?"),
+        (["--page", "absent.json"], "absent.json: cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_pieces_fit_a_session() -> None:
+    minutes = [case.minutes for each in PIECES for case in each.cases]
+    assert sum(minutes) <= 40
+    assert max(minutes) < 9
+    assert len(SETTINGS) >= 8
+    assert GB.keys() == SETTINGS.keys()
+
+
+GIGA = 10**9
+
+
+def settings_record(count: int = 5) -> dict[str, Any]:
+    """A record whose settings took 0.5 GB of context and 6 % of fragmentation, the last one 1 GB more."""
+    cases = {}
+    for number, name in enumerate(list(SETTINGS)[:count]):
+        static, changing = 16 * GIGA, (number + 1) * 2 * GIGA
+        allocated = static + changing
+        reserved = allocated + round(0.06 * changing) + (GIGA if number == count - 1 else 0)
+        usage = dict.fromkeys(("states", "gradients", "logits", "buffers", "temporaries"), 0)
+        planned = {
+            "usage": {"weights": static, "activations": changing, **usage},
+            "allocated": allocated,
+            "static": static,
+            "changing": changing,
+            "moment": "backward",
+            "peak": allocated + GIGA,
+            "low": allocated,
+            "high": allocated + 2 * GIGA,
+            "context": 700_000_000,
+            "fragmentation": 300_000_000,
+        }
+        taken = {"allocated": allocated, "reserved": reserved, "context": 500_000_000, "device": None}
+        found = {"planned": planned, "measured": {**taken, "ms_per_step": [1234.5]}}
+        cases[name] = {"status": "done", "found": found, "session": 0}
+    machine = {"gpus": [{"name": "Card", "memory_mib": 143_771}], "driver": "580", "cuda": "13.0", "cpu": "X"}
+    machine |= {"cores": 16, "host_gb": 128.0, "python": "3.12", "packages": {"torch": "2.11"}}
+    begun = {"began": "2026-12-01T00:00:00Z", "commit": "0123456789abcdef"}
+    return {"format": 1, "toy": False, "machine": machine, "sessions": [begun], "pieces": {"training": cases}}
+
+
+def test_constants_are_fitted_so_that_every_setting_lies_within() -> None:
+    found = fit(measured(settings_record()))
+    assert (found.context, found.fragmentation, found.settings) == (500_000_000, 0.06, 5)
+    assert found.margin == 0.1  # the last one's gigabyte, of 10 * 1.06 + 0.5 that come and go: 0.0901
+    with pytest.raises(UsageError, match="3 settings were measured on a GPU; expected at least 4"):
+        fit(measured(settings_record(3)))
+
+
+def test_a_page_of_a_record_shows_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.benchmarks.gpu_evidence import page
+
+    content = settings_record(len(SETTINGS))
+    content["pieces"]["turns"] = {"sdpa": {"status": "out of memory", "found": turns_found()}}
+    content["pieces"]["training"]["tower"] = {"status": "skipped", "reason": "not installed: deepspeed"}
+    plan = content["pieces"]["training"]["adapters"]["found"]["planned"]
+    monkeypatch.setattr(page, "plan", lambda options: options)
+    monkeypatch.setattr(page, "shown", lambda planned: plan)
+    page.write(content, tmp_path / "gpu.md", tmp_path / "pictures")
+    text = (tmp_path / "gpu.md").read_text()
+    assert "| GPU | Card (150.8 GB) |" in text
+    assert "| projector | 18.0 | 18.0 | +0.0 % | 19.0 (18.0 to 20.0) | 18.6 | 1,234 |" in text
+    assert "| tower | 26.0 | skipped | - |" in text
+    assert "| sdpa | 2 | out of memory |" in text
+    assert "| training/tower | skipped | not installed: deepspeed |" in text
+    assert "Planned only" not in text
+    assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"gpu_training.png", "gpu_turns.png"}
+
+
+def turns_found() -> dict[str, Any]:
+    way = {"ms_per_turn": 250.0, "episodes_per_hour": 960.0, "tokens_per_s": 900.0}
+    row = {"episodes": 1, "no_guess": way, "guess_right": way, "planned": GIGA, "allocated": 2 * GIGA}
+    return {"rows": [row, {"episodes": 2, "out_of_memory": True}]}
+
+
+@pytest.mark.slow
+def test_the_committed_page_is_what_the_module_makes(tmp_path: Path) -> None:
+    """Until there is a record: of plans alone, which also are what the pieces say that they need."""
+    from tests.benchmarks.gpu_evidence import page
+
+    settings = page.planned(page.NONE)
+    for name, planned in settings.items():
+        assert GB[name] == pytest.approx(planned["peak"] / 1e9, abs=0.6), name
+    committed = page.PAGE.read_text(encoding="utf-8")
+    assert committed == page.text(page.NONE, settings, {"training": "gpu_training.png"})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ["streamvln-tiny", "streamvln", "janusvln", "vlnce"])
+def test_logits_on_a_gpu_are_those_of_the_recordings(case: str, tmp_path: Path) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    check_parity(case, Job(case, toy=False, out=tmp_path / "found.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["streamvln-tiny", "streamvln", "janusvln", "vlnce"])
+def test_logits_on_the_cpu_are_those_of_the_recordings(case: str, tmp_path: Path) -> None:
+    check_parity(case, Job(case, toy=True, out=tmp_path / "found.json"))
+
+
+def check_parity(case: str, job: Job) -> None:
+    """Every token in float32; bfloat16 has eight bits, and blocks add to one another's errors."""
+    import torch
+
+    from agents.streamvln.network import decode
+    from tests.benchmarks.gpu_evidence import parity
+    from tests.benchmarks.gpu_evidence.pieces import CannotRunError
+
+    before = decode.DRAFT, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        found = parity.run(job)
+    except CannotRunError as reason:
+        pytest.skip(str(reason))
+    finally:
+        decode.DRAFT = before[0]
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before[1:]
+    assert found["float32"]["same"] == found["float32"]["tokens"] > 0
+    assert found["float32"]["relative"] < 1e-4
+    if case != "vlnce":
+        assert found["bfloat16"]["relative"] < 0.1
+
+
+@pytest.mark.slow
+def test_every_piece_runs_at_toy_size(tmp_path: Path) -> None:
+    """The whole command; only what needs packages or devices that are absent may be skipped."""
+    command = [sys.executable, "-m", "tests.benchmarks.gpu_evidence", "--toy", "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2400)
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert result.returncode == 0, result.stderr + log[-5000:]
+    content = record.read(tmp_path / "out" / record.FILE)
+    for each in PIECES:
+        for case in each.cases:
+            entry = content["pieces"][each.name][case.name]
+            assert entry["status"] in ("done", "skipped"), (each.name, case.name, entry, log[-5000:])
+            if entry["status"] == "skipped":
+                assert any(word in entry["reason"] for word in ("not installed", "recordings", "GPU only")), entry
+    taken = content["pieces"]["training"]["adapters"]["found"]
+    assert taken["measured"]["allocated"] == pytest.approx(taken["planned"]["allocated"], rel=0.02)
+    arms = content["pieces"]["small"]["streamvln-tiny"]["found"]
+    assert arms["differences"] == {"CPU, float32": 0.0}

@@ -13,14 +13,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")  # tests say what is right, not how fast this machine is at the moment
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+_CHECKOUT = Path(__file__).resolve().parents[1]
+SHARED = next((base / "shared" for base in (_CHECKOUT, _CHECKOUT.parent) if (base / "shared").is_dir()), None)
+"""Reference recordings: beside the checkout, or in it where a copy of the checkout travels with them."""
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Folder of reference recordings and real episodes beside the checkout."""
-    if not SHARED.is_dir():
-        pytest.skip("reference data folder ../shared is not beside this checkout")
+    """Folder of reference recordings and real episodes."""
+    if SHARED is None:
+        pytest.skip("reference data folder shared is neither beside this checkout nor in it")
     return SHARED
 
 

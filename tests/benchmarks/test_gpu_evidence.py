@@ -16,7 +16,7 @@ import pytest
 from tests.benchmarks.gpu_evidence import record, runner
 from tests.benchmarks.gpu_evidence.__main__ import main
 from tests.benchmarks.gpu_evidence.fit import fit, measured
-from tests.benchmarks.gpu_evidence.pieces import GB, PIECES, SETTINGS, Case, Job, Piece
+from tests.benchmarks.gpu_evidence.pieces import GB, PIECES, SETTINGS, Case, Job, Piece, find
 from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +65,20 @@ def test_what_breaks_in_a_case_is_its_result_and_no_others(
     assert [way for way in WAYS if again[way]["session"] == 1] == ["lacks"]  # what is final is not asked again
     _, again = session(tmp_path, *WAYS, again=frozenset({"ways/memory"}))
     assert [way for way in WAYS if again[way]["session"] == 2] == ["lacks", "memory"]
+
+
+def test_what_a_case_needs_is_looked_for_before_it_is_begun(tmp_path: Path) -> None:
+    gpu = {"gpus": [{"name": "A", "memory_mib": 81_559}], "packages": {}}
+    found = record.Record.open(tmp_path / record.FILE, gpu, toy=False)
+    found.begin(None)
+    large = Case("large", 0.5, 90)
+    absent = Case("absent", 0.5, 1, ("json", "no_such_module"))
+    made = Piece("ways", "", "tests.benchmarks.gpu_cases", (large, absent))
+    assert runner.run([(made, case) for case in made.cases], found, runner.Session(False, 1.0)) == 0
+    assert {way: entry["reason"] for way, entry in found.content["pieces"]["ways"].items()} == {
+        "large": "takes about 90 GB, the GPU has 86",
+        "absent": "not installed: no_such_module",
+    }
 
 
 def test_what_has_no_time_left_waits_for_another_session(tmp_path: Path) -> None:
@@ -268,20 +282,24 @@ def check_parity(case: str, job: Job) -> None:
 
 @pytest.mark.slow
 def test_every_piece_runs_at_toy_size(tmp_path: Path) -> None:
-    """The whole command; only what needs packages or devices that are absent may be skipped."""
+    """The whole command, with three of the training settings; parity at toy size has a test of its own."""
+    settings = [f"training/{name}" for name in ("adapters", "projector-offloaded", "all-adafactor")]
+    pieces = [*settings, *(each.name for each in PIECES if each.name not in ("training", "parity"))]
     command = [sys.executable, "-m", "tests.benchmarks.gpu_evidence", "--toy", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2400)
+    result = subprocess.run(
+        [*command, "--pieces", *pieces], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2400
+    )
     log = (tmp_path / "out" / "log.txt").read_text()
     assert result.returncode == 0, result.stderr + log[-5000:]
     content = record.read(tmp_path / "out" / record.FILE)
-    for each in PIECES:
-        for case in each.cases:
-            entry = content["pieces"][each.name][case.name]
-            assert entry["status"] in ("done", "skipped"), (each.name, case.name, entry, log[-5000:])
-            if entry["status"] == "skipped":
-                assert any(word in entry["reason"] for word in ("not installed", "recordings", "GPU only")), entry
-    taken = content["pieces"]["training"]["adapters"]["found"]
-    assert taken["measured"]["allocated"] == pytest.approx(taken["planned"]["allocated"], rel=0.02)
-    arms = content["pieces"]["small"]["streamvln-tiny"]["found"]
-    assert arms["differences"] == {"CPU, float32": 0.0}
+    for each, case in (pair for name in pieces for pair in find(name)):
+        entry = content["pieces"][each.name][case.name]
+        lacking = entry["status"] == "skipped" and entry["reason"].startswith("not installed")
+        assert lacking or entry["status"] == "done", (each.name, case.name, entry, log[-5000:])
+    for name in settings:
+        taken = content["pieces"]["training"][name.partition("/")[2]]["found"]
+        assert taken["measured"]["allocated"] == pytest.approx(taken["planned"]["allocated"], rel=0.02)
+    ways = content["pieces"]["episodes"]["houses"]["found"]["ways"].values()
+    assert len({way["steps"] for way in ways}) == 1  # the same episodes, whoever runs them
+    assert content["pieces"]["small"]["streamvln-tiny"]["found"]["differences"] == {"CPU, float32": 0.0}

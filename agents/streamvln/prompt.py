@@ -89,6 +89,10 @@ class Prompts:
 
     def symbol_ids(self) -> frozenset[int]:
         """Ids of the actions. Raises UsageError where an action, or several in a row, are not one token each."""
+        return frozenset(self.action_ids())
+
+    def action_ids(self) -> dict[int, Action]:
+        """The actions by their ids. Raises UsageError as `symbol_ids` does."""
         ids = [self._encode(symbol) for symbol in SYMBOLS]
         pairs = [(first, second) for first in SYMBOLS for second in SYMBOLS]
         alone = all(len(each) == 1 for each in ids)
@@ -96,7 +100,7 @@ class Prompts:
             raise UsageError(
                 "the tokenizer does not write every action as one token: weigh all alike, and leave no strays out"
             )
-        return frozenset(each[0] for each in ids)
+        return {each[0]: action for each, action in zip(ids, SYMBOLS.values(), strict=True)}
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)

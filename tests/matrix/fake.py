@@ -89,7 +89,27 @@ def evaluate(given: dict[str, str]) -> int:
     identity = {**IDENTITY, **own, "repeats": int(given.get("repeats", 1))}
     summary = {"n_done": 4, "n_planned": 4, "n_errors": 0, "failures": {}, "identity": identity}
     write(out / "summary.json", {**summary, "metrics": {"SR": estimate, "SPL": {**estimate, "mean": rate / 2}}})
-    write(out / "manifest.json", {"git": None, "vlnbench": "0"})
+    write(out / "manifest.json", {"identity": identity, "git": None, "vlnbench": "0"})
+    return 0
+
+
+def collect(given: dict[str, str]) -> int:
+    out = Path(given["out"])
+    out.mkdir(parents=True)
+    write(out / "annotations.json", [])
+    return 0
+
+
+def score(given: dict[str, str]) -> int:
+    out = Path(given["out"])
+    out.parent.mkdir(parents=True)
+    sets = given["sets"].split(",")
+    if not all((Path(given["trajectories"]) / name / "annotations.json").is_file() for name in sets):
+        return 2
+    found = {"mean": 0.5, "n": 10, "clusters": 2, "se": 0.1, "low": 0.3, "high": 0.7}
+    scores = {"actions": 10, "loss": found, "accuracy": found, "changes": {**found, "mean": 0.25}, "stop": None}
+    frames = {"own": scores, "grey": {**scores, "loss": {**found, "mean": 1.5}}}
+    write(out, {"sets": {name: {"sha256": "a", "frames": frames} for name in sets}})
     return 0
 
 
@@ -98,7 +118,7 @@ def main() -> int:
     given = options(arguments)
     with Path("calls.txt").open("a") as calls:
         calls.write(f"{command} {given.get('tunable-parts', given.get('split', ''))}\n")
-    return {"train": train, "eval": evaluate}[command](given)
+    return {"train": train, "eval": evaluate, "collect": collect, "score": score}[command](given)
 
 
 if __name__ == "__main__":

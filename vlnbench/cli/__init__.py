@@ -23,6 +23,7 @@ from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.cli.results.rank import Rank
 from vlnbench.cli.results.report import Report
 from vlnbench.cli.results.rescore import Rescore
+from vlnbench.cli.score import Score
 from vlnbench.cli.selected import parse
 from vlnbench.cli.serve import Serve
 from vlnbench.cli.status import Status
@@ -35,6 +36,7 @@ Command = (
     | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
+    | Annotated[Score, subcommand("score", prefix_name=False)]
     | Annotated[PlanMemory, subcommand("plan", prefix_name=False)]
     | Annotated[MatrixCommand, subcommand("matrix", prefix_name=False, description=MATRIX)]
     | Annotated[List, subcommand("list", prefix_name=False)]

@@ -12,6 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
 from vlnbench.training.family import FamilySpec, ModelFamily
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.sources import find_source
@@ -138,6 +140,32 @@ class FamilyConformance:
         taken = phases.take()
         assert all(taken[name] >= 0 for name in stretches.names)
         assert sum(taken[name] for name in stretches.names) > 0
+
+    def test_walks_are_scored_step_by_step_or_it_says_why_not(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        saved = tmp_path / "scored"
+        made.family.save(made.load(), saved, made.base, made.options)
+        try:
+            scorer = made.family.scorer(saved, made.device)
+        except UsageError:
+            return
+        folders = [made.options.trajectories / name for name in made.options.mixture]
+        folder = next(each for each in folders if (each / "annotations.json").is_file())
+        answers = sorted(scorer(folder, 2), key=lambda each: (each.trajectory, each.step))
+        assert answers, "every set of walks has steps"
+        for answer in answers:
+            assert math.isfinite(answer.loss)
+            assert answer.loss >= 0
+            assert answer.predicted is None or isinstance(answer.predicted, Action)
+            assert (answer.before is None) == (answer.step == 0)
+        for name in {each.trajectory for each in answers}:
+            steps = [each for each in answers if each.trajectory == name]
+            followed = {each.step: each.expected for each in steps}
+            assert followed[max(followed)] == Action.STOP
+            for each in steps:  # what went before a step is what the walk has there
+                assert each.before == followed.get(each.step - 1, each.before)
+        losses, alone = sorted(each.loss for each in answers), sorted(each.loss for each in scorer(folder, 1))
+        assert max(abs(a - b) for a, b in zip(losses, alone, strict=True)) < 1e-3, "batches change nothing"
 
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
         from vlnbench.training.memory.plan import plan

@@ -14,7 +14,7 @@ from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
-from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage
+from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage
 from vlnbench.util.files import write_json
 
 
@@ -32,11 +32,14 @@ class Unit:
             return (self.reference.name,)
         return tuple(setting.name for setting in self.settings)
 
-    def evaluations(self, work: Path) -> list[Stage]:
-        """Its evaluations."""
+    def evaluations(self, work: Path, matrix: Matrix) -> list[Stage]:
+        """Its evaluations, and last its scoring on held-out walks."""
         if self.reference is not None:
-            return [reference_stage(work, self.reference, split) for split in self.reference.evaluate["splits"]]
-        return [eval_stage(work, each, split) for each in self.settings for split in each.evaluate["splits"]]
+            found = [reference_stage(work, self.reference, split) for split in self.reference.evaluate["splits"]]
+        else:
+            found = [eval_stage(work, each, split) for each in self.settings for split in each.evaluate["splits"]]
+        scored = score_stage(work, matrix, self.reference or self.settings[0])
+        return found if scored is None else [*found, scored]
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ from vlnbench.matrix.work import (
     EXIT_HANGS,
     PLANS,
     RUN,
+    SCORES,
     Stage,
     eval_stage,
     read_json,
     read_summary,
     reference_stage,
+    score_stage,
     stages,
     train_stage,
 )
@@ -46,7 +48,7 @@ def document(matrix: Matrix, work: Path) -> dict[str, Any]:
         "key": matrix.key,
         "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
         "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
-        "references": [reference_row(work, reference) for reference in matrix.references],
+        "references": [reference_row(matrix, work, reference) for reference in matrix.references],
         "rows": [row(matrix, work, setting, plans.get(setting.train_key, {})) for setting in matrix.settings],
     }
 
@@ -99,10 +101,11 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         "results": {
             split: _result(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]
         },
+        "offline": _offline(score_stage(work, matrix, setting)),
     }
 
 
-def reference_row(work: Path, reference: Reference) -> dict[str, Any]:
+def reference_row(matrix: Matrix, work: Path, reference: Reference) -> dict[str, Any]:
     """What is evaluated beside the settings: what became of it, what it took and what it reached."""
     todo = {split: reference_stage(work, reference, split) for split in reference.evaluate["splits"]}
     return {
@@ -111,7 +114,16 @@ def reference_row(work: Path, reference: Reference) -> dict[str, Any]:
         **_progress(list(todo.values())),
         "seconds": {split: _seconds(stage.folder) for split, stage in todo.items()},
         "results": {split: _result(stage.folder) for split, stage in todo.items()},
+        "offline": _offline(score_stage(work, matrix, reference)),
     }
+
+
+def _offline(stage: Stage | None) -> dict[str, Any] | None:
+    """The scores on held-out walks, or how far they are; None where there are to be none."""
+    if stage is None:
+        return None
+    found = read_json(stage.folder / RUN / SCORES) or {}
+    return {**_progress([stage]), "seconds": _seconds(stage.folder), "sets": found.get("sets")}
 
 
 def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def run_matrix(
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
-            if any(unit.settings for unit in units):
+            if matrix.offline or any(unit.settings for unit in units):
                 runner.prepare()
             runner.run(units, plan_matrix(matrix, work, places.gpu))
         finally:
@@ -175,7 +175,7 @@ class _Runner:
         if unit.settings:
             trained = train_stage(self._work, unit.settings[0], len(slot))
             todo.append((trained, execution.train_timeout_s))
-        for stage in unit.evaluations(self._work):
+        for stage in unit.evaluations(self._work, self._matrix):
             todo.append((stage, execution.eval_timeout_s))
         for stage, timeout_s in todo:
             if stage.complete() or (stage.failed and not self._retry):

@@ -3,7 +3,8 @@
 The file is YAML: `name`; `train` and `evaluate`, options of `vlnbench train` and `vlnbench eval` by their names;
 `axes`, of each of which every setting takes one value; and, where they are wanted, `houses` (options of `vlnbench
 data houses`), `collect` (trajectory sets that are collected if they are missing, with options of `vlnbench
-collect`), `references` (what is evaluated beside the settings, see `references`) and `run`, see `Execution`.
+collect`), `offline` (sets of held-out walks to be scored on, with options of `vlnbench collect`, `split`
+among them), `references` (what is evaluated beside the settings, see `references`) and `run`, see `Execution`.
 
 An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
 can be a mapping of several options with a `label`; where all are, the axis may have any name. `keep`, a list of
@@ -43,7 +44,7 @@ from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.training.sources import find_source
 
-SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "run")
+SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "offline", "run")
 UNMAPPED = ("name", "keep", "references")
 """Sections that are no mappings."""
 EVALUATE = "evaluate."
@@ -89,7 +90,8 @@ class Setting:
 class Matrix:
     """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set.
 
-    `references`: what is evaluated beside the settings. They change no setting and may change at any time.
+    `references`: what is evaluated beside the settings; `offline`: sets of walks to be scored on, with options of
+    `vlnbench collect`. Neither changes a setting, and both may change at any time.
     """
 
     path: Path
@@ -100,6 +102,13 @@ class Matrix:
     houses: Mapping[str, Any] | None = None
     collect: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    offline: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def held_out(self) -> Path:
+        """The folder of the walks that settings are scored on: one for all matrices with the same options."""
+        root = next((options["data_root"] for options in self.offline.values() if "data_root" in options), "data")
+        return Path(root, "held_out", digest(self.offline))
 
     @property
     def key(self) -> str:
@@ -131,7 +140,11 @@ def read_matrix(path: Path) -> Matrix:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"{path}: name {name!r}: expected letters, digits, dots, dashes and underscores")
     sections = {key: mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in UNMAPPED}
-    collect = {each: _collect(options, each, path) for each, options in sections["collect"].items()}
+    collect = {each: _collect(options, each, f"{path}: collect") for each, options in sections["collect"].items()}
+    offline = {each: _collect(options, each, f"{path}: offline") for each, options in sections["offline"].items()}
+    for each, options in offline.items():
+        if "split" not in options or options.get("disturbance"):
+            raise UsageError(f"{path}: offline.{each}: expected a split, and no disturbance: experts do not err")
     houses = _houses(sections["houses"], path) if "houses" in found else None
     execution = make(Execution, sections["run"], f"{path}: run")
     execution.check(f"{path}: run")
@@ -150,7 +163,7 @@ def read_matrix(path: Path) -> Matrix:
         _check_sets(setting, collect, path)
     beside = [(_trained_before(setting), setting.evaluate) for setting in settings]
     references = read_references(found.get("references"), beside, path)
-    return Matrix(path, name, settings, labels, execution, houses, collect, references)
+    return Matrix(path, name, settings, labels, execution, houses, collect, references, offline)
 
 
 Value = tuple[str, Mapping[str, Any]]
@@ -292,8 +305,8 @@ def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
             raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {files[0]}; {hint}")
 
 
-def _collect(options: Any, name: str, path: Path) -> dict[str, Any]:
-    where = f"{path}: collect.{name}"
+def _collect(options: Any, name: str, section: str) -> dict[str, Any]:
+    where = f"{section}.{name}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: expected the name of a folder")
     types = types_of(CollectOptions, without=("out", "dagger", "agent", "agent_options"))

@@ -14,6 +14,7 @@ from vlnbench.evaluation.identity import read_identity
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.statistics.effects import Row, metric
+from vlnbench.matrix.statistics.offline import OFFLINE_CSV, offline_csv, offline_section, scored_sets
 from vlnbench.matrix.statistics.tables import EFFECTS_CSV, effects_csv, sections, split_title
 from vlnbench.matrix.work import read_json
 from vlnbench.util import tables
@@ -34,6 +35,8 @@ def write_tables(results: Path) -> str:
         write_bytes(results / CSV, csv_text(document).encode())
         write_bytes(results / EFFECTS_CSV, effects_csv(document).encode())
         write_bytes(results / MARKDOWN, markdown(document).encode())
+        if scored_sets(document):
+            write_bytes(results / OFFLINE_CSV, offline_csv(document).encode())
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
     try:
@@ -126,7 +129,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         "process as the driver sees it; host: largest process of the training. A window is a sample of training. "
         "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
     ]
-    parts += sections(document)
+    parts += [*sections(document), *offline_section(document)]
     failed = [row for row in [*document.get("references", ()), *document["rows"]] if row["reason"]]
     if failed:
         parts += ["## Failed and skipped", *(_failure(row) for row in failed)]

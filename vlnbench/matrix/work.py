@@ -17,6 +17,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import SUMMARY
+from vlnbench.matrix.fields import digest
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
@@ -24,6 +25,7 @@ from vlnbench.util.files import read_object, write_json
 from vlnbench.util.folder import Kind, find_manifest, open_folder
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
+SCORES = "score.json"
 KIND = Kind("matrix", MANIFEST)
 FORMAT = 1
 PROGRAM: tuple[str, ...] = ("-m", "vlnbench")
@@ -59,6 +61,10 @@ def prepare_stages(matrix: Matrix, work: Path) -> list[Stage]:
             folder, out = work / "prepare" / f"collect-{root.name}-{name}", root / name
             command = (*_vlnbench("collect"), *arguments({"out": out, **options}))
             stages.append(Stage(f"collect {out}", folder, command, (out / "annotations.json").is_file))
+    for name, options in matrix.offline.items():
+        folder, out = work / "prepare" / f"held-out-{name}", matrix.held_out / name
+        command = (*_vlnbench("collect"), *arguments({"out": out, **options}))
+        stages.append(Stage(f"collect {out}", folder, command, (out / "annotations.json").is_file))
     return stages
 
 
@@ -88,6 +94,22 @@ def reference_stage(work: Path, reference: Reference, split: str) -> Stage:
     options = {key: value for key, value in reference.evaluate.items() if key != "splits"}
     command = (*_vlnbench("eval"), *arguments({**options, "split": split, "out": folder / RUN}))
     return Stage(f"eval {split}", folder, command, lambda: read_summary(folder) is not None)
+
+
+def score_stage(work: Path, matrix: Matrix, of: Setting | Reference) -> Stage | None:
+    """The scoring of a setting, or of a reference with a checkpoint, on held-out walks; None where none is asked."""
+    if not matrix.offline:
+        return None
+    if isinstance(of, Setting):
+        checkpoint, identity = work / "train" / of.train_key / RUN / MODEL, of.train_key
+    elif "checkpoint" in of.evaluate:
+        checkpoint = identity = of.evaluate["checkpoint"]
+    else:
+        return None
+    folder = work / "score" / digest([str(identity), matrix.offline])
+    options = {"checkpoint": checkpoint, "trajectories": matrix.held_out, "sets": tuple(matrix.offline)}
+    command = (*_vlnbench("score"), *arguments({**options, "out": folder / RUN / SCORES}))
+    return Stage("score", folder, command, (folder / RUN / SCORES).is_file)
 
 
 def stages(work: Path, setting: Setting, gpus: int = 0) -> list[Stage]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
 from vlnbench.training.options import PlanOptions, TrainOptions
 from vlnbench.util.loading import import_string
 
@@ -157,6 +158,25 @@ class Probe:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a network answers at a step of an expert's walk, with the expert's actions before it known.
+
+    trajectory: name of the walk's folder. expected: the expert's action; before: the one before it, None at the
+    first step. predicted: the likeliest answer, None if that is no action. loss: of `expected`, in nats.
+    """
+
+    trajectory: str
+    step: int
+    expected: Action
+    before: Action | None
+    predicted: Action | None
+    loss: float
+
+
+Scorer = Callable[[Path, int], Iterator[Answer]]
+"""Answers on the walks of a set's folder, so many windows at once; every step once for each instruction."""
+
 Known = Callable[[str], "Tensor | None"]
 """Features of a frame by its key, None where they are not known."""
 
@@ -252,6 +272,10 @@ class ModelFamily(Protocol):
     def features(self, model: nn.Module, device: torch.device) -> Features:
         """What can be kept of the frozen part that the options call CACHED."""
         raise UsageError("--feature-cache: models of this family have no features to keep; leave it out")
+
+    def scorer(self, path: Path, device: torch.device) -> Scorer:
+        """A checkpoint loaded to be scored on expert walks, as its agent would be asked there."""
+        raise UsageError("models of this family cannot be scored on walks")
 
     # planning; `options` are the spec's planning options
 

@@ -27,10 +27,21 @@ from agents.streamvln.training.options import (
     StreamVLNTraining,
 )
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
+from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.training.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.family import (
+    Features,
+    Known,
+    ModelFamily,
+    Placement,
+    Probe,
+    Samples,
+    Scorer,
+    Source,
+    Stretches,
+)
 from vlnbench.training.memory.changes import Change
 
 
@@ -180,6 +191,9 @@ class StreamVLNFamily(ModelFamily):
             fingerprint=fingerprint(network, device),
             entry="images",
         )
+
+    def scorer(self, path: Path, device: torch.device) -> Scorer:
+        return WindowScorer(path, device)
 
     def build(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> StreamVLN:
         # The flash kernels of both kinds allocate alike.

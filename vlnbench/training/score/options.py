@@ -1,0 +1,45 @@
+"""Options of `vlnbench score`. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vlnbench.errors import UsageError
+from vlnbench.training.options import at_least
+
+FRAMES = ("own", "grey", "other")
+"""What can be seen instead of a walk's own frames: grey ones, or those of a walk in another scene."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """Which checkpoint, on which walks."""
+
+    checkpoint: str
+    """A trained checkpoint: a folder, or the name of one that comes with vlnbench."""
+    trajectories: Path = Path("trajectory_data")
+    """Folder of the trajectory sets."""
+    sets: tuple[str, ...] = ("val_seen", "val_unseen")
+    """Sets to score on: folders below --trajectories, as `vlnbench collect` makes them without disturbance."""
+    frames: tuple[str, ...] = FRAMES
+    """What is seen: own, grey (nothing), other (a walk in another scene)."""
+    family: str = ""
+    """Model family: a name, or an import string; default that of the checkpoint."""
+    batch: int = 8
+    """Windows at once."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the network computes."""
+    out: Path | None = None
+    """File to which the scores are written as JSON, too."""
+
+    def check(self) -> None:
+        """Raise UsageError for the first option that cannot be. Looks at no file."""
+        at_least("batch", self.batch, 1)
+        for name, values in (("sets", self.sets), ("frames", self.frames)):
+            if not values or len(set(values)) < len(values):
+                raise UsageError(f"--{name} {' '.join(values)}: expected at least one, each once")
+        for frames in self.frames:
+            if frames not in FRAMES:
+                raise UsageError(f"--frames {frames}: expected {', '.join(FRAMES)}")

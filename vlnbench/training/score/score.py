@@ -1,0 +1,126 @@
+"""Scores of a checkpoint on sets of expert walks, with its own frames and with others instead."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from tabulate import tabulate
+
+from vlnbench.errors import UsageError
+from vlnbench.evaluation.stats import Estimate, Kind, estimate
+from vlnbench.interfaces import Action
+from vlnbench.training.families import find_family
+from vlnbench.training.family import Answer
+from vlnbench.training.score.options import ScoreOptions
+from vlnbench.training.score.views import ANNOTATIONS, scene_of, view_of
+from vlnbench.util.files import write_json
+from vlnbench.util.progress import say
+
+FORMAT = 1
+SCORES = ("loss", "accuracy", "changes", "stop")
+"""Loss per action in nats; share of actions that are the likeliest answer: of all, of those that differ from the
+one before, and of STOP."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores of one set with one kind of frames; None where there was nothing to score. actions: how many."""
+
+    actions: int
+    loss: Estimate | None
+    accuracy: Estimate | None
+    changes: Estimate | None
+    stop: Estimate | None
+
+
+def score(options: ScoreOptions) -> dict[str, Any]:
+    """Score a checkpoint as the options say; the document that `--out` holds. Intervals are clustered by scene.
+
+    Raises UsageError, before any weight is read, for options and sets that cannot be, and for a family that has no
+    scorer.
+    """
+    options.check()
+    spec, source = find_family(options.family, options.checkpoint)
+    if source.path is None:
+        raise UsageError(f"--checkpoint {options.checkpoint}: without trained weights; nothing to score")
+    digests = {}
+    for name in options.sets:
+        with view_of(options.trajectories / name, "own") as folder:
+            digests[name] = hashlib.sha256((folder / ANNOTATIONS).read_bytes()).hexdigest()
+    device = options.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    scorer = spec.load().scorer(source.path, torch.device(device))
+    began, sets = time.monotonic(), {}
+    for name in options.sets:
+        found = {}
+        for frames in options.frames:
+            with view_of(options.trajectories / name, frames) as folder:
+                found[frames] = asdict(summarized(list(scorer(folder, options.batch))))
+            say(f"{name}, {frames} frames: {found[frames]['actions']} actions")
+        sets[name] = {"sha256": digests[name], "frames": found}
+    document = {
+        "format": FORMAT,
+        "checkpoint": options.checkpoint,
+        "family": spec.name,
+        "seconds": round(time.monotonic() - began, 3),
+        "sets": sets,
+    }
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(options.out, document)
+    return document
+
+
+def summarized(answers: Sequence[Answer]) -> Score:
+    """Means over answers with intervals clustered by scene."""
+
+    def mean(kind: Kind, value: Callable[[Answer], float], counts: Callable[[Answer], bool]) -> Estimate | None:
+        chosen = [answer for answer in answers if counts(answer)]
+        scenes = [scene_of(answer.trajectory) for answer in chosen]
+        return estimate([value(answer) for answer in chosen], scenes, kind)
+
+    def right(answer: Answer) -> float:
+        return float(answer.predicted == answer.expected)
+
+    return Score(
+        actions=len(answers),
+        loss=mean("positive", lambda answer: answer.loss, lambda answer: True),
+        accuracy=mean("fraction", right, lambda answer: True),
+        changes=mean("fraction", right, lambda answer: answer.expected != answer.before),
+        stop=mean("fraction", right, lambda answer: answer.expected == Action.STOP),
+    )
+
+
+def format_scores(document: dict[str, Any]) -> str:
+    """Table of a document of scores."""
+    rows = []
+    for name, found in document["sets"].items():
+        for frames, scores in found["frames"].items():
+            cells = [_cell(scores[each], 1 if each == "loss" else 100) for each in SCORES]
+            rows.append([name, frames, scores["actions"], *cells])
+    headers = ["set", "frames", "actions", "loss (nats)", "all (%)", "changes (%)", "STOP (%)"]
+    align = ("left", "left", *["right"] * 5)
+    return (
+        f"{document['checkpoint']} on expert walks, the expert's actions before each known\n\n"
+        f"{tabulate(rows, headers=headers, disable_numparse=True, colalign=align)}\n\n"
+        "loss per action; share of the expert's actions that are the likeliest answer: all, those unlike the one "
+        "before, STOP;\n95 % intervals clustered by scene"
+    )
+
+
+def _cell(found: dict[str, Any] | None, unit: float) -> str:
+    if found is None:
+        return "-"
+    digits = 3 if unit == 1 else 1
+    text = f"{unit * found['mean']:.{digits}f}"
+    return (
+        text
+        if found["low"] is None
+        else f"{text} [{unit * found['low']:.{digits}f}, {unit * found['high']:.{digits}f}]"
+    )

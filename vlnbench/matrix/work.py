@@ -97,7 +97,7 @@ def reference_stage(work: Path, reference: Reference, split: str) -> Stage:
 
 
 def score_stage(work: Path, matrix: Matrix, of: Setting | Reference) -> Stage | None:
-    """The scoring of a setting, or of a reference with a checkpoint, on held-out walks; None where none is asked."""
+    """The scoring of a setting or of a reference with a checkpoint on held-out walks; None where none is asked."""
     if not matrix.offline:
         return None
     if isinstance(of, Setting):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
 from vlnbench.training.options import PlanOptions, TrainOptions
 from vlnbench.util.loading import import_string
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from vlnbench.interfaces import Action
     from vlnbench.training.memory.changes import Change
 
 

@@ -242,7 +242,7 @@ class Agent(Protocol):
     the whole episode; their results are labeled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
     numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
-    `Remarks`, `Reports`, `Represents`, `Watches`, `ActsAhead`.
+    `Remarks`, `Reports`, `Represents`, `Watches`, `FeelsActions`, `ActsAhead`.
     """
 
     sensors: frozenset[Sensor]
@@ -312,6 +312,15 @@ class Watches(Protocol):
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See observations on which somebody else acts; the episode goes on, even if the agent has said STOP."""
+        ...
+
+
+@runtime_checkable
+class FeelsActions(Protocol):
+    """Trait of an agent that remembers what it did, and can be told that something else was done."""
+
+    def feel(self, slot: int, action: Action) -> None:
+        """Take in that `action` is done in a slot, instead of what `act` has just returned for it."""
         ...
 
 

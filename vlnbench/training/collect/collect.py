@@ -1,6 +1,6 @@
 """Collect training trajectories: every episode walked, seen and written, resumable.
 
-The reference paths are walked, or (`--dagger`) what a model makes of the instructions, corrected.
+The reference paths are walked, or (`--dagger`) what a model makes of the instructions, corrected or relabeled.
 
 The folder is one set of StreamVLN's `trajectory_data` (`annotations.json`, `images/…/rgb/NNN.jpg`). Beside these
 lie `collect.json` (what is being collected) and `collected.jsonl` (a line per finished tour): running the same
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -42,11 +43,11 @@ from vlnbench.training.collect.dagger import (
     Correction,
     check_driver,
 )
-from vlnbench.training.collect.options import CollectOptions
+from vlnbench.training.collect.options import MAX_ACTIONS, CollectOptions
+from vlnbench.training.collect.relabel import Mixed, MixedOptions, Relabeling
 from vlnbench.training.collect.walk import (
     GOAL_RADIUS_M,
     JPEG_QUALITY,
-    MAX_ACTIONS,
     WAYPOINT_RADIUS_M,
     Guide,
     Nobody,
@@ -108,7 +109,7 @@ def collect(request: CollectOptions) -> Collected:
         guide = _make_ready(executor, request, body, episode_set.scenes_dir, benchmark.success_distance_m)
         manifest = _manifest(request, benchmark.fingerprint, split, episode_set, body) | {
             "simulator": executor.simulator,
-            "dagger": _dagger(request.agent, dict(executor.agent.identity)) if request.dagger else None,
+            "dagger": _dagger(request, dict(executor.agent.identity)) if request.dagger else None,
         }
         stack.enter_context(open_folder(request.out, KIND, manifest, partial(_check_same, request.out, manifest)))
         stack.callback(executor.close)  # nobody writes when the lock is gone
@@ -122,17 +123,30 @@ def _make_ready(
     executor: Executor, request: CollectOptions, body: Embodiment, scenes_dir: Path, success_m: float
 ) -> Guide:
     """Load the agent, set up environments and return what guides the walks."""
-    if request.dagger:
+    guide: Guide = ReferenceRoute(success_m, request.disturbance)
+    if request.relabel is not None:
+        mixed = MixedOptions(
+            driver=request.agent,
+            driver_options=request.agent_options,
+            expert_share=request.relabel,
+            max_batch=request.agent_options.max_batch,
+        )
+        agent = executor.load(f"{Mixed.__module__}:{Mixed.__name__}", mixed)
+        guide = Relabeling(request.seed, request.longest)
+    elif request.dagger:
         agent = executor.load(request.agent, request.agent_options)
-        check_driver(agent, body)
-        for line in agent.description.splitlines():
-            say(line)
+        guide = Correction(success_m)
     else:
         agent = executor.load(_NOBODY, AgentOptions())
+    if request.dagger:
+        check_driver(agent, body, corrected=request.relabel is None)
+        for line in agent.description.splitlines():
+            say(line)
     scenes_dir = scenes_dir.absolute()
-    arguments = (body, scenes_dir, agent.sensors | {"rgb"}, request.sim, request.gpu)
+    seen = agent.sensors | ({"rgb", "depth"} if request.depth else {"rgb"})
+    arguments = (body, scenes_dir, seen, request.sim, request.gpu)
     executor.set_up(EnvSetup(request.env, arguments, agent.sensors, needs=(scenes_dir,)))
-    return Correction(success_m) if request.dagger else ReferenceRoute(success_m, request.disturbance)
+    return guide
 
 
 def verify(root: Path, planned: list[Tour], done: dict[str, Walked]) -> Collected:
@@ -195,6 +209,8 @@ def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
     if request.dagger:  # each instruction leads elsewhere; one walk per name
         by_name = {tour_name(episode, request.set): episode for episode in episode_set.episodes}
         planned = [Tour(name, (episode,)) for name, episode in by_name.items()]
+    if request.relabel is not None:
+        random.Random(request.seed).shuffle(planned)
     if request.tours is not None:
         if not 1 <= request.tours <= len(planned):
             raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} tours")
@@ -205,7 +221,8 @@ def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
             f"{episode_set.path}: episode {without.episodes[0].episode_id} has no goal to walk to; choose a split "
             "with public goals"
         )
-    unknown = next((t for t in planned if request.dagger and not t.episodes[0].ground_truth), None)
+    counts = request.dagger and request.relabel is None
+    unknown = next((t for t in planned if counts and not t.episodes[0].ground_truth), None)
     if unknown is not None:
         raise UsageError(
             f"{episode_set.path}: episode {unknown.episodes[0].episode_id} has no reference actions, which "
@@ -233,14 +250,18 @@ def _manifest(
         "max_actions": MAX_ACTIONS,
         "disturbance": request.disturbance,
         "dagger": None,
+        **({"depth": True} if request.depth else {}),
     }
 
 
-def _dagger(agent: str, identity: dict[str, Scalar]) -> dict[str, Any]:
+def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, Any]:
     """The manifest's entry about the model that drives and the rules of its corrections."""
+    about: dict[str, Any] = {"agent": request.agent, "identity": identity}
+    if request.relabel is not None:
+        rules = {"expert_share": request.relabel, "seed": request.seed, "longest": request.longest}
+        return {**about, **rules}
     return {
-        "agent": agent,
-        "identity": identity,
+        **about,
         "waypoint_radius_m": REACHED_M,
         "disagreements": [DISAGREEMENTS_PER_ACTION, MOST_DISAGREEMENTS],
         "kept_within_m": KEPT_WITHIN_M,
@@ -273,7 +294,7 @@ def _walk_the_rest(
     done = {entry["name"]: Walked(**entry) for _, entry in read_jsonl(path)}
     todo = [tour for tour in planned if tour.name not in done]
     say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {request.out}")
-    tasks = [_task(tour, request.out.absolute(), guide) for tour in todo]
+    tasks = [_task(tour, request, guide) for tour in todo]
     limits = Limits(request.agent_options.max_batch, WALK_TIMEOUT_S)
     failed: list[str] = []
     with (
@@ -301,9 +322,10 @@ def _walk_the_rest(
     return done
 
 
-def _task(tour: Tour, root: Path, guide: Guide) -> Task:
+def _task(tour: Tour, request: CollectOptions, guide: Guide) -> Task:
     episode = tour.episodes[0]
-    return Task(episode, 0, episode_seed(0, episode.episode_id, 0), MAX_ACTIONS, Walk(tour, root, guide))
+    seed = episode_seed(request.seed, episode.episode_id, 0)
+    return Task(episode, 0, seed, MAX_ACTIONS, Walk(tour, request.out.absolute(), guide, request.depth))
 
 
 @contextmanager

@@ -40,13 +40,13 @@ CORRECTED_BELOW, UNCORRECTED_BELOW = 0.93, 0.85
 and without the expert having taken over."""
 
 
-def check_driver(agent: AgentFacts, body: Embodiment) -> None:
-    """Raise UsageError for an agent that does not fit the body or cannot be corrected."""
+def check_driver(agent: AgentFacts, body: Embodiment, corrected: bool = True) -> None:
+    """Raise UsageError for an agent that does not fit the body or, if it is to be `corrected`, cannot be."""
     conflicts = agent.expects.conflicts(body)
     if conflicts:
         listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
         raise UsageError(f"agent {agent.name!r} does not fit the body that walks: needs {listed}")
-    if not agent.watches:
+    if corrected and not agent.watches:
         raise UsageError(
             f"agent {agent.name!r} cannot be corrected, it lacks watch(observations); derive it from "
             "agents.base.EpisodeAgent"

@@ -12,6 +12,9 @@ from vlnbench.util.loading import DEFAULT_ENV
 
 _DRIVER = "streamvln"
 
+MAX_ACTIONS = 498
+"""Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
+
 
 @dataclass(frozen=True)
 class CollectOptions:
@@ -49,6 +52,15 @@ class CollectOptions:
     """Collect although the split does not hold the published number of episodes."""
     dagger: bool = False
     """Let a model drive and the expert correct it, and keep the walks that reach the goal with a detour."""
+    relabel: float | None = None
+    """With --dagger: DAgger as VLN-CE does it, with this chance that the expert acts, at every step anew, and the
+    expert's action as label of every frame. All walks are kept."""
+    longest: int = MAX_ACTIONS
+    """With --relabel: cut walks after so many actions."""
+    seed: int = 0
+    """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
+    depth: bool = False
+    """Write depth, distances to the goal and instruction tokens too, for agents that see depth."""
     agent: str = _DRIVER
     """Who drives: name from `vlnbench list`, or an import string package.module:Class."""
     agent_options: AgentOptions = field(default_factory=AgentOptions)
@@ -60,6 +72,15 @@ class CollectOptions:
             raise UsageError(f"--workers {self.workers}: expected at least 1")
         if not 0 <= self.disturbance < 1:
             raise UsageError(f"--disturbance {self.disturbance}: expected a chance from 0 to below 1")
+        if self.relabel is not None:
+            if not self.dagger:
+                raise UsageError("--relabel: nobody drives without --dagger; give it too")
+            if not 0 <= self.relabel <= 1:
+                raise UsageError(f"--relabel {self.relabel}: expected a chance from 0 to 1")
+        elif self.longest != MAX_ACTIONS or self.seed:
+            raise UsageError("--longest and --seed: for walks with --relabel; leave them out")
+        if not 1 <= self.longest <= MAX_ACTIONS:
+            raise UsageError(f"--longest {self.longest}: expected 1 to {MAX_ACTIONS}")
         if self.dagger and self.disturbance:
             raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
         if not self.dagger and (self.agent != _DRIVER or set_options(self.agent_options)):

@@ -2,8 +2,10 @@
 
 One folder per trajectory, `images/<scan>_<set>_<episode>/rgb/NNN.jpg`, and one record with its instructions and
 actions. Frame i was seen before action i + 1; the first action is the placeholder -1 and the final STOP is not
-written, so that there are as many actions as frames. `strays` (not in StreamVLN's format) lists the positions of
-actions that are no example: they are read as what was done and not learned.
+written, so that there are as many actions as frames. Not in StreamVLN's format are `strays`, the positions of
+actions that are no example (they are read as what was done and not learned); `labels`, the expert's action at every
+frame, where others were done; and, with depth, `<scan>_<set>_<episode>/depth/NNN.png` (16 bits, millimeters),
+`distances`, meters to the goal at every frame, and `tokens` of the instructions where the dataset has them.
 """
 
 from __future__ import annotations
@@ -31,19 +33,18 @@ from vlnbench.interfaces import (
     Env,
     Episode,
     Observation,
+    Pose,
     Scalar,
     Sensor,
     Trajectory,
     Vec3,
 )
 from vlnbench.rollout.episode import Rollout, Task
+from vlnbench.training.collect.options import MAX_ACTIONS
 
 WAYPOINT_RADIUS_M = 0.5
 GOAL_RADIUS_M = 0.25
 """How close the follower comes to a waypoint and to the last one (StreamVLN's trajectory generator)."""
-
-MAX_ACTIONS = 498
-"""Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
 
 JPEG_QUALITY = 75
 """PIL's default, with which the published trajectories were written."""
@@ -82,11 +83,15 @@ class Walked:
 
 
 class Done(NamedTuple):
-    """An action and what was seen after it; a walk begins with PLACEHOLDER_ACTION. `stray`: not to be learned."""
+    """An action and what was seen after it; a walk begins with PLACEHOLDER_ACTION.
+
+    stray: not to be learned. label: what is to be learned at the frame, where it is not what is done there.
+    """
 
     action: int
     observation: Observation
     stray: bool = False
+    label: Action | None = None
 
 
 class Verdict(NamedTuple):
@@ -136,17 +141,21 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The kind of task that walks a tour and writes what was seen below `root`; its product is a `Walked`."""
+    """The kind of task that walks a tour and writes what was seen below `root`; its product is a `Walked`.
+
+    depth: write depth, distances and tokens too.
+    """
 
     tour: Tour
     root: Path
     guide: Guide
+    depth: bool = False
 
     def run(self, env: Env, agent: Agent, task: Task) -> Rollout:
         """Raises TypeError for an environment that does not know the way."""
         if not isinstance(env, GuidedEnv):
             raise TypeError("the environment knows no way: it lacks shortest_path_action(target, radius_m)")
-        return walk(env, self.tour, self.root, self.guide.route(agent))
+        return walk(env, self, self.guide.route(agent))
 
 
 def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
@@ -211,37 +220,39 @@ class ReferenceRoute:
         return Verdict(False, reason)
 
 
-def walk(env: GuidedEnv, tour: Tour, root: Path, route: Route) -> Rollout:
-    """Walk a tour and write its frames below `root`; the folder appears only when it is complete.
+def walk(env: GuidedEnv, kind: Walk, route: Route) -> Rollout:
+    """Walk a tour and write its frames; their folder appears only when it is complete.
 
     The product is a `Walked`. All seconds count as the environment's.
     """
     start = time.perf_counter()
-    actions: list[int] = []
-    strays: list[int] = []
-    frames: list[bytes] = []
-    seen: list[Observation] = []
+    tour, episode = kind.tour, kind.tour.episodes[0]
+    done: list[Done] = []
+    frames: dict[str, list[bytes]] = {"rgb": [], **({"depth": []} if kind.depth else {})}
     reason: str | None = None
-    for action, observation, stray in route.steps(env, tour.episodes[0]):
-        if len(actions) == MAX_ACTIONS:
+    for each in route.steps(env, episode):
+        if len(done) == MAX_ACTIONS:
             reason = f"more than {MAX_ACTIONS} actions"
             break
-        if stray:
-            strays.append(len(actions))
-        actions.append(action)
-        assert observation.rgb is not None
-        frames.append(jpeg(observation.rgb))
-        seen.append(replace(observation, rgb=None, depth=None))
-    poses = tuple(observation.pose for observation in seen if observation.pose is not None)
+        seen = each.observation
+        assert seen.rgb is not None
+        frames["rgb"].append(jpeg(seen.rgb))
+        if kind.depth:
+            assert seen.depth is not None
+            frames["depth"].append(depth_png(seen.depth))
+        done.append(each._replace(observation=replace(seen, rgb=None, depth=None)))
+    poses = tuple(each.observation.pose for each in done if each.observation.pose is not None)
     record = None
     if reason is None:
-        verdict = route.verdict(env, tour.episodes[0], [pose.position for pose in poses])
+        verdict = route.verdict(env, episode, [pose.position for pose in poses])
         reason = verdict.reason
         if verdict.kept:
-            _write_frames(root / _video(tour), frames)
-            record = _record(tour, actions, strays)
-    collided = tuple(observation.collided for observation in seen[1:])
-    trajectory = Trajectory(poses, tuple(map(Action, actions[1:])), collided)
+            record = _record(tour, done)
+            if kind.depth:
+                record |= _measured(env, tour, poses)
+            _write_frames(kind.root / _video(tour), frames)
+    collided = tuple(each.observation.collided for each in done[1:])
+    trajectory = Trajectory(poses, tuple(Action(each.action) for each in done[1:]), collided)
     seconds = time.perf_counter() - start
     return Rollout(trajectory, seconds, 0.0, product=Walked(tour.name, record, reason, seconds))
 
@@ -250,16 +261,29 @@ def _video(tour: Tour) -> str:
     return f"images/{tour.name}"
 
 
-def _record(tour: Tour, actions: list[int], strays: list[int]) -> dict[str, Any]:
+def _record(tour: Tour, done: Sequence[Done]) -> dict[str, Any]:
     """The entry of the annotations."""
     number = tour.episodes[0].episode_id
+    strays = [i for i, each in enumerate(done) if each.stray]
+    labels = [int(each.label) for each in done if each.label is not None]
     return {
         "id": int(number) if number.isdigit() else number,
         "video": _video(tour),
         "instructions": [each.instruction for each in tour.episodes],
-        "actions": actions,
+        "actions": [each.action for each in done],
         **({"strays": strays} if strays else {}),
+        **({"labels": labels} if labels else {}),
     }
+
+
+def _measured(env: GuidedEnv, tour: Tour, poses: Sequence[Pose]) -> dict[str, Any]:
+    """What goes with depth: distances, and the instructions' tokens without the zeros behind them."""
+    goals = tour.episodes[0].goals
+    distances = [round(env.geodesic_distance(pose.position, goals), 3) for pose in poses]
+    tokens = [list(each.instruction_tokens) for each in tour.episodes]
+    if not all(map(any, tokens)):
+        return {"distances": distances}
+    return {"distances": distances, "tokens": [each[: max(i for i, t in enumerate(each) if t) + 1] for each in tokens]}
 
 
 def jpeg(rgb: NDArray[np.uint8]) -> bytes:
@@ -269,13 +293,23 @@ def jpeg(rgb: NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def _write_frames(folder: Path, frames: Sequence[bytes]) -> None:
+def depth_png(depth: NDArray[np.float32]) -> bytes:
+    """A depth map (height, width) in meters as the content of an image file, 16 bits in millimeters."""
+    buffer = io.BytesIO()
+    millimeters = np.clip(np.rint(depth * 1000), 0, 65535).astype(np.uint16)
+    Image.fromarray(millimeters).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def _write_frames(folder: Path, frames: Mapping[str, Sequence[bytes]]) -> None:
     part = folder.with_name(f".{folder.name}.part")
     for stale in (part, folder):  # left behind by a process that was killed
         shutil.rmtree(stale, ignore_errors=True)
-    (part / "rgb").mkdir(parents=True)
-    for i, frame in enumerate(frames):
-        (part / "rgb" / f"{i:03d}.jpg").write_bytes(frame)
+    for kind, suffix in (("rgb", "jpg"), ("depth", "png")):
+        if kind in frames:
+            (part / kind).mkdir(parents=True)
+            for i, frame in enumerate(frames[kind]):
+                (part / kind / f"{i:03d}.{suffix}").write_bytes(frame)
     part.rename(folder)
 
 

@@ -1,0 +1,142 @@
+"""Walks in which expert and model take turns by chance, and every state is labeled by the expert (DAgger).
+
+VLN-CE's form of it (arXiv 2004.02857, after arXiv 1011.0686): before every step a chance decides who acts; what is
+learned at every frame is what the expert would do there, whoever acts. The expert follows the shortest path to the
+goal. A walk ends with the STOP that is done, which may be wrong, and what was done is what the model is told it did.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import (
+    Action,
+    Agent,
+    Describes,
+    Episode,
+    FeelsActions,
+    Observation,
+    Represents,
+    Scalar,
+    Sensor,
+    StandsFor,
+    Vec3,
+)
+from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
+from vlnbench.rollout.episode import SLOT, episode_seed
+from vlnbench.training.collect.walk import PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedOptions(AgentOptions):
+    """Who drives beside the expert, and the chance with which the expert acts instead, at every step anew."""
+
+    driver: str
+    driver_options: AgentOptions = field(default_factory=AgentOptions)
+    expert_share: float
+
+    @property
+    def device_choice(self) -> str:
+        return self.driver_options.device_choice
+
+
+@runtime_checkable
+class Driver(Agent, FeelsActions, Protocol):
+    """An agent that knows what was done instead of what it said."""
+
+
+class Mixed:
+    """An agent whose actions are the expert's by chance, drawn from the episode's seed."""
+
+    options_type = MixedOptions
+
+    def __init__(self, options: MixedOptions) -> None:
+        """Raises UsageError for a driver that goes on as if its own actions had been done."""
+        driver = load_agent(options.driver, options.driver_options)
+        if not isinstance(driver, Driver):
+            raise UsageError(
+                f"agent {options.driver!r} cannot drive beside the expert, it lacks feel(slot, action); --dagger "
+                "without --relabel corrects it by StreamVLN's rules"
+            )
+        self._driver: Driver = driver
+        self._share = options.expert_share
+        self._draws: dict[int, random.Random] = {}
+        self.sensors: frozenset[Sensor] = driver.sensors | {"oracle_action"}
+        self.privileged = driver.privileged
+        self.expects = driver.expects
+        place = driver.stands_for.place if isinstance(driver, Represents) else {}
+        self.stands_for = StandsFor(recorded_name(driver, options.driver), code_digest(driver), place)
+
+    @property
+    def identity(self) -> Mapping[str, Scalar]:
+        """The driver's."""
+        return self._driver.identity
+
+    @property
+    def description(self) -> str:
+        """The driver's, if it has one."""
+        return self._driver.description if isinstance(self._driver, Describes) else ""
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        self._draws[slot] = random.Random(seed)
+        self._driver.reset(slot, episode, seed)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        driver = self._driver
+        actions = driver.act({slot: seen.for_agent(driver.sensors) for slot, seen in observations.items()})
+        for slot, seen in observations.items():
+            assert seen.oracle_action is not None
+            if self._draws[slot].random() < self._share:
+                actions[slot] = seen.oracle_action
+                driver.feel(slot, seen.oracle_action)
+        return actions
+
+    def close(self) -> None:
+        self._driver.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Relabeling:
+    """The guide of such walks: seed of the draws, and after how many actions a walk is cut."""
+
+    seed: int
+    longest: int
+
+    def route(self, agent: Agent) -> RelabeledRoute:
+        """The walk that the agent makes."""
+        return RelabeledRoute(agent, self.seed, self.longest)
+
+
+class RelabeledRoute:
+    """Where the agent goes, with the expert's action at every frame."""
+
+    def __init__(self, agent: Agent, seed: int, longest: int) -> None:
+        self._agent, self._seed, self._longest = agent, seed, longest
+
+    def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
+        """The walk until the STOP that is done; the frame before it is the last."""
+        agent, observation = self._agent, env.reset(episode)
+        shown = episode if agent.privileged else episode.for_agent()
+        agent.reset(SLOT, shown, episode_seed(self._seed, episode.episode_id, 0))
+        yield _done(PLACEHOLDER_ACTION, observation)
+        for _ in range(self._longest):
+            action = Action(agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT])
+            if action is Action.STOP:
+                return
+            observation = env.step(action)
+            yield _done(int(action), observation)
+
+    def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
+        """Keep every walk."""
+        return Verdict(True, None)
+
+
+def _done(action: int, observation: Observation) -> Done:
+    if observation.oracle_action is None:
+        raise TypeError("the environment knows no expert: it lacks the sensor oracle_action")
+    return Done(action, observation, label=observation.oracle_action)

@@ -13,7 +13,7 @@ class Listed(NamedTuple):
     summary: str
 
 
-FAMILIES: dict[str, str] = {"streamvln": "agents.streamvln.spec:FAMILY"}
+FAMILIES: dict[str, str] = {"streamvln": "agents.streamvln.spec:FAMILY", "vlnce": "agents.vlnce.spec:FAMILY"}
 """Import strings of the `FamilySpec`s by name."""
 
 DEFAULT_FAMILY = "streamvln"
@@ -50,14 +50,17 @@ AGENTS: dict[str, Listed] = {
     "streamvln": Listed(
         "agents.streamvln.agent:StreamVLNAgent", "streamvln", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"
     ),
+    "vlnce": Listed(
+        "agents.vlnce.agent:VLNCEAgent", "vlnce", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"
+    ),
     "vlnce-cma": Listed(
         "agents.vlnce.agent:CMAAgent",
-        "",
+        "vlnce",
         "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
     "vlnce-seq2seq": Listed(
         "agents.vlnce.agent:Seq2SeqAgent",
-        "",
+        "vlnce",
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
     "janusvln": Listed(
@@ -74,6 +77,7 @@ OPTIONS: dict[str, str] = {
     "openai": "agents.openai.options:OpenAIOptions",
     "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
     "streamvln": "agents.streamvln.options:StreamVLNOptions",
+    "vlnce": "agents.vlnce.options:VLNCEOptions",
     "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
     "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",
     "janusvln": "agents.janusvln.options:JanusVLNOptions",

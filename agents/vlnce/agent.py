@@ -5,20 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from agents.common.placement import place
-from agents.vlnce.checkpoint import load
 from agents.vlnce.config import FEATURES, Kind
 from agents.vlnce.encoders import Steps
+from agents.vlnce.folder import load_folder
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.policy import Policy
-from agents.vlnce.views import TextFeatures, frames, tokens
+from agents.vlnce.pth.checkpoint import Loaded, load
+from agents.vlnce.spec import FAMILY, PTH
+from agents.vlnce.views import TextFeatures, frames, numbered, tokens, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.training.sources import find_checkpoint
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
 
@@ -35,9 +41,9 @@ class _Running:
 
 
 class VLNCEAgent:
-    """A released checkpoint of one kind: greedy, or sampling with the episode's seed where it says so."""
+    """A checkpoint: greedy, or sampling with the episode's seed where it says so. `kind`: the only one it takes."""
 
-    kind: Kind
+    kind: Kind | None = None
     sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})
     privileged = False
     options_type = VLNCEOptions
@@ -46,13 +52,15 @@ class VLNCEAgent:
 
     def __init__(self, options: VLNCEOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        name = NAMES[self.kind]
         if options.checkpoint is None:
-            raise UsageError(f"agent {name!r} needs a trained model: name its file (.pth) with --checkpoint")
+            name = "vlnce" if self.kind is None else NAMES[self.kind]
+            raise UsageError(
+                f"agent {name!r} needs a trained model: name its file (.pth) or folder with --checkpoint"
+            )
         placement = place(options.device, "float32", "eager", torch.float32)
-        loaded = load(options.checkpoint)
+        loaded = _load(options.checkpoint)
         config = loaded.config
-        if config.network.kind != self.kind:
+        if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
         self._texts = _texts(options, config.network.reads == FEATURES)
         self._policy: Policy | None = loaded.policy.to(placement.device)
@@ -65,17 +73,22 @@ class VLNCEAgent:
             "actions": "sampled" if config.samples else "greedy",
             "torch": torch.__version__,
         }
+        self._numbers = word_numbers(config.vocabulary)
         count = sum(parameter.numel() for parameter in loaded.policy.parameters())
         self.description = (
-            f"checkpoint {options.checkpoint}: {self.kind}, {count / 1e6:,.1f} M parameters, "
+            f"checkpoint {options.checkpoint}: {config.network.kind}, {count / 1e6:,.1f} M parameters, "
             f"{config.network.num_actions} actions, {self.identity['actions']}; float32 on {placement.device}"
         )
 
     @torch.no_grad()
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode: its instruction is encoded once."""
-        network = self._config.network
-        words = tokens(episode, network.vocab_size) if self._texts is None else self._texts.of(episode)
+        if self._texts is not None:
+            words: NDArray[Any] = self._texts.of(episode)
+        elif self._numbers:
+            words = numbered(episode.instruction, self._numbers)
+        else:
+            words = tokens(episode, self._config.network.vocab_size)
         encoded = self._model.read(torch.from_numpy(words)[None].to(self._device))
         self._slots[slot] = _Running(encoded, random.Random(seed), self._model.new_states(1))
 
@@ -109,6 +122,10 @@ class VLNCEAgent:
             actions[slot] = Action(one.previous)
         return actions
 
+    def feel(self, slot: int, action: Action) -> None:
+        """Remember `action` as the previous one."""
+        self._slots[slot].previous = int(action)
+
     def close(self) -> None:
         """Forget all episodes and give the model's memory back to the device."""
         self._slots.clear()
@@ -132,6 +149,12 @@ class Seq2SeqAgent(VLNCEAgent):
     """Sequence to sequence."""
 
     kind: Kind = "seq2seq"
+
+
+def _load(path: Path) -> Loaded:
+    if path.suffix == PTH:
+        return load(path)
+    return Loaded(*load_folder(find_checkpoint(path, FAMILY)))
 
 
 def _texts(options: VLNCEOptions, rxr: bool) -> TextFeatures | None:

@@ -14,6 +14,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 
 Kind = Literal["cma", "seq2seq"]
+Encoders = Literal["resnet50", "small"]
 POLICIES: dict[str, Kind] = {"CMAPolicy": "cma", "Seq2SeqPolicy": "seq2seq"}
 
 TOKENS, FEATURES = "instruction", "rxr_instruction"
@@ -91,10 +92,12 @@ class NetworkConfig:
 
     `reads` is the sensor of the instruction. `text_size` is the LSTM's hidden size per direction, `state_size`
     that of the recurrent states. `rgb_width` and `depth_planes` are the channels of the first convolutions and
-    `num_actions` the width of the action layer: the config does not have them, the weights do.
+    `num_actions` the width of the action layer: released configs do not have them, the weights do. `encoders` are
+    VLN-CE's ResNets, or small networks of our own (`agents.vlnce.small`).
     """
 
     kind: Kind = "cma"
+    encoders: Encoders = "resnet50"
     reads: str = TOKENS
     vocab_size: int = 2504
     embedding_size: int = 50
@@ -123,25 +126,43 @@ class Views:
     """How frames become input: sizes in pixels, depth range in meters, and RxR's resizing.
 
     `shortest_edge`: frames are scaled so that their shorter side has this length, then cut to `rgb_crop` and
-    `depth_crop` (height, width) around the middle; None: frames go in as they are.
+    `depth_crop` (height, width) around the middle; None: frames go in as they are. `halved`: frames of any size are
+    taken; of their pixels those are kept that a camera with `frame` pixels would see, and of these the mean of every
+    2 x 2, with 256 levels of depth.
     """
 
     frame: tuple[int, int]
     depth_frame: tuple[int, int]
     depth_range_m: tuple[float, float]
+    halved: bool = False
     shortest_edge: int | None = None
     rgb_crop: tuple[int, int] = (224, 224)
     depth_crop: tuple[int, int] = (256, 256)
 
+    @property
+    def inputs(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Height and width of what the network reads, RGB and depth."""
+        if self.shortest_edge is not None:
+            return self.rgb_crop, self.depth_crop
+        if not self.halved:
+            return self.frame, self.depth_frame
+        (height, width), (h, w) = self.frame, self.depth_frame
+        return (height // 2, width // 2), (h // 2, w // 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A checkpoint's whole config: its network, its views, the body it expects, and whether it samples actions."""
+    """A checkpoint's whole config: its network, its views, the body it expects, and whether it samples actions.
+
+    vocabulary: words of its own by number, from 2 on (0 is nothing, 1 an unknown word); empty: it reads the
+    dataset's tokens.
+    """
 
     network: NetworkConfig
     views: Views
     expects: Conventions
     samples: bool
+    vocabulary: tuple[str, ...] = ()
 
 
 def read_config(values: Any, where: str) -> Config:

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from agents.vlnce.config import TOKENS, NetworkConfig
 from agents.vlnce.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
+from agents.vlnce.small import SmallEncoder, small_channels
 
 POSITION_SIZE = 64
 
@@ -102,17 +103,23 @@ class RgbEncoder(nn.Module):
         self._normalize = config.normalize_rgb
         self._tuned = config.tune_rgb
         self._grid = config.kind == "cma"
-        channels = 32 * config.rgb_width
-        self.cnn = rgb_resnet(config.rgb_width, GRID if self._grid else 1)
+        cells = GRID if self._grid or config.encoders == "small" else 1
+        self.cnn: nn.Module
+        if config.encoders == "small":
+            channels = small_channels(config.rgb_width)
+            self.cnn = SmallEncoder(3, config.rgb_width, cells)
+        else:
+            channels = 32 * config.rgb_width
+            self.cnn = rgb_resnet(config.rgb_width, cells)
         self.cnn.requires_grad_(config.tune_rgb)
         self.output_size = channels + POSITION_SIZE if self._grid else config.rgb_size
         if self._grid:
             self.spatial_embeddings = Positions()
         else:
-            self.fc = nn.Sequential(nn.Flatten(), nn.Linear(channels, config.rgb_size), nn.ReLU())
+            self.fc = nn.Sequential(nn.Flatten(), nn.Linear(channels * cells**2, config.rgb_size), nn.ReLU())
 
     def features(self, frames: Tensor) -> Tensor:
-        """(N, H, W, 3) uint8 -> (N, 32 * width, GRID, GRID), or (..., 1, 1) for Seq2Seq."""
+        """(N, H, W, 3) uint8 -> (N, channels, GRID, GRID), or (..., 1, 1) for Seq2Seq's ResNet."""
         images = frames.permute(0, 3, 1, 2).float() / 255.0
         grid: Tensor = self.cnn(imagenet_normalized(images) if self._normalize else images)
         return grid
@@ -136,10 +143,16 @@ class DepthEncoder(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.visual_encoder = DepthResnet(config.depth_planes)
+        self.visual_encoder: nn.Module
+        if config.encoders == "small":
+            channels = small_channels(config.depth_planes)
+            self.visual_encoder = SmallEncoder(1, config.depth_planes, GRID)
+        else:
+            channels = DepthResnet.CHANNELS
+            self.visual_encoder = DepthResnet(config.depth_planes)
+        self._small = config.encoders == "small"
         self.visual_encoder.requires_grad_(config.tune_depth)
         self._grid = config.kind == "cma"
-        channels = DepthResnet.CHANNELS
         self.output_size = channels + POSITION_SIZE if self._grid else config.depth_size
         if self._grid:
             self.spatial_embeddings = Positions()
@@ -148,8 +161,8 @@ class DepthEncoder(nn.Module):
             self.visual_fc = nn.Sequential(nn.Flatten(), head, nn.ReLU())
 
     def features(self, depth: Tensor) -> Tensor:
-        """(N, 256, 256) float in [0, 1] -> (N, 128, GRID, GRID)."""
-        grid: Tensor = self.visual_encoder(depth)
+        """(N, H, W) float in [0, 1] -> (N, channels, GRID, GRID); the ResNet takes 256 x 256 pixels."""
+        grid: Tensor = self.visual_encoder(depth.unsqueeze(1) if self._small else depth)
         return grid
 
     def forward(self, features: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Policy(nn.Module):
         return encoded
 
     def see(self, rgb: Tensor, depth: Tensor) -> tuple[Tensor, Tensor]:
-        """Features of frames (B, H, W, 3) uint8 and depth images (B, 256, 256) in [0, 1]: see `Steps`."""
+        """Features of frames (B, H, W, 3) uint8 and depth images (B, H, W) in [0, 1]: see `Steps`."""
         return self.net.rgb_encoder.features(rgb), self.net.depth_encoder.features(depth)
 
     def forward(self, steps: Steps, states: Tensor) -> Decisions:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +21,8 @@ from vlnbench.interfaces import Episode, Observation
 TOKENS_PER_INSTRUCTION = 200
 """Instructions of the preprocessed datasets are filled up with zeros to this length."""
 LONGEST_FEATURES = 512
+LEVELS = 255
+"""Steps of depth in `Views.halved`."""
 
 
 def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
@@ -27,6 +32,9 @@ def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
     """
     if seen.rgb is None or seen.depth is None:
         raise ValueError("the environment reported no RGB frame or no depth")
+    if views.halved:
+        rgb, depth = halved(seen.rgb, seen.depth, views)
+        return torch.from_numpy(rgb), torch.from_numpy(depth).float() / LEVELS
     for name, found, wanted in (
         ("RGB", seen.rgb.shape[:2], views.frame),
         ("depth", seen.depth.shape, views.depth_frame),
@@ -34,15 +42,44 @@ def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
         if found != wanted:
             (height, width), (h, w) = found, wanted
             raise UsageError(f"{name} frames are {width}x{height}, the checkpoint was trained with {w}x{h}")
-    nearest, farthest = views.depth_range_m
-    depth = (np.clip(seen.depth, nearest, farthest) - nearest) / np.float32(farthest - nearest)
-    rgb, depths = torch.from_numpy(np.ascontiguousarray(seen.rgb)), torch.from_numpy(depth.astype(np.float32))
+    depths = torch.from_numpy(scaled(seen.depth, views))
+    rgb = torch.from_numpy(np.ascontiguousarray(seen.rgb))
     if views.shortest_edge is None:
         return rgb, depths
     rgb = _resized(rgb.permute(2, 0, 1), views.shortest_edge).permute(1, 2, 0)
     return _cropped(rgb, views.rgb_crop), _cropped(
         _resized(depths[None], views.shortest_edge)[0], views.depth_crop
     )
+
+
+def scaled(depth: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
+    """Depth in meters as a share of the range that the network knows."""
+    nearest, farthest = views.depth_range_m
+    share = (np.clip(depth, nearest, farthest) - nearest) / np.float32(farthest - nearest)
+    return share.astype(np.float32)
+
+
+def halved(
+    rgb: NDArray[np.uint8], depth: NDArray[np.float32], views: Views
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """RGB, uint8 (h, w, 3), and depth in LEVELS + 1 levels, uint8 (h, w), of frames of any size in meters."""
+    colors = _means(_sampled(rgb, views.frame).astype(np.float32))
+    share = _means(scaled(_sampled(depth, views.depth_frame), views))
+    return np.rint(colors).astype(np.uint8), np.rint(share * LEVELS).astype(np.uint8)
+
+
+def _sampled(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """The pixels of an (H, W) or (H, W, C) image in the middle of the pixels of one of `size`."""
+    rows, columns = (
+        ((np.arange(few) + 0.5) * many / few).astype(np.int64)
+        for many, few in zip(image.shape, size, strict=False)
+    )
+    return np.ascontiguousarray(image[rows[:, None], columns])
+
+
+def _means(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Means of every 2 x 2 pixels of an (H, W) or (H, W, C) image."""
+    return (image[::2, ::2] + image[1::2, ::2] + image[::2, 1::2] + image[1::2, 1::2]) / np.float32(4)
 
 
 def _resized(image: Tensor, shortest: int) -> Tensor:
@@ -69,6 +106,27 @@ def tokens(episode: Episode, vocab_size: int) -> NDArray[np.int64]:
             f"{vocab_size}, as in R2R_VLNCE_v1-3_preprocessed, found {what}; others number words differently"
         )
     return found
+
+
+_WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[.,;!?]")
+
+
+def words_of(text: str) -> list[str]:
+    """The words and marks of a text, for networks with a vocabulary of their own."""
+    return _WORD.findall(text.lower())
+
+
+def numbered(text: str, numbers: Mapping[str, int]) -> NDArray[np.int64]:
+    """A text's words by number, 1 for those without one. Raises UsageError for a text without words."""
+    found = [numbers.get(word, 1) for word in words_of(text)]
+    if not found:
+        raise UsageError(f"instruction {text!r}: has no words")
+    return np.array(found, dtype=np.int64)
+
+
+def word_numbers(vocabulary: Sequence[str]) -> dict[str, int]:
+    """Numbers of a vocabulary's words, from 2 on."""
+    return {word: number for number, word in enumerate(vocabulary, start=2)}
 
 
 class TextFeatures:

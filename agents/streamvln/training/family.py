@@ -154,6 +154,11 @@ class StreamVLNFamily(ModelFamily):
             conversations = read_conversations(folder)
         else:
             trajectories = read_trajectories(folder)
+            if any(each.labels for each in trajectories):
+                raise UsageError(
+                    f"{folder / TRAJECTORIES}: has labels of single steps (collect --relabel); StreamVLN answers "
+                    "for several steps at once and learns what was done: collect without --relabel"
+                )
         windows = len(conversations) + sum(
             len(trajectory.instructions) * -(-len(trajectory.actions) // options.frames)
             for trajectory in trajectories

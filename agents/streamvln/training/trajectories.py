@@ -7,6 +7,7 @@ the sorted listing (the names count from 000 or from 001), and was seen before i
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,13 +24,18 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 class Trajectory:
     """One recorded trajectory: `actions[i]` is what was done at frame i; the last is STOP.
 
-    `strays`: frames at which what was done is no example.
+    strays: frames at which what was done is no example. labels: what is to be done at every frame, empty where
+    that is what was done. distances: meters to the goal at every frame, empty where they are not known. tokens: of
+    every instruction in its dataset's own numbers, empty where there are none.
     """
 
     frames_dir: Path
     instructions: tuple[str, ...]
     actions: tuple[Action, ...]
     strays: frozenset[int] = frozenset()
+    labels: tuple[Action, ...] = ()
+    distances: tuple[float, ...] = ()
+    tokens: tuple[tuple[int, ...], ...] = ()
 
     def frames(self) -> list[Path]:
         """Image files in order."""
@@ -83,7 +89,28 @@ def _trajectory(path: Path, index: int, record: Any) -> Trajectory:
     strays = record.get("strays", [])
     if not isinstance(strays, list) or not all(type(k) is int and 0 < k < len(actions) for k in strays):
         raise fail("strays", "positions in actions, from 1 on")
-    return Trajectory(path.parent / video / "rgb", tuple(texts), labels, frozenset(k - 1 for k in strays))
+    taught = record.get("labels", [])
+    if not isinstance(taught, list) or len(taught) not in (0, len(actions)) or not all(map(_is_action, taught)):
+        raise fail("labels", "an action from 0 to 3 for every frame")
+    distances = record.get("distances", [])
+    if (
+        not isinstance(distances, list)
+        or len(distances) not in (0, len(actions))
+        or not all(map(_is_m, distances))
+    ):
+        raise fail("distances", "meters for every frame")
+    tokens = record.get("tokens", [])
+    if not isinstance(tokens, list) or len(tokens) not in (0, len(texts)) or not all(map(_are_tokens, tokens)):
+        raise fail("tokens", "a list of numbers for every instruction")
+    return Trajectory(
+        path.parent / video / "rgb",
+        tuple(texts),
+        labels,
+        frozenset(k - 1 for k in strays),
+        tuple(map(Action, taught)),
+        tuple(map(float, distances)),
+        tuple(map(tuple, tokens)),
+    )
 
 
 BELOW = "a path below the folder of the set, relative and without '..'"
@@ -98,6 +125,18 @@ def stays_below(name: str) -> bool:
 
 def _is_action(value: Any) -> bool:
     return type(value) is int and 0 <= value <= Action.TURN_RIGHT
+
+
+def _is_m(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _are_tokens(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(each) is int and 0 <= each < 1 << 31 for each in value)
+    )
 
 
 def _check_frames(path: Path, trajectories: list[Trajectory]) -> None:

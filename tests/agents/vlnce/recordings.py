@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.vlnce.checkpoint import load
 from agents.vlnce.config import FEATURES, NetworkConfig
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Policy
+from agents.vlnce.pth.checkpoint import load
 from tests.agents.vlnce import formula
 
 LOOSE = 1e-4

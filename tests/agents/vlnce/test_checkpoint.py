@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.vlnce.checkpoint import (
+from agents.vlnce.config import Kind
+from agents.vlnce.pth.checkpoint import (
     COUNT,
     DDPPO_PREFIX,
     DEPTH_FILE,
@@ -21,7 +22,6 @@ from agents.vlnce.checkpoint import (
     Loaded,
     load,
 )
-from agents.vlnce.config import Kind
 from tests.agents.vlnce import released
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions

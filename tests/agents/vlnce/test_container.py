@@ -17,8 +17,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.vlnce.container import open_container
-from agents.vlnce.pickles import Storage, StoredTensor, read_pickle
+from agents.vlnce.pth.container import open_container
+from agents.vlnce.pth.pickles import Storage, StoredTensor, read_pickle
 from tests.agents.vlnce import released
 from vlnbench.errors import UsageError
 

@@ -283,7 +283,10 @@ def _measured(env: GuidedEnv, tour: Tour, poses: Sequence[Pose]) -> dict[str, An
     tokens = [list(each.instruction_tokens) for each in tour.episodes]
     if not all(map(any, tokens)):
         return {"distances": distances}
-    return {"distances": distances, "tokens": [each[: max(i for i, t in enumerate(each) if t) + 1] for each in tokens]}
+    return {
+        "distances": distances,
+        "tokens": [each[: max(i for i, t in enumerate(each) if t) + 1] for each in tokens],
+    }
 
 
 def jpeg(rgb: NDArray[np.uint8]) -> bytes:

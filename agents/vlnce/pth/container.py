@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.vlnce.pickles import MAX_BYTES, Storage, StoredTensor, read_pickle
+from agents.vlnce.pth.pickles import MAX_BYTES, Storage, StoredTensor, read_pickle
 from vlnbench.errors import UsageError
 
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001

@@ -18,9 +18,9 @@ from torch import Tensor
 from agents.common.files import content_hash
 from agents.common.weights import shorten
 from agents.vlnce.config import Config, NetworkConfig, read_config
-from agents.vlnce.container import ITEM_BYTES, Container, open_container
-from agents.vlnce.pickles import StoredTensor
 from agents.vlnce.policy import Policy
+from agents.vlnce.pth.container import ITEM_BYTES, Container, open_container
+from agents.vlnce.pth.pickles import StoredTensor
 from vlnbench.errors import UsageError
 
 DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
@@ -75,6 +75,19 @@ def load(path: Path) -> Loaded:
         zeros = {name: torch.tensor(0) for name in counts}
         policy.load_state_dict(zeros | {name: _read(entry) for name, entry in entries.items()}, assign=True)
     return Loaded(policy.eval(), config, content_hash(files))
+
+
+def read(path: Path) -> Config:
+    """The config of a checkpoint, widths of its ResNets included; reads no weight. Raises UsageError as `load`."""
+    with ExitStack() as opened:
+        container = opened.enter_context(open_container(path))
+        content = container.content
+        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+            raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
+        config = read_config(content.get("config"), str(path))
+        entries = _renamed(_entries(container, content["state_dict"]))
+        _complete(entries, path, opened)
+        return replace(config, network=_with_shapes(config.network, entries, path))
 
 
 def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]:

@@ -1,0 +1,219 @@
+"""CMA and Seq2Seq as a model family: what training and planning need to know of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import PIL
+import torch
+from torch import Tensor, nn
+
+from agents.common.placement import place
+from agents.streamvln.training.trajectories import read_trajectories
+from agents.vlnce import folder as folders
+from agents.vlnce import presets, resnet, small
+from agents.vlnce.config import FEATURES, Config
+from agents.vlnce.pth import checkpoint
+from agents.vlnce.spec import PTH
+from agents.vlnce.training.frames import check_depth, pack
+from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
+from agents.vlnce.training.options import (
+    ACTION_HEAD,
+    CROSS_MODAL,
+    DEPTH_ENCODER,
+    INSTRUCTION_ENCODER,
+    RGB_ENCODER,
+    STATE_ENCODER,
+    VLNCEPlanning,
+    VLNCEStep,
+    VLNCETraining,
+)
+from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
+from vlnbench.errors import UsageError
+from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+
+PREFIXES = {
+    "net.instruction_encoder.": INSTRUCTION_ENCODER,
+    "net.rgb_encoder.cnn.": RGB_ENCODER,
+    "net.depth_encoder.visual_encoder.": DEPTH_ENCODER,
+    "net.state_encoder.": STATE_ENCODER,
+    "net.second_state_encoder.": STATE_ENCODER,
+    "net.prev_action_embedding.": STATE_ENCODER,
+    "net.progress_monitor.": ACTION_HEAD,
+    "action_distribution.": ACTION_HEAD,
+}
+"""Parts of parameters by the beginning of their names; whatever else there is joins text and images."""
+
+
+class VLNCEFamily(ModelFamily):
+    """Recurrent policies over RGB, depth and text, trained on whole walks."""
+
+    _monitors = False
+    """Whether the network that was loaded or built last learns its progress."""
+
+    def config(self, source: Source, options: VLNCEStep) -> Config:
+        if source.path is None:
+            config = presets.SIZES[source.name] if source.kind == "sizes" else presets.PRESETS[source.name]
+        elif source.path.suffix == PTH:
+            config = checkpoint.read(source.path)
+        else:
+            config = folders.read_folder_config(source.path)
+        if config.network.reads == FEATURES:
+            raise UsageError(
+                f"{source.name}: reads BERT features of RxR, which walks do not hold; R2R's train here"
+            )
+        return _trained(config, options)
+
+    def content_hash(self, path: Path, options: VLNCETraining) -> str:
+        return checkpoint.load(path).sha256 if path.suffix == PTH else folders.folder_hash(path)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        presets.create(preset, folder, texts, seed)
+
+    def placement(self, options: VLNCETraining, device: torch.device) -> Placement:
+        return Placement(place(str(device), "float32", "eager", torch.float32).dtype, {})
+
+    def load(self, path: Path, options: VLNCETraining, placement: Placement) -> Learner:
+        if path.suffix == PTH:
+            loaded = checkpoint.load(path)
+            policy, config = loaded.policy, loaded.config
+        else:
+            policy, config, _ = folders.load_folder(path)
+        config = _trained(config, options)
+        with torch.device("meta"):
+            learner = Learner(config)
+        learner.load_state_dict(policy.state_dict(), assign=True)
+        self._monitors = config.network.progress_monitor
+        return learner
+
+    def shapes(self, model: nn.Module) -> Learner:
+        learner = _learner(model)
+        with torch.device("meta"):
+            whole = Learner(learner.whole)
+        for name, buffer in learner.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
+            parent, _, leaf = name.rpartition(".")
+            whole.get_submodule(parent).register_buffer(leaf, buffer.detach().cpu().clone())
+        return whole
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
+        learner = _learner(model)
+        folders.save_folder(learner, learner.whole, folder)
+
+    # parts
+
+    def part_of(self, name: str) -> str:
+        return next((part for prefix, part in PREFIXES.items() if name.startswith(prefix)), CROSS_MODAL)
+
+    def can_train(self, name: str) -> bool:
+        return self._monitors or "progress_monitor" not in name
+
+    def is_hidden(self, name: str) -> bool:
+        return "embedding" not in name and not name.startswith("action_distribution.")
+
+    # data
+
+    def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet:
+        found = WalkSet(folder / "annotations.json", tuple(read_trajectories(folder)))
+        check_depth(found.file, found.walks)
+        return found
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None
+    ) -> list[Samples]:
+        config = _learner(model).whole
+        if options.packed is not None:
+            sets = [
+                replace(each, packed=pack(options.packed, each.file, each.walks, config.views)) for each in sets
+            ]
+        return [WalkSamples(each, config, options.inflection_weight, known) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    # a step
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = model(**batch)
+        return loss
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        net = _learner(model).net
+        if cached:
+            return Stretches(("seeing", "deciding"), net.instruction_encoder, net.instruction_encoder)
+        return Stretches(("seeing", "deciding"), net.rgb_encoder.cnn, net.depth_encoder.visual_encoder)
+
+    def features(self, model: nn.Module, device: torch.device) -> Features:
+        learner = _learner(model)
+        eyes = Eyes(learner, learner.whole)
+        size = sum(prod(shape) for shape in feature_shapes(learner.whole))
+        return Features(
+            eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _print(eyes, device), "frames"
+        )
+
+    # planning
+
+    def build(self, config: Config, options: VLNCEPlanning) -> Learner:
+        self._monitors = config.network.progress_monitor
+        return Learner(config)
+
+    def probe(self, config: Config, options: VLNCEPlanning, device: str) -> Probe:
+        shape = (options.batch, options.length)
+        frame, depth = config.views.inputs
+        count = options.batch * options.length
+        batch = {
+            "frames": (
+                torch.zeros(count, *frame, 3, dtype=torch.uint8, device=device),
+                torch.zeros(count, *depth, device=device),
+            ),
+            "words": torch.ones(options.batch, options.words, dtype=torch.long),
+            "walk_of": torch.arange(options.batch),
+            "previous": torch.zeros(shape, dtype=torch.long),
+            "labels": torch.zeros(shape, dtype=torch.long),
+            "weights": torch.ones(shape),
+            "progress": torch.zeros(shape),
+            "lengths": torch.full((options.batch,), options.length),
+        }
+        return Probe(batch, tokens=options.length, supervised=options.length, width=config.network.num_actions)
+
+
+def _trained(config: Config, options: VLNCEStep) -> Config:
+    """The config as the options want it trained: what is tuned is what --tunable-parts says."""
+    network = replace(
+        config.network,
+        tune_embeddings=INSTRUCTION_ENCODER in options.parts,
+        tune_rgb=RGB_ENCODER in options.parts,
+        tune_depth=DEPTH_ENCODER in options.parts,
+    )
+    weight = getattr(options, "progress_weight", None)
+    if weight is not None:
+        network = replace(network, progress_monitor=weight > 0, progress_weight=float(weight))
+    return replace(config, network=network)
+
+
+def _encode(tower: nn.Module, pixels: Tensor) -> Tensor:
+    features: Tensor = tower(pixels)
+    return features
+
+
+def _print(eyes: Eyes, device: torch.device) -> str:
+    """Hash of all that features depend on beside the frame: weights, code, sizes, libraries, arithmetic."""
+    on_cuda = device.type == "cuda"
+    machine = torch.cuda.get_device_name(device) if on_cuda else torch.backends.cpu.get_cpu_capability()
+    facts = [eyes.config, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
+    digest = hashlib.sha256(repr(facts).encode())
+    for module in (resnet, small):
+        digest.update(Path(str(module.__file__)).read_bytes())
+    for name, tensor in eyes.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _learner(model: nn.Module) -> Learner:
+    assert isinstance(model, Learner)
+    return model

@@ -1,0 +1,142 @@
+"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from agents.streamvln.training.trajectories import Trajectory
+from agents.vlnce.config import Views
+from agents.vlnce.views import halved, scaled
+from vlnbench.errors import UsageError
+from vlnbench.util.progress import Progress
+
+
+def frame_files(walk: Trajectory) -> Iterator[tuple[Path, Path]]:
+    """RGB and depth image of every frame."""
+    depth = walk.frames_dir.parent / "depth"
+    return ((path, depth / f"{i:03d}.png") for i, path in enumerate(walk.frames()))
+
+
+def check_depth(file: Path, walks: Sequence[Trajectory]) -> None:
+    """Raise UsageError for a set whose walks have no depth at every frame."""
+    for walk in walks:
+        folder = walk.frames_dir.parent / "depth"
+        found = len(list(folder.iterdir())) if folder.is_dir() else 0
+        if found != len(walk.actions):
+            raise UsageError(
+                f"{file}: {folder}: expected {len(walk.actions)} depth images, found {found}; collect with --depth"
+            )
+
+
+def read_walk(walk: Trajectory, views: Views) -> tuple[Tensor, Tensor]:
+    """All frames of a walk, one after the other, as `read_frame` has them."""
+    rgb, depth = zip(*(read_frame(*files, views) for files in frame_files(walk)), strict=True)
+    return torch.stack(rgb), torch.stack(depth)
+
+
+def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
+    """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, as the network reads them."""
+    picture = _decoded(rgb, lambda image: np.asarray(image.convert("RGB")), views.frame)
+    meters = _decoded(depth, np.asarray, views.depth_frame).astype(np.float32) / np.float32(1000)
+    if views.halved:
+        colors, levels = halved(picture, meters, views)
+        return torch.from_numpy(colors), torch.from_numpy(levels)
+    return torch.from_numpy(picture.copy()), torch.from_numpy(scaled(meters, views))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A file with the frames of a set's walks, decoded: `first[i]` is where those of walk i begin, in frames.
+
+    shapes and dtypes: of RGB and depth of one frame, which follow one another.
+    """
+
+    path: Path
+    first: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    depth_dtype: str
+
+    def frames(self, walk: int) -> tuple[Tensor, Tensor]:
+        """RGB and depth of a walk's frames, as `read_walk` has them."""
+        start, end = self.first[walk : walk + 2]
+        rgb, depth = (math.prod(shape) for shape in self.shapes)
+        depth_bytes = depth * np.dtype(self.depth_dtype).itemsize
+        size = rgb + depth_bytes
+        with self.path.open("rb") as file:
+            file.seek(start * size)
+            rows = np.frombuffer(bytearray(file.read((end - start) * size)), np.uint8).reshape(end - start, size)
+        depths = np.ascontiguousarray(rows[:, rgb:]).view(self.depth_dtype)
+        return (
+            torch.from_numpy(np.ascontiguousarray(rows[:, :rgb]).reshape(-1, *self.shapes[0])),
+            torch.from_numpy(depths.reshape(-1, *self.shapes[1])),
+        )
+
+
+def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) -> Packed:
+    """The decoded frames of a set in `folder`; written where they are not there yet, by one process at a time.
+
+    Raises UsageError if a frame cannot be read or the folder cannot be written.
+    """
+    (height, width), (h, w) = views.inputs
+    depth_dtype = "uint8" if views.halved else "float32"
+    digest = hashlib.sha256(f"{file.absolute()} {views!r} {PIL.__version__}".encode() + file.read_bytes())
+    path = folder / f"{file.parent.name}-{digest.hexdigest()[:16]}.frames"
+    first = tuple(int(each) for each in np.cumsum([0, *(len(walk.actions) for walk in walks)]))
+    packed = Packed(path, first, ((height, width, 3), (h, w)), depth_dtype)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                _write(path, walks, views)
+    except OSError as error:
+        raise UsageError(f"--packed {folder}: cannot be written ({error.strerror})") from error
+    return packed
+
+
+def _write(path: Path, walks: Sequence[Trajectory], views: Views) -> None:
+    part = path.with_suffix(".part")
+    with part.open("wb") as file, Progress("decoding frames") as progress:
+        for number, walk in enumerate(walks, start=1):
+            rgb, depth = (each.numpy() for each in read_walk(walk, views))
+            rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
+            file.write(np.concatenate(rows, axis=1).tobytes())
+            progress.update(number, len(walks))
+    os.replace(part, path)
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of an image file. Raises UsageError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); collect the set again") from error
+
+
+def _decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[int, int]) -> NDArray[Any]:
+    try:
+        with Image.open(io.BytesIO(content_of(path))) as image:
+            found = read(image)
+    except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
+        raise UsageError(f"{path}: cannot be read as an image ({error}); collect the set again") from error
+    if found.shape[:2] != size:
+        (height, width), (h, w) = found.shape[:2], size
+        raise UsageError(
+            f"{path}: {width}x{height} pixels, the network reads {w}x{h}: collect with --frame-width {w}"
+        )
+    return found

@@ -1,0 +1,123 @@
+"""The network as a step of training calls it: a batch of walks in, the loss out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from agents.vlnce.config import Config
+from agents.vlnce.encoders import Steps
+from agents.vlnce.policy import Losses, Policy, sequence_losses
+from agents.vlnce.training.samples import unflat
+from agents.vlnce.views import LEVELS
+
+
+class Learner(Policy):
+    """A `Policy` whose forward pass is VLN-CE's loss of whole walks; parameters have the same names."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.network)
+        self.whole = config
+
+    def forward(  # type: ignore[override]
+        self,
+        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        words: Tensor,
+        walk_of: Tensor,
+        previous: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        progress: Tensor,
+        lengths: Tensor,
+    ) -> Tensor:
+        """The loss, a scalar; see `losses`."""
+        return self.losses(frames, words, walk_of, previous, labels, weights, progress, lengths).total
+
+    def losses(
+        self,
+        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        words: Tensor,
+        walk_of: Tensor,
+        previous: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        progress: Tensor,
+        lengths: Tensor,
+    ) -> Losses:
+        """Losses of N instructions on W walks of at most T steps.
+
+        frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
+        features of every walk. words: (N, L). walk_of: (N,), which walk an instruction is about. previous, labels,
+        weights, progress: (W, T), zeros behind a walk's end. lengths: (W,).
+        """
+        device = self.action_distribution.linear.weight.device
+        words, walk_of, lengths = words.to(device), walk_of.to(device), lengths.to(device)
+        previous, labels, weights, progress = (
+            each.to(device)[walk_of].T for each in (previous, labels, weights, progress)
+        )
+        longest, slots = labels.shape
+        inside = torch.arange(longest, device=device) < lengths[:, None]
+        if isinstance(frames, tuple):
+            colors, depths = (each.to(device) for each in frames)
+            rgb, depth = self.see(colors, depths.float() / LEVELS if depths.dtype == torch.uint8 else depths)
+        else:
+            rgb, depth = split_features(torch.cat(list(frames)).to(device), self.feature_shapes())
+        begins = torch.ones(longest, slots, dtype=torch.bool, device=device)
+        begins[0] = False
+        steps = Steps(
+            self.read(words),
+            torch.arange(slots, device=device).repeat(longest),
+            _in_steps(rgb, inside, walk_of),
+            _in_steps(depth, inside, walk_of),
+            previous.flatten(),
+            begins.flatten(),
+        )
+        decisions = Policy.forward(self, steps, self.new_states(slots))
+        return sequence_losses(self.config, decisions, labels, weights, progress)
+
+    def feature_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shapes of what the two encoders make of a frame; found by showing them one on the meta device."""
+        return feature_shapes(self.whole)
+
+
+class Eyes(nn.Module):
+    """The two encoders of images as one part, which the feature cache keeps in memory."""
+
+    def __init__(self, policy: Policy, config: Config) -> None:
+        super().__init__()
+        self.rgb, self.depth = policy.net.rgb_encoder, policy.net.depth_encoder
+        self.config = config
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Features (N, numbers) of frames as `samples.flat` writes them, (N, numbers)."""
+        rgb, depth = unflat(pixels, self.config.views)
+        return torch.cat([self.rgb.features(rgb).flatten(1), self.depth.features(depth).flatten(1)], dim=1)
+
+
+def feature_shapes(config: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the features of one frame, RGB and depth."""
+    frame, depth_frame = config.views.inputs
+    with torch.device("meta"), torch.no_grad():
+        rgb, depth = (
+            Policy(config.network)
+            .eval()
+            .see(torch.empty(1, *frame, 3, dtype=torch.uint8), torch.empty(1, *depth_frame))
+        )
+    return tuple(rgb.shape[1:]), tuple(depth.shape[1:])
+
+
+def split_features(features: Tensor, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+    """What `Eyes` joined, (N, numbers), as features of RGB and depth."""
+    rgb, depth = features.split([prod(shape) for shape in shapes], dim=1)
+    return rgb.reshape(-1, *shapes[0]), depth.reshape(-1, *shapes[1])
+
+
+def _in_steps(features: Tensor, inside: Tensor, walk_of: Tensor) -> Tensor:
+    """Features of frames, walk after walk, as rows step after step (T * N, ...); zeros behind a walk's end."""
+    rows = torch.full(inside.shape, len(features), device=features.device)
+    rows[inside] = torch.arange(len(features), device=features.device)
+    padded = torch.cat([features, features.new_zeros(1, *features.shape[1:])])
+    return padded[rows[walk_of].T.flatten()]

@@ -41,7 +41,10 @@ class _Running:
 
 
 class VLNCEAgent:
-    """A checkpoint: greedy, or sampling with the episode's seed where it says so. `kind`: the only one it takes."""
+    """A checkpoint: greedy, or sampling with the episode's seed where it says so.
+
+    kind: the only one that is taken, None for both.
+    """
 
     kind: Kind | None = None
     sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})

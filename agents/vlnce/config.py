@@ -126,18 +126,18 @@ class Views:
     """How frames become input: sizes in pixels, depth range in meters, and RxR's resizing.
 
     `shortest_edge`: frames are scaled so that their shorter side has this length, then cut to `rgb_crop` and
-    `depth_crop` (height, width) around the middle; None: frames go in as they are. `halved`: frames of any size are
-    taken; of their pixels those are kept that a camera with `frame` pixels would see, and of these the mean of every
-    2 x 2, with 256 levels of depth.
+    `depth_crop` (height, width) around the middle; None: frames go in as they are. `halved`: frames of any size
+    are taken; of their pixels those are kept that a camera with `frame` pixels would see, and of these the mean of
+    every 2 x 2, with 256 levels of depth.
     """
 
     frame: tuple[int, int]
     depth_frame: tuple[int, int]
     depth_range_m: tuple[float, float]
-    halved: bool = False
     shortest_edge: int | None = None
     rgb_crop: tuple[int, int] = (224, 224)
     depth_crop: tuple[int, int] = (256, 256)
+    halved: bool = False
 
     @property
     def inputs(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -255,7 +255,8 @@ def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
         raise transforms.error("ENABLED_TRANSFORMS", f"none or {', '.join(TRANSFORMS)}")
     edge = transforms.node("RESIZE_SHORTEST_EDGE").size("SIZE", 256)
     crops = _crops(transforms.node("CENTER_CROPPER_PER_SENSOR"))
-    return Views(frame, depth_frame, (nearest, farthest), edge, **crops)
+    rgb_crop, depth_crop = crops.get("rgb", (224, 224)), crops.get("depth", (256, 256))
+    return Views(frame, depth_frame, (nearest, farthest), edge, rgb_crop, depth_crop)
 
 
 def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
@@ -263,7 +264,7 @@ def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
     for item in cropper.items("SENSOR_CROPS"):
         match item:
             case ["rgb" | "depth" as sensor, [int(height), int(width)]] if min(height, width) >= 1:
-                crops[f"{sensor}_crop"] = (height, width)
+                crops[sensor] = (height, width)
             case _:
                 raise cropper.error("SENSOR_CROPS", "[sensor, [height, width]] for rgb and depth")
     return crops

@@ -68,16 +68,17 @@ class InstructionEncoder(nn.Module):
         Raises ValueError for an instruction without words.
         """
         vectors = words if words.dim() == 3 else self.embedding_layer(words)
-        counts = (vectors != 0).any(dim=2).sum(dim=1)
-        if not bool(counts.all()):
-            raise ValueError("an instruction without words")
-        packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
-        outputs, (last, _) = self.encoder_rnn(packed)
-        if not self._sequence:
-            state: Tensor = last.squeeze(0)
-            return state
-        padded, _ = pad_packed_sequence(outputs, batch_first=True)
-        return padded.transpose(1, 2)
+        if vectors.is_meta:  # when memory is planned there are shapes and no words
+            padded, (last, _) = self.encoder_rnn(vectors)
+        else:
+            counts = (vectors != 0).any(dim=2).sum(dim=1)
+            if not bool(counts.all()):
+                raise ValueError("an instruction without words")
+            packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
+            outputs, (last, _) = self.encoder_rnn(packed)
+            padded, _ = pad_packed_sequence(outputs, batch_first=True)
+        encoded: Tensor = padded.transpose(1, 2) if self._sequence else last.squeeze(0)
+        return encoded
 
 
 class Positions(nn.Embedding):

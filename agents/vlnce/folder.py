@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from safetensors import SafetensorError
@@ -16,16 +17,15 @@ from safetensors.torch import load_file, save_file
 
 from agents.common.files import CONFIG, content_hash, read_json
 from agents.common.weights import shorten
-from agents.vlnce.config import LARGEST, Config, NetworkConfig, Views
+from agents.vlnce.config import LARGEST, TOKENS, Config, NetworkConfig, Views
 from agents.vlnce.policy import Policy
 from agents.vlnce.spec import MODEL_TYPE
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 
 WEIGHTS = "model.safetensors"
-_CHOICES = {"kind": ("cma", "seq2seq"), "encoders": ("resnet50", "small"), "reads": ("instruction",)}
 
-_Record = TypeVar("_Record", NetworkConfig, Views, Conventions)
+_Record = TypeVar("_Record", bound="NetworkConfig | Views | Conventions")
 
 
 def read_folder_config(folder: Path) -> Config:
@@ -38,6 +38,8 @@ def read_folder_config(folder: Path) -> Config:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UsageError(f"{path}: vocabulary: expected a list of words")
     network = _record(NetworkConfig, values, "network", path)
+    if network.reads != TOKENS:
+        raise UsageError(f"{path}: network.reads: expected {TOKENS!r}, found {network.reads!r}")
     if words and network.vocab_size != len(words) + 2:
         raise UsageError(f"{path}: network.vocab_size: expected {len(words) + 2}, 2 more than the vocabulary has")
     return Config(
@@ -110,31 +112,29 @@ def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Pat
     hints = get_type_hints(kind)
     if unknown := [key for key in node if key not in hints]:
         raise UsageError(f"{path}: {name}.{unknown[0]}: not a field that is known here")
-    found = {}
+    found: dict[str, Any] = {}
     for each in fields(kind):
         if each.name not in node:
             raise UsageError(f"{path}: {name}.{each.name}: missing")
         value = node[each.name]
         value = tuple(value) if isinstance(value, list) else value
-        if not _fits(value, hints[each.name], each.name):
+        if not _fits(value, hints[each.name]):
             raise UsageError(f"{path}: {name}.{each.name}: not a value that this field can have, {value!r}")
         found[each.name] = value
     return kind(**found)
 
 
-def _fits(value: Any, hint: Any, name: str) -> bool:
-    if name in _CHOICES:
-        return value in _CHOICES[name]
-    if hint is bool:
-        return isinstance(value, bool)
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field has; sizes are whole numbers from 1 to LARGEST."""
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value in inside
+    if kind is UnionType:
+        return any(_fits(value, each) for each in inside)
+    if kind is tuple:
+        return isinstance(value, tuple) and len(value) == len(inside) and all(map(_fits, value, inside))
     if hint is int:
         return type(value) is int and 1 <= value <= LARGEST
-    if isinstance(value, tuple):
-        return len(value) == 2 and all(_is_number(each) for each in value)
-    return (value is None and "None" in str(hint)) or (
-        hint is not str and "tuple" not in str(hint) and _is_number(value)
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < 1e9
+    return type(value) is hint

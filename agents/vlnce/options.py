@@ -13,7 +13,7 @@ class VLNCEOptions(DeviceOptions):
     """How a checkpoint of VLN-CE is loaded and run. It computes in float32."""
 
     checkpoint: Path | None = None
-    """File of a released checkpoint (.pth), read as data, nothing in it is run; a folder that training wrote; or the
-    name of one that comes with vlnbench."""
+    """File of a released checkpoint (.pth), which is read as data, nothing in it is run; a folder that training
+    wrote; or the name of one that comes with vlnbench."""
     text_features: Path | None = None
     """Folder with the BERT features of RxR instructions (RxR_VLNCE_v0/text_features), where a model reads them."""

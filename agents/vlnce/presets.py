@@ -1,5 +1,4 @@
-"""Small CMA and Seq2Seq networks to train from scratch: sizes, a vocabulary of their own and random weights; and the
-sizes of the published ones, to plan with."""
+"""Small CMA and Seq2Seq networks to train from scratch, with random weights, and the published ones' sizes."""
 
 from __future__ import annotations
 

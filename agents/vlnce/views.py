@@ -33,8 +33,8 @@ def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
     if seen.rgb is None or seen.depth is None:
         raise ValueError("the environment reported no RGB frame or no depth")
     if views.halved:
-        rgb, depth = halved(seen.rgb, seen.depth, views)
-        return torch.from_numpy(rgb), torch.from_numpy(depth).float() / LEVELS
+        colors, levels = halved(seen.rgb, seen.depth, views)
+        return torch.from_numpy(colors), share_of(torch.from_numpy(levels))
     for name, found, wanted in (
         ("RGB", seen.rgb.shape[:2], views.frame),
         ("depth", seen.depth.shape, views.depth_frame),
@@ -56,7 +56,7 @@ def scaled(depth: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
     """Depth in meters as a share of the range that the network knows."""
     nearest, farthest = views.depth_range_m
     share = (np.clip(depth, nearest, farthest) - nearest) / np.float32(farthest - nearest)
-    return share.astype(np.float32)
+    return np.asarray(share.astype(np.float32))
 
 
 def halved(
@@ -66,6 +66,11 @@ def halved(
     colors = _means(_sampled(rgb, views.frame).astype(np.float32))
     share = _means(scaled(_sampled(depth, views.depth_frame), views))
     return np.rint(colors).astype(np.uint8), np.rint(share * LEVELS).astype(np.uint8)
+
+
+def share_of(depth: Tensor) -> Tensor:
+    """Depth in [0, 1], of levels if it is kept in these."""
+    return depth.float() / LEVELS if depth.dtype == torch.uint8 else depth
 
 
 def _sampled(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:

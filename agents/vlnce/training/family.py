@@ -127,9 +127,8 @@ class VLNCEFamily(ModelFamily):
     ) -> list[Samples]:
         config = _learner(model).whole
         if options.packed is not None:
-            sets = [
-                replace(each, packed=pack(options.packed, each.file, each.walks, config.views)) for each in sets
-            ]
+            kept = [pack(options.packed, each.file, each.walks, config.views) for each in sets]
+            sets = [replace(each, packed=one) for each, one in zip(sets, kept, strict=True)]
         return [WalkSamples(each, config, options.inflection_weight, known) for each in sets]
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
@@ -176,7 +175,7 @@ class VLNCEFamily(ModelFamily):
             "labels": torch.zeros(shape, dtype=torch.long),
             "weights": torch.ones(shape),
             "progress": torch.zeros(shape),
-            "lengths": torch.full((options.batch,), options.length),
+            "rows": torch.arange(count).view(shape),
         }
         return Probe(batch, tokens=options.length, supervised=options.length, width=config.network.num_actions)
 

@@ -50,7 +50,7 @@ def read_walk(walk: Trajectory, views: Views) -> tuple[Tensor, Tensor]:
 
 
 def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
-    """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, as the network reads them."""
+    """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, for the network."""
     picture = _decoded(rgb, lambda image: np.asarray(image.convert("RGB")), views.frame)
     meters = _decoded(depth, np.asarray, views.depth_frame).astype(np.float32) / np.float32(1000)
     if views.halved:

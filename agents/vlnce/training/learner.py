@@ -12,7 +12,7 @@ from agents.vlnce.config import Config
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Losses, Policy, sequence_losses
 from agents.vlnce.training.samples import unflat
-from agents.vlnce.views import LEVELS
+from agents.vlnce.views import share_of
 
 
 class Learner(Policy):
@@ -31,10 +31,10 @@ class Learner(Policy):
         labels: Tensor,
         weights: Tensor,
         progress: Tensor,
-        lengths: Tensor,
+        rows: Tensor,
     ) -> Tensor:
         """The loss, a scalar; see `losses`."""
-        return self.losses(frames, words, walk_of, previous, labels, weights, progress, lengths).total
+        return self.losses(frames, words, walk_of, previous, labels, weights, progress, rows).total
 
     def losses(
         self,
@@ -45,35 +45,35 @@ class Learner(Policy):
         labels: Tensor,
         weights: Tensor,
         progress: Tensor,
-        lengths: Tensor,
+        rows: Tensor,
     ) -> Losses:
         """Losses of N instructions on W walks of at most T steps.
 
         frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
         features of every walk. words: (N, L). walk_of: (N,), which walk an instruction is about. previous, labels,
-        weights, progress: (W, T), zeros behind a walk's end. lengths: (W,).
+        weights, progress: (W, T), zeros behind a walk's end. rows: (W, T), which of the frames a step shows;
+        behind a walk's end, how many there are.
         """
         device = self.action_distribution.linear.weight.device
-        words, walk_of, lengths = words.to(device), walk_of.to(device), lengths.to(device)
+        words, walk_of, rows = words.to(device), walk_of.to(device), rows.to(device)
         previous, labels, weights, progress = (
             each.to(device)[walk_of].T for each in (previous, labels, weights, progress)
         )
         longest, slots = labels.shape
-        inside = torch.arange(longest, device=device) < lengths[:, None]
         if isinstance(frames, tuple):
             colors, depths = (each.to(device) for each in frames)
-            rgb, depth = self.see(colors, depths.float() / LEVELS if depths.dtype == torch.uint8 else depths)
+            rgb, depth = self.see(colors, share_of(depths))
         else:
             rgb, depth = split_features(torch.cat(list(frames)).to(device), self.feature_shapes())
-        begins = torch.ones(longest, slots, dtype=torch.bool, device=device)
+        begins = torch.ones(longest, slots, dtype=torch.bool)
         begins[0] = False
         steps = Steps(
             self.read(words),
             torch.arange(slots, device=device).repeat(longest),
-            _in_steps(rgb, inside, walk_of),
-            _in_steps(depth, inside, walk_of),
+            _in_steps(rgb, rows[walk_of]),
+            _in_steps(depth, rows[walk_of]),
             previous.flatten(),
-            begins.flatten(),
+            begins.flatten().to(device),
         )
         decisions = Policy.forward(self, steps, self.new_states(slots))
         return sequence_losses(self.config, decisions, labels, weights, progress)
@@ -111,13 +111,12 @@ def feature_shapes(config: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def split_features(features: Tensor, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[Tensor, Tensor]:
     """What `Eyes` joined, (N, numbers), as features of RGB and depth."""
-    rgb, depth = features.split([prod(shape) for shape in shapes], dim=1)
+    first = prod(shapes[0])
+    rgb, depth = features[:, :first], features[:, first:]
     return rgb.reshape(-1, *shapes[0]), depth.reshape(-1, *shapes[1])
 
 
-def _in_steps(features: Tensor, inside: Tensor, walk_of: Tensor) -> Tensor:
-    """Features of frames, walk after walk, as rows step after step (T * N, ...); zeros behind a walk's end."""
-    rows = torch.full(inside.shape, len(features), device=features.device)
-    rows[inside] = torch.arange(len(features), device=features.device)
+def _in_steps(features: Tensor, rows: Tensor) -> Tensor:
+    """Features of frames, walk after walk, as rows step after step (T * N, ...), by `rows` (N, T)."""
     padded = torch.cat([features, features.new_zeros(1, *features.shape[1:])])
-    return padded[rows[walk_of].T.flatten()]
+    return padded[rows.T.flatten()]

@@ -73,8 +73,8 @@ class VLNCETraining(VLNCEStep, TrainOptions):
     inflection_weight: float = 3.2
     """Weight in the loss of a step whose label differs from the one before it (RxR: 1.9)."""
     packed: Path | None = None
-    """Folder in which decoded frames are kept, a file per set that all processes map into memory. It takes what the
-    network reads of a frame as it is: 12 kB for the small ones, 412 kB for the published ones."""
+    """Folder in which decoded frames are kept, a file per set that all processes read. A frame takes 12 kB for the
+    small networks and 413 kB for the published ones."""
     progress_weight: float | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
 
@@ -92,8 +92,8 @@ class VLNCETraining(VLNCEStep, TrainOptions):
             raise UsageError("--feature-cache --packed: features or frames are kept; leave one of them out")
         if DEPTH_ENCODER in self.parts:
             raise UsageError(
-                "--feature-cache: keeps what both encoders make of a frame, and depth_encoder is trained; leave it "
-                "out of --tunable-parts"
+                "--feature-cache: keeps what both encoders make of a frame, and depth_encoder is trained; leave "
+                "it out of --tunable-parts"
             )
 
 

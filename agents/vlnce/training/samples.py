@@ -17,7 +17,7 @@ from torch import Tensor
 from agents.streamvln.training.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
 from agents.vlnce.training.frames import Packed, content_of, frame_files, read_frame, read_walk
-from agents.vlnce.views import numbered, word_numbers
+from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Known
 
@@ -79,9 +79,9 @@ class Frames:
 class Sample:
     """One walk of T steps under its instructions.
 
-    words: of each instruction, (L,) int64. frames: RGB, uint8 (T, H, W, 3), and depth, float32 (T, h, w) in [0, 1]; or frames with keys.
-    previous: (T,) int64, what was done before. labels: (T,) int64. weights: (T,) float32. progress: (T,) float32,
-    which part of the way is done.
+    words: of each instruction, (L,) int64. frames: RGB, uint8 (T, H, W, 3), and depth, float32 (T, h, w) in [0, 1]
+    or uint8 levels of it; or frames with keys. previous: (T,) int64, what was done before. labels: (T,) int64.
+    weights: (T,) float32. progress: (T,) float32, which part of the way is done.
     """
 
     words: list[Tensor]
@@ -166,12 +166,13 @@ def progress(walk: Trajectory) -> NDArray[np.float32]:
     if not walk.distances:
         return np.zeros(len(walk.actions), dtype=np.float32)
     distances = np.array(walk.distances, dtype=np.float32)
-    return (distances[0] - distances) / max(distances[0], np.float32(1e-3))
+    done: NDArray[np.float32] = (distances[0] - distances) / max(distances[0], np.float32(1e-3))
+    return done
 
 
 def flat(rgb: Tensor, depth: Tensor) -> Tensor:
     """A frame as one float32 vector, for the feature cache; `unflat` is the way back, for many."""
-    return torch.cat([rgb.flatten().float(), depth.flatten()])
+    return torch.cat([rgb.flatten().float(), share_of(depth).flatten()])
 
 
 def unflat(pixels: Tensor, views: Views) -> tuple[Tensor, Tensor]:
@@ -184,6 +185,8 @@ def unflat(pixels: Tensor, views: Views) -> tuple[Tensor, Tensor]:
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     """Samples as the arguments of `Learner.forward`: frames walk after walk, the rest padded."""
     pad = torch.nn.utils.rnn.pad_sequence
+    lengths = [len(sample.labels) for sample in samples]
+    rows = list(torch.split(torch.arange(sum(lengths)), lengths))
     return {
         "frames": _joined([sample.frames for sample in samples]),
         "words": pad([words for sample in samples for words in sample.words], batch_first=True),
@@ -192,7 +195,7 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
             name: pad([getattr(sample, name) for sample in samples], batch_first=True)
             for name in ("previous", "labels", "weights", "progress")
         },
-        "lengths": torch.tensor([len(sample.labels) for sample in samples]),
+        "rows": pad(rows, batch_first=True, padding_value=sum(lengths)),
     }
 
 

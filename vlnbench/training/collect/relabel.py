@@ -2,7 +2,7 @@
 
 VLN-CE's form of it (arXiv 2004.02857, after arXiv 1011.0686): before every step a chance decides who acts; what is
 learned at every frame is what the expert would do there, whoever acts. The expert follows the shortest path to the
-goal. A walk ends with the STOP that is done, which may be wrong, and what was done is what the model is told it did.
+goal. A walk ends with the STOP that is done, which may be wrong; what was done is what the model is told it did.
 """
 
 from __future__ import annotations

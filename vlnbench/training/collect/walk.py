@@ -3,9 +3,9 @@
 One folder per trajectory, `images/<scan>_<set>_<episode>/rgb/NNN.jpg`, and one record with its instructions and
 actions. Frame i was seen before action i + 1; the first action is the placeholder -1 and the final STOP is not
 written, so that there are as many actions as frames. Not in StreamVLN's format are `strays`, the positions of
-actions that are no example (they are read as what was done and not learned); `labels`, the expert's action at every
-frame, where others were done; and, with depth, `<scan>_<set>_<episode>/depth/NNN.png` (16 bits, millimeters),
-`distances`, meters to the goal at every frame, and `tokens` of the instructions where the dataset has them.
+actions that are no example (they are read as what was done and not learned); `labels`, the expert's action at
+every frame, where others were done; and, with depth, `images/<scan>_<set>_<episode>/depth/NNN.png` (16 bits,
+millimeters), `distances`, meters to the goal at every frame, and `tokens` of instructions where there are any.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ def _sampled(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
 
 def _means(image: NDArray[np.float32]) -> NDArray[np.float32]:
     """Means of every 2 x 2 pixels of an (H, W) or (H, W, C) image."""
-    return (image[::2, ::2] + image[1::2, ::2] + image[::2, 1::2] + image[1::2, 1::2]) / np.float32(4)
+    means: NDArray[np.float32] = (image[::2, ::2] + image[1::2, ::2] + image[::2, 1::2] + image[1::2, 1::2]) / 4
+    return means
 
 
 def _resized(image: Tensor, shortest: int) -> Tensor:

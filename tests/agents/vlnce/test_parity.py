@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from agents.vlnce.config import Config, Views
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Policy, sequence_losses
+from agents.vlnce.training.family import VLNCEFamily
+from agents.vlnce.training.learner import Learner
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.recordings import CONFIGS, LOOSE, Recordings, check_step, step
+from vlnbench.interfaces import Conventions
 
 TINY = ("cma_tiny", "seq2seq_tiny")
 FULL = (
@@ -120,6 +124,42 @@ def test_the_training_call(recordings: Recordings, name: str) -> None:
         assert found.item() == pytest.approx(run[expected], abs=LOOSE)
     norms = {key: p.grad.norm().item() for key, p in policy.named_parameters() if p.grad is not None}
     assert norms == pytest.approx(run["grad_l2"], rel=1e-3, abs=1e-6)  # one is zero but for rounding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cma_pm_sequence", "seq2seq_pm_sequence"])
+def test_the_loss_of_the_family(recordings: Recordings, name: str) -> None:
+    """The first slot is one episode: its loss by the recorded logits, and gradients where they were recorded."""
+    run, base = recordings.run(name), name.removesuffix("_sequence")
+    steps, policy = recordings.steps(base), recordings.model(base)
+    views = Views((224, 224), (256, 256), (0.0, 10.0))
+    learner = Learner(Config(policy.config, views, Conventions(), samples=False))
+    learner.load_state_dict(policy.state_dict())
+    (told,) = {one["instructions"][0] for one in steps}
+    rgb, depth = recordings.features(base, [one["frames"][0] for one in steps])
+
+    def first(field: str) -> torch.Tensor:
+        return torch.tensor(run[field]).view(12, 2)[:, 0]
+
+    labels, weights, progress = first("corrected_actions"), first("weights"), first("progress_target")
+    batch = {
+        "frames": [torch.cat([rgb.flatten(1), depth.flatten(1)], dim=1)],
+        "words": recordings.words(base, [told]),
+        "walk_of": torch.tensor([0]),
+        "previous": first("prev_actions")[None],
+        "labels": labels[None],
+        "weights": weights[None],
+        "progress": progress[None],
+        "rows": torch.arange(12)[None],
+    }
+    loss = VLNCEFamily().loss(learner.train(), batch)
+    logits = torch.from_numpy(recordings.arrays[f"{name}/logits"][:, 0])
+    entropy = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    squares = (first("progress_tanh") - progress) ** 2
+    expected = (weights * entropy).sum() / weights.sum() + squares[weights > 0].mean()
+    assert loss.item() == pytest.approx(expected.item(), abs=LOOSE)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert {key for key, each in learner.named_parameters() if each.grad is not None} == set(run["grad_l2"])
 
 
 @pytest.mark.slow

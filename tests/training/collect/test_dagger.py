@@ -171,7 +171,7 @@ def test_a_streamvln_sees_all_windows_whoever_drives(tmp_path: Path) -> None:
     route = Correction(3.0).route(agent)
     (tour,) = tours([straight(0, 6, 12, 18, 24)], "r2r")
     env = GuidedPlane()
-    walked = [walk(env, tour, tmp_path, route).product for _ in range(2)]
+    walked = [walk(env, Walk(tour, tmp_path, Correction(3.0)), route).product for _ in range(2)]
     assert [each.reason for each in walked] == ["no detour worth keeping"] * 2
     assert len(list(route.steps(env, tour.episodes[0]))) == 96
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from agents.vlnce.folder import load_folder
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.policy import Policy
 from agents.vlnce.pth.checkpoint import Loaded, load
+from agents.vlnce.sight import Sight
 from agents.vlnce.spec import FAMILY, PTH
-from agents.vlnce.views import TextFeatures, frames, numbered, tokens, word_numbers
+from agents.vlnce.views import TextFeatures, numbered, tokens, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.sources import find_checkpoint
+from vlnbench.training.sources import find_checkpoint, shipped
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
 
@@ -34,6 +35,7 @@ class _Running:
     """One episode under way: its encoded instruction, (1, C, words) or (1, C), and what the last step left."""
 
     instruction: Tensor
+    seed: int
     rng: random.Random
     state: Tensor
     previous: int = 0
@@ -69,12 +71,14 @@ class VLNCEAgent:
         self._policy: Policy | None = loaded.policy.to(placement.device)
         self._device, self._config, self._max_batch = placement.device, config, options.max_batch
         self._slots: dict[int, _Running] = {}
+        self._sight = Sight(options, config.views)
         self.expects = config.expects
         self.identity = {
             "checkpoint": loaded.sha256,
             "device": placement.device.type,
             "actions": "sampled" if config.samples else "greedy",
             "torch": torch.__version__,
+            **self._sight.identity,
         }
         self._numbers = word_numbers(config.vocabulary)
         count = sum(parameter.numel() for parameter in loaded.policy.parameters())
@@ -93,7 +97,7 @@ class VLNCEAgent:
         else:
             words = tokens(episode, self._config.network.vocab_size)
         encoded = self._model.read(torch.from_numpy(words)[None].to(self._device))
-        self._slots[slot] = _Running(encoded, random.Random(seed), self._model.new_states(1))
+        self._slots[slot] = _Running(encoded, seed, random.Random(seed), self._model.new_states(1))
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot, `max_batch` slots in one forward pass at most."""
@@ -108,7 +112,8 @@ class VLNCEAgent:
     @torch.no_grad()
     def _act(self, running: Sequence[_Running], seen: Mapping[int, Observation]) -> dict[int, Action]:
         policy = self._model
-        rgb, depth = zip(*(frames(observation, self._config.views) for observation in seen.values()), strict=True)
+        shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
+        rgb, depth = zip(*shown, strict=True)
         features = policy.see(torch.stack(rgb).to(self._device), torch.stack(depth).to(self._device))
         steps = Steps(
             _joined([one.instruction for one in running]),
@@ -140,6 +145,15 @@ class VLNCEAgent:
         if self._policy is None:
             raise RuntimeError("the agent is closed")
         return self._policy
+
+
+class CMATinyAgent(VLNCEAgent):
+    """The small CMA that comes with vlnbench."""
+
+    def __init__(self, options: VLNCEOptions) -> None:
+        if options.checkpoint is not None:
+            raise UsageError("agent 'cma-tiny' has its own checkpoint: use --agent vlnce for another")
+        super().__init__(replace(options, checkpoint=shipped()["cma-tiny"]))
 
 
 class CMAAgent(VLNCEAgent):

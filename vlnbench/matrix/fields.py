@@ -16,7 +16,6 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.rollout.agent_names import options_type
-from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.util.names import split_names
 
 _T = TypeVar("_T")
@@ -82,7 +81,7 @@ def eval_types(agent: str, trained: bool = True) -> dict[str, Any]:
     trained: raise UsageError for an agent that loads no checkpoint, which itself is not among the options then.
     """
     own = options_type(agent)
-    if trained and not issubclass(own, CheckpointOptions):
+    if trained and "checkpoint" not in {each.name for each in fields(own)}:
         raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
     places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
     common = types_of(EvalOptions, without=("split", "out", "video", "retry_errors", "agent_options", *places))

@@ -38,6 +38,7 @@ from vlnbench.matrix.fields import (
     types_of,
 )
 from vlnbench.matrix.references import Reference, read_references
+from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.families import default_family, every_family, find_family, get_family
 from vlnbench.training.family import FamilySpec
@@ -309,11 +310,15 @@ def _collect(options: Any, name: str, section: str) -> dict[str, Any]:
     where = f"{section}.{name}"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: expected the name of a folder")
-    types = types_of(CollectOptions, without=("out", "dagger", "agent", "agent_options"))
     given = mapping(options, where)
+    kind = checked(lambda: options_type(str(given.get("agent", CollectOptions.agent))), where)
+    driver = types_of(kind) if given.get("dagger") is True else {}
+    types = {**driver, **types_of(CollectOptions, without=("out", "agent_options"))}
     check_known(given, types, f"{where}: option")
     made = convert(given, types, where)
-    checked(lambda: CollectOptions(out=Path(name), **made).check(), where)
+    asked = {key: value for key, value in made.items() if key not in driver}
+    drives = kind(**{key: value for key, value in made.items() if key in driver})
+    checked(lambda: CollectOptions(out=Path(name), **asked, agent_options=drives).check(), where)
     return made
 
 

@@ -17,11 +17,11 @@ from agents.common.placement import place
 from agents.vlnce.config import FEATURES, Kind
 from agents.vlnce.encoders import Steps
 from agents.vlnce.folder import load_folder
-from agents.vlnce.options import VLNCEOptions
+from agents.vlnce.options import PTH, VLNCEOptions
 from agents.vlnce.policy import Policy
 from agents.vlnce.pth.checkpoint import Loaded, load
 from agents.vlnce.sight import Sight
-from agents.vlnce.spec import FAMILY, PTH
+from agents.vlnce.spec import FAMILY
 from agents.vlnce.views import TextFeatures, numbered, tokens, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor

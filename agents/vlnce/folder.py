@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from agents.common.files import CONFIG, content_hash, read_json
 from agents.common.weights import shorten
 from agents.vlnce.config import LARGEST, TOKENS, Config, NetworkConfig, Views
+from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy
-from agents.vlnce.spec import MODEL_TYPE
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 

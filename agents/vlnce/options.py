@@ -8,6 +8,11 @@ from typing import Literal
 
 from vlnbench.rollout.agent_options import DeviceOptions
 
+MODEL_TYPE = "vlnce"
+"""What config.json of a checkpoint folder calls itself."""
+PTH = ".pth"
+"""How the names of released checkpoints end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VLNCEOptions(DeviceOptions):

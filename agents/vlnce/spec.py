@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
 from vlnbench.training.family import FamilySpec
-
-MODEL_TYPE = "vlnce"
-"""What config.json of a checkpoint folder calls itself."""
-PTH = ".pth"
 
 
 def recognizes(path: Path) -> bool:

@@ -18,8 +18,8 @@ from agents.streamvln.training.trajectories import read_trajectories
 from agents.vlnce import folder as folders
 from agents.vlnce import presets, resnet, small
 from agents.vlnce.config import FEATURES, Config
+from agents.vlnce.options import PTH
 from agents.vlnce.pth import checkpoint
-from agents.vlnce.spec import PTH
 from agents.vlnce.training.frames import check_depth, pack
 from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
 from agents.vlnce.training.options import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.table import AGENTS
+from agents.table import AGENTS, FAMILIES
 from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli
 
@@ -117,6 +117,8 @@ def test_options_named_alone_belong_to_some_command(page: Path) -> None:
     known = {name for words in all_commands() for name in options_of(*words)} | OF_OTHERS
     for agent in AGENTS:
         known |= options_of("eval", "--agent", agent)
+    for family in FAMILIES:
+        known |= options_of("train", "--family", family)
     for text in inline(page):
         if text.startswith("--"):
             unknown = set(_OPTION.findall(text)) - known

@@ -91,5 +91,6 @@ def sequence_losses(
     if not config.progress_monitor:
         return Losses(action, action, torch.zeros_like(action))
     error = functional.mse_loss(decisions.progress.view(labels.shape), progress, reduction="none")
-    aside = config.progress_weight * error[weights > 0].mean()
+    counted = (weights > 0).to(error.dtype)
+    aside = config.progress_weight * (error * counted).sum() / counted.sum()
     return Losses(action + aside, action, aside)

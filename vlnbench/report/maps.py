@@ -68,7 +68,7 @@ def make_env(env: str, body: Embodiment, scenes_dir: Path, sensors: frozenset[Se
 def draw_maps(
     floors: dict[str, list[Storey]], env: Env, some: dict[str, Episode], on_scene: Callable[[int, int], None]
 ) -> tuple[dict[str, list[Storey]], dict[str, str]]:
-    """The same storeys with their maps, and the reason for every scene that cannot be opened.
+    """The same storeys with their maps, and the reason for every scene that cannot be opened or drawn.
 
     some: an episode of every scene. on_scene is called with (scenes done, scenes).
     """
@@ -76,11 +76,10 @@ def draw_maps(
     for i, (scene, levels) in enumerate(floors.items()):
         try:
             env.check([some[scene]])
-        except UsageError as error:
-            reasons[scene] = str(error)
-        else:
             env.reset(some[scene])
             drawn[scene] = [_with_map(level, env.top_down_map(level.height, METERS_PER_PIXEL)) for level in levels]
+        except UsageError as error:
+            reasons[scene] = str(error)
         on_scene(i + 1, len(floors))
     return drawn, reasons
 

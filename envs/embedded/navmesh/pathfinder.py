@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from envs.embedded.limits import MAX_MAP_CELLS
 from envs.embedded.navmesh.query import entry as query_entry
 from envs.embedded.navmesh.query.surface import MAX_PATH, Surface
 from envs.embedded.navmesh.query.topdown import fill_grid
@@ -205,12 +206,21 @@ class PathFinder:
     def get_topdown_island_view(
         self, meters_per_pixel: float, height: float, eps: float = 0.5
     ) -> NDArray[np.int16]:
-        """Island of every cell at `height`, -1 where nothing is navigable: rows along z, columns along x."""
+        """Island of every cell at `height`, -1 where nothing is navigable: rows along z, columns along x.
+
+        Raises UsageError for a map of more than `MAX_MAP_CELLS`.
+        """
         pixel = np.float32(meters_per_pixel)
         if not pixel > 0:
             raise ValueError(f"meters_per_pixel must be positive, not {meters_per_pixel}")
-        span = self.tile.bmax - self.tile.bmin
-        grid = np.empty((int(span[2] / pixel), int(span[0] / pixel)), dtype=np.int16)
+        span = (self.tile.bmax - self.tile.bmin).tolist()
+        rows, columns = int(span[2] / pixel), int(span[0] / pixel)
+        if rows * columns > MAX_MAP_CELLS:
+            raise UsageError(
+                f"top-down map: {span[0]:.0f} x {span[2]:.0f} m at {meters_per_pixel:g} m a pixel are"
+                f" {rows * columns} cells, more than {MAX_MAP_CELLS}; check the navmesh, or enlarge the pixels"
+            )
+        grid = np.empty((rows, columns), dtype=np.int16)
         origin = np.array([self.tile.bmin[0], height, self.tile.bmin[2]], dtype=np.float32)
         fill_grid(self._table, origin, pixel, np.float32(eps), grid)
         return grid

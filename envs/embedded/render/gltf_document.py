@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded import limits
 from vlnbench.errors import UsageError
 
 SUPPORTED_EXTENSIONS = frozenset({"KHR_materials_unlit", "KHR_texture_transform", "KHR_mesh_quantization"})
@@ -33,7 +35,9 @@ class Document:
 
     path: Path
     root: dict[str, Any]
-    binary: bytes
+    binary: memoryview
+    size: int
+    """Bytes of the file."""
 
     def fail(self, where: str, problem: str) -> NoReturn:
         raise UsageError(f"{self.path}: {where}: {problem}")
@@ -44,7 +48,7 @@ class Document:
             return default
         value = owner[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            self.fail(f"{where}.{key}", f"expected {_JSON_NAMES[kind]}, found {_short(value)}")
+            self.fail(f"{where}.{key}", f"expected {_JSON_NAMES[kind]}, found {short(value)}")
         return value
 
     def integer(self, owner: dict[str, Any], key: str, where: str, default: int | None = None) -> int:
@@ -53,7 +57,7 @@ class Document:
         if value is None:
             self.fail(f"{where}.{key}", "is missing")
         if not 0 <= value < _INTEGER_LIMIT:
-            self.fail(f"{where}.{key}", f"expected a non-negative integer, found {_short(value)}")
+            self.fail(f"{where}.{key}", f"expected a non-negative integer, found {short(value)}")
         return int(value)
 
     def numbers(self, owner: dict[str, Any], key: str, where: str, default: list[float]) -> list[float]:
@@ -61,7 +65,7 @@ class Document:
         value = self.get(owner, key, list, where, default)
         numeric = [x for x in value if isinstance(x, int | float) and not isinstance(x, bool)]
         if len(value) != len(default) or len(numeric) != len(value) or not all(map(_is_finite, numeric)):
-            self.fail(f"{where}.{key}", f"expected {len(default)} finite numbers, found {_short(value)}")
+            self.fail(f"{where}.{key}", f"expected {len(default)} finite numbers, found {short(value)}")
         return [float(x) for x in value]
 
     def item(self, kind: str, index: int, where: str) -> dict[str, Any]:
@@ -70,8 +74,9 @@ class Document:
         if index >= len(items):
             self.fail(where, f"index {index} is out of range, the file has {len(items)} {kind}")
         if not isinstance(items[index], dict):
-            self.fail(f"{kind}[{index}]", f"expected an object, found {_short(items[index])}")
-        return dict(items[index])
+            self.fail(f"{kind}[{index}]", f"expected an object, found {short(items[index])}")
+        item: dict[str, Any] = items[index]
+        return item
 
     def view(self, index: int, where: str) -> tuple[memoryview, int]:
         """Bytes and stride (0 = tightly packed) of a bufferView."""
@@ -88,7 +93,7 @@ class Document:
         offset, length = self.integer(view, "byteOffset", name, 0), self.integer(view, "byteLength", name)
         if offset + length > size:
             self.fail(name, f"ends at byte {offset + length}, the binary chunk has {size} (truncated file?)")
-        return memoryview(self.binary)[offset : offset + length], self.integer(view, "byteStride", name, 0)
+        return self.binary[offset : offset + length], self.integer(view, "byteStride", name, 0)
 
     def accessor(self, index: int, where: str, widths: tuple[int, ...]) -> NDArray[Any]:
         """(count, width) view of an accessor's elements in their stored type, not yet normalized."""
@@ -99,7 +104,7 @@ class Document:
         component = self.integer(accessor, "componentType", name)
         width = _WIDTHS.get(self.get(accessor, "type", str, name, ""), 0)
         if component not in _COMPONENTS or width not in widths:
-            kind = f"componentType {component}, type {_short(accessor.get('type'))}"
+            kind = f"componentType {component}, type {short(accessor.get('type'))}"
             self.fail(name, f"cannot be used for {where} ({kind})")
         count = self.integer(accessor, "count", name)
         data, stride = self.view(self.integer(accessor, "bufferView", name), f"{name}.bufferView")
@@ -143,9 +148,10 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+def short(value: Any) -> str:
+    """A value as it may stand in an error line, whatever its size and depth."""
+    text = reprlib.repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_document(path: Path) -> Document:
@@ -156,20 +162,22 @@ def read_document(path: Path) -> Document:
     """
     if not path.is_file():
         raise UsageError(f"{path}: scene file not found")
+    if path.stat().st_size > limits.MAX_GLB_BYTES:
+        raise UsageError(f"{path}: header: longer than the {limits.MAX_GLB_BYTES} bytes that a .glb can have")
     data = path.read_bytes()
-    document = Document(path, *_chunks(path, data))
+    document = Document(path, *_chunks(path, data), len(data))
     if "asset" not in document.root:
         document.fail("glTF.asset", "is missing; not a glTF document")
     version = document.get(document.get(document.root, "asset", dict, "glTF"), "version", str, "asset", "")
     if not version.startswith("2."):
-        document.fail("asset.version", f"expected glTF 2.x, found {_short(version)}")
+        document.fail("asset.version", f"expected glTF 2.x, found {short(version)}")
     for name in document.get(document.root, "extensionsRequired", list, "glTF", []):
-        if name not in SUPPORTED_EXTENSIONS:
-            document.fail("extensionsRequired", f"{_short(name)} is not supported; convert to plain glTF 2.0")
+        if not isinstance(name, str) or name not in SUPPORTED_EXTENSIONS:
+            document.fail("extensionsRequired", f"{short(name)} is not supported; convert to plain glTF 2.0")
     return document
 
 
-def _chunks(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
+def _chunks(path: Path, data: bytes) -> tuple[dict[str, Any], memoryview]:
     if len(data) < 20 or struct.unpack_from("<I", data)[0] != _MAGIC:
         raise UsageError(f"{path}: header: not a binary glTF file (.glb)")
     version, length = struct.unpack_from("<II", data, 4)
@@ -177,18 +185,29 @@ def _chunks(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
         raise UsageError(f"{path}: header: expected glTF container version 2, found {version}")
     if length > len(data):
         raise UsageError(f"{path}: header: truncated, {len(data)} of {length} bytes")
-    found: dict[int, bytes] = {}
+    found: dict[int, memoryview] = {}
     offset = 12
-    while offset + 8 <= length:
+    for _ in range(limits.MAX_GLB_CHUNKS):
+        if offset + 8 > length:
+            break
         size, kind = struct.unpack_from("<II", data, offset)
         if offset + 8 + size > length:
             raise UsageError(f"{path}: chunk at byte {offset}: {size} bytes do not fit the file")
-        found.setdefault(kind, data[offset + 8 : offset + 8 + size])
+        found.setdefault(kind, memoryview(data)[offset + 8 : offset + 8 + size])
         offset += 8 + size
+    return _json(path, bytes(found.get(_JSON_CHUNK, b""))), found.get(_BIN_CHUNK, memoryview(b""))
+
+
+def _json(path: Path, text: bytes) -> dict[str, Any]:
+    if len(text) > limits.MAX_JSON_BYTES:
+        raise UsageError(f"{path}: JSON chunk: {len(text)} bytes, more than {limits.MAX_JSON_BYTES}")
+    values = text.count(b",") + text.count(b"[") + text.count(b"{")
+    if values > limits.MAX_JSON_VALUES:
+        raise UsageError(f"{path}: JSON chunk: about {values} values, more than {limits.MAX_JSON_VALUES}")
     try:
-        root = json.loads(found.get(_JSON_CHUNK, b"").decode("utf-8"))
+        root = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: JSON chunk: {str(error).splitlines()[0]}") from None
     if not isinstance(root, dict):
         raise UsageError(f"{path}: JSON chunk: expected an object")
-    return root, found.get(_BIN_CHUNK, b"")
+    return root

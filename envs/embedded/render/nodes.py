@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from envs.embedded import limits
 from envs.embedded.render.gltf_document import Document
 
 Floats = NDArray[np.float32]
@@ -39,6 +40,8 @@ def mesh_instances(document: Document, root: Floats) -> Iterator[tuple[int, Floa
         if index in seen:
             document.fail(name, "has more than one parent, or is its own; nodes must form a tree")
         seen.add(index)
+        if len(seen) > limits.MAX_NODES:
+            document.fail("nodes", f"the scene has more than {limits.MAX_NODES} nodes")
         with np.errstate(all="ignore"):  # absurd scales overflow here and are refused where they place vertices
             matrix = product(parent, _local_matrix(document, node, name))
         if "mesh" in node:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.kernels.jit import kernel
-from envs.embedded.render.glb import GlbScene, Material
+from envs.embedded.render.glb import GlbScene
 from envs.embedded.render.lanes import LANES
+from envs.embedded.render.materials import Material
 from envs.embedded.render.raster import TILE, Target, View, rasterize
 from envs.embedded.render.scene import Scene, prepare
 from envs.embedded.render.shade import shade

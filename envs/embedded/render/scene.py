@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.limits import MAX_COORDINATE_M
 from envs.embedded.render.cache import cached_arrays
-from envs.embedded.render.glb import MAX_COORDINATE_M, REPEAT, GlbScene, read_glb
+from envs.embedded.render.glb import GlbScene, read_glb
+from envs.embedded.render.materials import REPEAT
 from envs.embedded.render.nodes import world_frame
 from envs.embedded.render.texture import WRAP_U, build_pool
 from vlnbench.errors import UsageError

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.kernels.jit import inline_kernel, inner_kernel, kernel
-from envs.embedded.render.glb import MIRROR, REPEAT
 from envs.embedded.render.lanes import (
     LANES,
     Floats,
@@ -33,6 +32,7 @@ from envs.embedded.render.lanes import (
     truncated,
     where_equal,
 )
+from envs.embedded.render.materials import MIRROR, REPEAT
 from envs.embedded.render.raster import Target, Vertex, View, camera_vertex
 from envs.embedded.render.scene import SceneArrays
 from envs.embedded.render.simd import GROUP, filter_group, mix_group

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.kernels.jit import kernel
-from envs.embedded.render.glb import NEAREST_MIP, NO_MIPS, REPEAT, Material
+from envs.embedded.render.materials import NEAREST_MIP, NO_MIPS, REPEAT, Material
 from vlnbench.errors import UsageError
 
 FIRST_LEVEL, LAST_LEVEL, WRAP_U, WRAP_V, NEAREST_MAGNIFIED, NEAREST_MINIFIED, WHOLE_LEVELS = range(7)
 """Columns of the material table."""
-MAX_TEXELS = 2**31
+MAX_POOL = 2**31
 _BLACK = 0xFF000000
 
 
@@ -43,24 +43,44 @@ def build_pool(
     slots: dict[Material, tuple[int, int]] = {}
     table = np.empty((len(materials), 7), np.int32)
     levels: list[tuple[int, int, int]] = []
-    pool = [np.full(2, _BLACK, np.uint32)]
     offset = 2
     for index, material in enumerate(materials):
         sampler = material.sampler
         if material not in slots:
-            chain = [_base_level(material, images)]
-            if material.sampler.mips != NO_MIPS:
-                chain = _mip_chain(chain[0])
-            slots[material] = (len(levels), len(levels) + len(chain) - 1)
-            for level in chain:
-                height, width = level.shape
+            sizes = _level_sizes(material, images)
+            slots[material] = (len(levels), len(levels) + len(sizes) - 1)
+            for height, width in sizes:
                 levels.append((offset + width + 3, width, height))
-                pool.append(_padded(level, sampler.wrap).ravel())
-                offset += pool[-1].size
-            if offset >= MAX_TEXELS:
-                raise UsageError(f"{path}: images: more than {MAX_TEXELS} texels; use smaller textures")
+                offset += (height + 2) * (width + 2)
         table[index] = (*slots[material], *sampler.wrap, *sampler.nearest, sampler.mips == NEAREST_MIP)
-    return table, np.array(levels, np.int64), np.concatenate(pool)
+    if offset >= MAX_POOL:
+        raise UsageError(
+            f"{path}: images: {offset} texels with mip-maps, more than {MAX_POOL}; use smaller textures"
+        )
+    texels = np.empty(offset, np.uint32)
+    texels[:2] = _BLACK
+    for material, (first, last) in slots.items():
+        level = _base_level(material, images)
+        for number in range(first, last + 1):
+            begin, width, height = levels[number]
+            if number > first:
+                smaller = np.empty((height, width), np.uint32)
+                downsample(level, smaller)
+                level = smaller
+            start = begin - width - 3
+            padded = texels[start : start + (height + 2) * (width + 2)].reshape(height + 2, width + 2)
+            _fill(padded, level, material.sampler.wrap)
+    return table, np.array(levels, np.int64), texels
+
+
+def _level_sizes(material: Material, images: Sequence[NDArray[np.uint8]]) -> list[tuple[int, int]]:
+    """(height, width) of the mip levels of a material."""
+    height, width = images[material.texture].shape[:2] if material.texture >= 0 else (1, 1)
+    sizes = [(height, width)]
+    while material.sampler.mips != NO_MIPS and max(height, width) > 1:
+        height, width = max(1, height >> 1), max(1, width >> 1)
+        sizes.append((height, width))
+    return sizes
 
 
 def _base_level(material: Material, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint32]:
@@ -73,23 +93,13 @@ def _base_level(material: Material, images: Sequence[NDArray[np.uint8]]) -> NDAr
     return rgba.view("<u4")[..., 0].astype(np.uint32, copy=False)
 
 
-def _padded(level: NDArray[np.uint32], wrap: tuple[int, int]) -> NDArray[np.uint32]:
-    padded = np.pad(level, 1, "edge")
-    if wrap[0] == REPEAT:
-        padded[:, 0], padded[:, -1] = padded[:, -2].copy(), padded[:, 1].copy()
-    if wrap[1] == REPEAT:
-        padded[0], padded[-1] = padded[-2].copy(), padded[1].copy()
-    return padded
-
-
-def _mip_chain(base: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
-    chain = [base]
-    while max(chain[-1].shape) > 1:
-        height, width = chain[-1].shape
-        smaller = np.empty((max(1, height >> 1), max(1, width >> 1)), np.uint32)
-        downsample(np.ascontiguousarray(chain[-1]), smaller)
-        chain.append(smaller)
-    return chain
+def _fill(padded: NDArray[np.uint32], level: NDArray[np.uint32], wrap: tuple[int, int]) -> None:
+    """Write a level (h, w) and its border into its place (h + 2, w + 2) in the pool."""
+    padded[1:-1, 1:-1] = level
+    left, right = (-2, 1) if wrap[0] == REPEAT else (1, -2)
+    padded[1:-1, 0], padded[1:-1, -1] = padded[1:-1, left], padded[1:-1, right]
+    top, bottom = (-2, 1) if wrap[1] == REPEAT else (1, -2)
+    padded[0], padded[-1] = padded[top], padded[bottom]
 
 
 @kernel

@@ -11,6 +11,9 @@ import pytest
 from PIL import Image
 
 from envs.embedded.render import Renderer, load_scene
+from envs.embedded.render.glb import read_glb
+from envs.embedded.render.scene import prepare
+from tests.benchmarks.bench_render import dense
 from tests.envs.render.glb_writer import GlbWriter, quad
 from vlnbench.interfaces import Camera
 
@@ -19,6 +22,9 @@ SCENES = {
     "simple_room": "simple_room.glb",
     "corridor_1LXtFkjw3qL": "1LXtFkjw3qL.glb",
 }
+DENSE = "house_a, 1.3 million triangles"
+"""The same surfaces, and so the same frames, with every triangle cut into 25."""
+
 MATERIAL = 204
 """The one color of simple_room; what differs from it there is a slab without material."""
 
@@ -34,12 +40,14 @@ class Difference(NamedTuple):
     rgb_over_1: float
 
 
-@pytest.fixture(scope="module", params=SCENES)
+@pytest.fixture(scope="module", params=[*SCENES, pytest.param(DENSE, marks=pytest.mark.slow)])
 def differences(request: pytest.FixtureRequest, shared: Path) -> list[Difference]:
-    folder = shared / "goldens" / "habitat_sim" / request.param
+    folder = shared / "goldens" / "habitat_sim" / request.param.partition(",")[0]
+    path = folder / SCENES[folder.name]
     recorded = json.loads((folder / "renders" / "poses.json").read_text())
     depths = np.load(folder / "renders" / "depth.npz")
-    renderer = Renderer(load_scene(folder / SCENES[request.param]))
+    scene = prepare(dense(read_glb(path), 5), path) if request.param == DENSE else load_scene(path)
+    renderer = Renderer(scene)
     found = []
     for name, camera in recorded["cameras"].items():
         poses = [pose["cameras"][name] for pose in recorded["poses"] if name in pose["cameras"]]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.limits import MAX_COVERED_CELLS, MAX_SPANS
 from envs.embedded.navmesh.build.compact import Surface, build_surface, distance_field, erode
 from envs.embedded.navmesh.build.contours import trace_contours
 from envs.embedded.navmesh.build.detail import Sampling, build_detail
@@ -28,7 +29,7 @@ from envs.embedded.navmesh.build.filters import (
 from envs.embedded.navmesh.build.grid import Grid, check_mesh, make_grid, mesh_bounds
 from envs.embedded.navmesh.build.holes import join_holes
 from envs.embedded.navmesh.build.polygons import MAX_VERTICES, Polygons, build_polygons, link_polygons
-from envs.embedded.navmesh.build.rasterize import MAX_SPANS, mark_walkable, rasterize
+from envs.embedded.navmesh.build.rasterize import covered_cells, mark_walkable, rasterize
 from envs.embedded.navmesh.build.region_merge import (
     describe_regions,
     merge_regions,
@@ -46,9 +47,15 @@ _SMALLEST_SAMPLE_STEP = 0.9
 
 def _voxelize(corners: NDArray[np.float32], grid: Grid, settings: NavMeshSettings) -> Spans:
     """Spans of the triangles (T, 3, 3) with their walkable ones filtered."""
+    covered = covered_cells(corners, grid)
+    if covered > MAX_COVERED_CELLS:
+        raise UsageError(
+            f"navmesh: the triangles cover {covered:.3g} cells of {grid.cell_size:.4g} m, more than"
+            f" {MAX_COVERED_CELLS}; check the units, remove repeated triangles or enlarge cell_size"
+        )
     slope = np.float32(settings.agent_max_slope) / np.float32(180.0) * np.float32(math.pi)
     areas = mark_walkable(corners, np.float32(math.cos(float(slope))))
-    head, table, fitted = rasterize(corners, areas, grid)
+    head, table, fitted = rasterize(corners, areas, grid, MAX_SPANS)
     if not fitted:
         raise UsageError(f"navmesh: the mesh fills more than {MAX_SPANS} voxel spans; enlarge cell_size")
     spans = flatten(head, table)

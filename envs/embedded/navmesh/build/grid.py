@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.kernels.jit import kernel
+from envs.embedded.limits import MAX_CELLS
 from envs.embedded.navmesh.build.kinds import Int
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from vlnbench.errors import UsageError
-
-MAX_CELLS = 1 << 26
-"""Largest number of grid columns that is built (64 Mi: 410 m x 410 m at 5 cm); a column takes 8 bytes."""
 
 MAX_SIDE = 0xFFFF - 1
 """Largest number of cells along x or z: polygon vertices are 16-bit."""

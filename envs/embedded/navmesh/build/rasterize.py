@@ -20,7 +20,6 @@ from envs.embedded.navmesh.tiles.polymesh import WALKABLE_AREA
 LOW, HIGH, AREA, NEXT = 0, 1, 2, 3
 """Columns of the span table: bottom and top in cell heights, area code, next span of the column (0 none)."""
 
-MAX_SPANS = 1 << 26
 at: Any = np.uint64
 """Makes an index, never negative, unsigned: numba then leaves out its test for counting from the end."""
 _USED, _FREE = 0, 1
@@ -284,6 +283,23 @@ def _add_row(heights: Heights, cells: Cells, first: Int, last: Int, column: Int,
 
 
 @kernel
+def covered_cells(corners: NDArray[Any], grid: Grid) -> float:
+    """Cells in the plan boxes of all triangles, counted once for every triangle: the work of `rasterize`.
+
+    corners: (T, 3, 3) float32.
+    """
+    inverse = _ONE / grid.cell_size
+    total = 0.0
+    for t in range(len(corners)):
+        x_low = min(min(corners[t, 0, 0], corners[t, 1, 0]), corners[t, 2, 0])
+        x_high = max(max(corners[t, 0, 0], corners[t, 1, 0]), corners[t, 2, 0])
+        z_low = min(min(corners[t, 0, 2], corners[t, 1, 2]), corners[t, 2, 2])
+        z_high = max(max(corners[t, 0, 2], corners[t, 1, 2]), corners[t, 2, 2])
+        total += ((x_high - x_low) * inverse + _ONE) * ((z_high - z_low) * inverse + _ONE)
+    return total
+
+
+@kernel
 def _make_cells(grid: Grid) -> Cells:
     """Cells without corners, two more than a row has: a mesh may reach half a cell beyond its grid."""
     size = grid.width + 2
@@ -335,11 +351,12 @@ def _add_triangles(
 
 @kernel
 def rasterize(
-    corners: NDArray[Any], areas: NDArray[Any], grid: Grid
+    corners: NDArray[Any], areas: NDArray[Any], grid: Grid, max_spans: Int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], Int]:
     """All triangles to spans: first span of each column, the span table, and whether it fitted (1) or not (0).
 
-    corners: (T, 3, 3) float32, triangle by triangle.
+    corners: (T, 3, 3) float32, triangle by triangle. max_spans: an argument, since a constant of another package
+    would stay compiled into the kernel after it has changed.
     """
     head = np.zeros(grid.width * grid.depth, np.uint32)
     spans = np.empty((max(1024, grid.width * grid.depth), 4), np.uint32)
@@ -348,7 +365,7 @@ def rasterize(
     cells = _make_cells(grid)
     t = _add_triangles(corners, areas, np.int64(0), grid, Heights(head, spans, pool), cells)
     while t < len(corners):
-        if len(spans) >= MAX_SPANS:
+        if len(spans) >= max_spans:
             return head, spans, 0
         larger = np.empty((2 * len(spans), 4), np.uint32)
         for i in range(pool[_USED]):

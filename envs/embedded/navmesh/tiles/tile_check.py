@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.embedded.limits import MAX_COORDINATE_M, MAX_NAVMESH_M
 from envs.embedded.navmesh.tiles.tile import BORDER, NavMeshTile, numbers_from, poly_bits
 from vlnbench.errors import UsageError
 
-_MAX_COORDINATE = 1e6
 _MIN_SALT_BITS = 10
 
 
@@ -34,13 +34,17 @@ def _need(fine: bool | np.bool_, source: str, field: str, problem: str) -> None:
 
 
 def _sane(values: NDArray[np.float32]) -> bool:
-    return bool((np.abs(values) <= _MAX_COORDINATE).all())  # not so for a NaN
+    return bool((np.abs(values) <= MAX_COORDINATE_M).all())  # not so for a NaN
 
 
 def _check_frame(tile: NavMeshTile, source: str) -> None:
     for field, values in (("bmin", tile.bmin), ("bmax", tile.bmax), ("orig", tile.origin)):
         _need(_sane(values), source, field, "coordinates must be finite and within 1e6 m")
     _need((tile.bmin <= tile.bmax).all(), source, "bmax", "must not be below bmin")
+    side = float((tile.bmax - tile.bmin).max())
+    _need(
+        side <= MAX_NAVMESH_M, source, "bmax", f"spans {side:.0f} m, more than the {MAX_NAVMESH_M:.0f} m allowed"
+    )
     body = np.array(tile.body, dtype=np.float32)
     _need(_sane(body) and (body >= 0).all(), source, "walkableClimb", "body sizes must be finite and not negative")
     for field, value in (
@@ -48,7 +52,7 @@ def _check_frame(tile: NavMeshTile, source: str) -> None:
         ("tileWidth", tile.extent[0]),
         ("tileHeight", tile.extent[1]),
     ):
-        _need(0 < value <= _MAX_COORDINATE, source, field, f"{value} must be positive and at most 1e6")
+        _need(0 < value <= MAX_COORDINATE_M, source, field, f"{value} must be positive and at most 1e6")
     bits = poly_bits(tile.max_polys)
     tile_bits = poly_bits(tile.max_tiles)
     _need(tile.max_tiles > 0, source, "maxTiles", f"{tile.max_tiles} must be positive")

@@ -1,0 +1,1 @@
+"""Fuzzing: files that nobody would write, and the limits within which each has to be read or refused."""

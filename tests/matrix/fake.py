@@ -5,6 +5,7 @@ What becomes of a training is said by the environment variable FAKE, a JSON obje
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -55,7 +56,12 @@ def train(given: dict[str, str]) -> int:
     (out / "pid").write_text(str(os.getpid()))
     if "RANK" in os.environ:
         raise RuntimeError("a launcher's variables came through")
-    write(out / "train.json", {"schedule": {"steps": STEPS, "windows_per_step": 2}, "world_size": 1})
+    schedule = {"steps": STEPS, "windows_per_step": 2}
+    annotations = Path(given["trajectories"], "R2R", "annotations.json").read_bytes()
+    sets = json.dumps([["R2R", 1.0, hashlib.sha256(annotations).hexdigest()]])
+    digest = hashlib.sha256(sets.encode()).hexdigest()[:16]
+    recorded = {"started_from": f"preset {given['checkpoint'].removeprefix('preset:')}", "data_sha256": digest}
+    write(out / "train.json", {"schedule": schedule, "world_size": 1, **recorded})
     data = {"R2R": {"trajectories": 3, "instructions": 9, "windows": 12, "weight": 1.0}}
     trainable = dict.fromkeys(given["tunable-parts"].split(","), 100)
     write(out / "counts.json", {"parameters": 1000, "trainable": trainable, "data": data})

@@ -46,6 +46,8 @@ class MatrixRun(MatrixFile):
     """GPUs to use, as CUDA_VISIBLE_DEVICES names them; default all visible ones."""
     unfit: Literal["run", "skip"] | None = None
     """What is done with settings that do not fit by their plan; default the file's."""
+    store: Path | None = None
+    """Folder by which matrices share finished trainings and evaluations; default the file's, or none."""
     only: tuple[str, ...] = ()
     """Run only these settings and references, by their names, in which * and ? stand for anything."""
     shard: str = ""
@@ -61,7 +63,9 @@ class MatrixRun(MatrixFile):
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C
         matrix, work, results = self.read()
-        changes = {name: getattr(self, name) for name in ("jobs", "unfit") if getattr(self, name) is not None}
+        changes = {
+            name: getattr(self, name) for name in ("jobs", "unfit", "store") if getattr(self, name) is not None
+        }
         matrix = replace(matrix, execution=replace(matrix.execution, **changes))
         matrix.execution.check("--jobs: run")
         if self.dry_run:

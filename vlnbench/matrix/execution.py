@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
@@ -16,7 +17,8 @@ class Execution:
     jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. gpu: memory of one
     GPU, such as 80GB, by which plans are judged; default that of the GPUs that are there. unfit: what is done with
     settings that do not fit by their plan. train_timeout_s, eval_timeout_s: for one command. tflops: what one
-    device computes per second while training, in 1e12 operations; without it no time is planned.
+    device computes per second while training, in 1e12 operations; without it no time is planned. store: folder
+    by which matrices share finished trainings and evaluations, see `store`.
     """
 
     jobs: int = 1
@@ -26,6 +28,7 @@ class Execution:
     train_timeout_s: float | None = None
     eval_timeout_s: float | None = None
     tflops: float | None = None
+    store: Path | None = None
 
     def check(self, where: str) -> None:
         """Raise UsageError for numbers that make no sense."""

@@ -14,7 +14,8 @@ from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
-from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage
+from vlnbench.matrix.store import evaluation_identity
+from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage, train_stage
 from vlnbench.util.files import write_json
 
 
@@ -40,6 +41,24 @@ class Unit:
             found = [eval_stage(work, each, split) for each in self.settings for split in each.evaluate["splits"]]
         scored = score_stage(work, matrix, self.reference or self.settings[0])
         return found if scored is None else [*found, scored]
+
+    def identity(self, work: Path, stage: Stage, trained: dict[str, Any] | None) -> dict[str, Any] | None:
+        """What one of its trainings or evaluations is, to be shared; None for a scoring, which takes seconds.
+
+        trained: the identity of its training, None for a reference.
+        """
+        if self.reference is not None:
+            for split in self.reference.evaluate["splits"]:
+                if stage.folder == reference_stage(work, self.reference, split).folder:
+                    return evaluation_identity(None, self.reference.evaluate, split)
+            return None
+        if stage.folder == train_stage(work, self.settings[0]).folder:
+            return trained
+        for setting in self.settings:
+            for split in setting.evaluate["splits"]:
+                if stage.folder == eval_stage(work, setting, split).folder:
+                    return evaluation_identity(trained, setting.evaluate, split)
+        return None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
+from vlnbench.matrix.store import adopt, publish, training_identity
 from vlnbench.matrix.work import (
     MANIFEST,
     PLANS,
@@ -171,22 +172,38 @@ class _Runner:
     def _unit(self, unit: Unit, slot: Slot) -> None:
         """The training that settings share, then their evaluations; or those of a reference."""
         execution = self._matrix.execution
-        todo, trained = [], None
+        todo, trained, identity = [], None, None
         if unit.settings:
+            if execution.store is not None:
+                identity = training_identity(unit.settings[0], len(slot))
             trained = train_stage(self._work, unit.settings[0], len(slot))
             todo.append((trained, execution.train_timeout_s))
         for stage in unit.evaluations(self._work, self._matrix):
             todo.append((stage, execution.eval_timeout_s))
         for stage, timeout_s in todo:
-            if stage.complete() or (stage.failed and not self._retry):
+            if self._shared(unit, stage, identity) or (stage.failed and not self._retry):
                 continue
             if trained is not None and not trained.complete() and stage is not trained:
                 return
             say(f"{unit.names[0]}: {stage.name}, log {stage.folder / LOG}")
             outcome = self._run(stage, slot, timeout_s)
             say(f"{unit.names[0]}: {stage.name}: {outcome}")
+            self._shared(unit, stage, identity)
             with self._lock:
                 write_document(self._matrix, self._work, self._results)
+
+    def _shared(self, unit: Unit, stage: Stage, trained: dict[str, Any] | None) -> bool:
+        """Whether a stage is complete, here or in the work of another matrix; what is complete is shared.
+
+        trained: the identity of the unit's training.
+        """
+        store = self._matrix.execution.store
+        if store is not None and (identity := unit.identity(self._work, stage, trained)) is not None:
+            if stage.complete():
+                publish(store, stage, identity)
+            elif adopt(store, stage, identity):
+                say(f"{unit.names[0]}: {stage.name}: done before, in {stage.folder.resolve()}")
+        return stage.complete()
 
     def _run(self, stage: Stage, slot: Slot | None, timeout_s: float | None) -> Outcome:
         """Run one command under its watcher; what became of it is read from the record. No slot: every GPU."""

@@ -115,7 +115,8 @@ def test_a_second_matrix_does_only_what_the_first_has_not_done(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def evaluation(of: Any, options: Any, split: str) -> dict[str, Any]:
-        return {"of": of, "split": split, "dataset_sha256": "d" * 64, "agent": options["agent"]}
+        known = {"fingerprint": "f" * 12, "dataset_sha256": "d" * 64}  # as the fake evaluation records them
+        return {"of": of, "split": split, "agent": options["agent"], **known}
 
     monkeypatch.setattr(parts, "evaluation_identity", evaluation)  # there is no data set here
     run: dict[str, Any] = {"store": "store", "gpus_per_setting": 0}

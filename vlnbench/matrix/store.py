@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vlnbench import __version__
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
@@ -43,6 +44,7 @@ def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
     counted = [[name, weight, _set_hash(setting, name)] for name, weight in map(parse_set, options.steps_of)]
     chosen = {name: value for name, value in hashed(options, setting.family).items() if name not in ELSEWHERE}
     return {
+        "vlnbench": __version__,
         "options": _plain({**chosen, "checkpoint": started, "out": None}),
         "started_from": started,
         "sets": sets,
@@ -53,8 +55,9 @@ def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
 
 def evaluation_identity(of: Identity | None, options: Mapping[str, Any], split: str) -> dict[str, Any]:
     """All that can change the rows of an evaluation. of: the training that is evaluated, None for references."""
+    benchmark = get_benchmark(options["benchmark"])
     data = load_split(
-        get_benchmark(options["benchmark"]),
+        benchmark,
         split,
         options.get("data_root", Path("data")),
         allow_partial=options.get("allow_partial", False),
@@ -66,7 +69,14 @@ def evaluation_identity(of: Identity | None, options: Mapping[str, Any], split: 
         spec, source = find_family("", str(checkpoint))
         trained = spec.training(checkpoint=str(checkpoint), out=Path())
         chosen["checkpoint"] = source.path and spec.load().content_hash(source.path, trained)
-    return {"of": of, "options": _plain(chosen), "split": split, "dataset_sha256": data.sha256}
+    return {
+        "vlnbench": __version__,
+        "of": of,
+        "options": _plain(chosen),
+        "fingerprint": benchmark.fingerprint,
+        "split": split,
+        "dataset_sha256": data.sha256,
+    }
 
 
 def adopt(store: Path, stage: Stage, identity: Identity) -> bool:
@@ -124,7 +134,7 @@ def _finished(work: Path, identity: Identity) -> bool:
         recorded, name = (read_json(run / "summary.json") or {}).get("identity"), "summary.json"
         if recorded is None:
             return False
-        wanted = {"split": identity["split"], "dataset_sha256": identity["dataset_sha256"]}
+        wanted = {name: identity[name] for name in ("fingerprint", "split", "dataset_sha256")}
     for field, value in wanted.items():
         if recorded.get(field) != value:
             raise UsageError(

@@ -43,7 +43,7 @@ def session(
 def test_what_breaks_in_a_case_is_its_result_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "START_S", 15)
+    monkeypatch.setattr(runner, "TOY_S", 15)
     left, found = session(tmp_path, *WAYS)
     assert left == 0
     assert {way: entry["status"] for way, entry in found.items()} == {

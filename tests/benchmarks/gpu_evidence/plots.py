@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tests.benchmarks.gpu_evidence.record import finished
 from vlnbench.matrix.plots import COLOURS
@@ -88,6 +89,7 @@ def turns(content: Mapping[str, Any]) -> Figure | None:
             axes.plot(*zip(*points, strict=True), "o-", color=color, label=name) if points else None
         axes.set_title(f"ms per turn, {title}", fontsize=9)
         axes.set_xlabel("episodes at once")
+        axes.set_xticks(sorted({row["episodes"] for rows in found.values() for row in rows}))
         axes.set_ylim(bottom=0)
     panels[0].legend(fontsize=8)
     return figure
@@ -104,6 +106,7 @@ def small(content: Mapping[str, Any]) -> Figure | None:
         style = "--" if "another" in name else "-"
         axes.plot(range(1, len(arm["losses"]) + 1), arm["losses"], style, color=color, lw=1.2, label=name)
     axes.set_xlabel("optimizer step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("loss")
     axes.legend(fontsize=8)
     return figure

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[3]
 PATIENCE, MOST_S = 2.5, 480
 """A case may take this many times as long as it should, but no longer than this: a session has ten minutes at most
 on some machines, and a case that never ends within one would be begun again and again."""
+TOY_S = 1800
+"""The same at toy size, where other work may have the processor."""
 START_S = 60
 """Seconds that a process may take to begin: imports, and the first look at the GPU."""
 LEAST_S = 20
@@ -81,7 +83,7 @@ def _obstacle(case: Case, record: Record, toy: bool) -> str | None:
 
 def start(piece: Piece, case: Case, folder: Path, toy: bool, remaining: float) -> dict[str, Any]:
     """Run one case to its end, or until its time is over; returns its entry."""
-    own = min(MOST_S, START_S + PATIENCE * 60 * case.minutes)
+    own = TOY_S if toy else min(MOST_S, START_S + PATIENCE * 60 * case.minutes)
     end = time.monotonic() + min(own, remaining)
     path = folder / f".{piece.name}.{case.name}.json"
     path.unlink(missing_ok=True)

@@ -15,13 +15,16 @@ from typing import Any
 import torch
 
 from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNStep, StreamVLNTraining
+from tests.benchmarks.bench_streamvln import random_weights
 from tests.benchmarks.gpu_evidence.pieces import CannotRunError, Job, request
 from tests.benchmarks.gpu_evidence.record import host_bytes
 from tests.training.geometry import write_small
 from vlnbench.training.families import find_family
+from vlnbench.training.family import ModelFamily
 from vlnbench.training.memory.plan import GB, GIB, Plan, plan
-from vlnbench.training.memory.trace import DTYPES, build
+from vlnbench.training.memory.trace import DTYPES, default_dtype
 from vlnbench.training.memory.tracker import LiveMemory
+from vlnbench.training.parts import freeze, groups
 from vlnbench.training.setup import Process, connected, find_process, start_engine
 from vlnbench.util.measure import start
 
@@ -131,8 +134,12 @@ def measure(setting: StreamVLNPlanning, process: Process, before: int | None) ->
     with ExitStack() as stack:
         stack.enter_context(connected(process))
         on_gpu = process.device.type == "cuda"
-        moments = Moments(None if on_gpu else stack.enter_context(LiveMemory(shapes=False)))
-        engine, family, config = _engine(setting, process)
+        spec, source = find_family(setting.family, setting.model, "--model")
+        family = spec.load()
+        config = family.config(source, setting)
+        network = random_weights(config, DTYPES[setting.dtype], process.device, "sdpa").train()
+        moments = Moments(None if on_gpu else stack.enter_context(_counting(network)))
+        engine = _engine(network, family, setting, process)
         stack.callback(engine.destroy)
         setup = moments.peak()
         batch = family.probe(config, setting, "cpu").batch  # as the trainer's come
@@ -167,15 +174,24 @@ def measure(setting: StreamVLNPlanning, process: Process, before: int | None) ->
         }
 
 
-def _engine(setting: StreamVLNPlanning, process: Process) -> tuple[Any, Any, Any]:
-    """DeepSpeed's engine around random weights, with the family and the network's config."""
-    spec, source = find_family(setting.family, setting.model, "--model")
-    family = spec.load()
-    config = family.config(source, setting)
-    network, trained = build(family, config, setting, str(process.device))
+@contextmanager
+def _counting(network: torch.nn.Module) -> Iterator[LiveMemory]:
+    """Count live bytes from here on, those of a network among them."""
+    with LiveMemory(shapes=False) as counted:
+        counted.live = counted.peak = sum(each.numel() * each.element_size() for each in network.parameters())
+        yield counted
+
+
+def _engine(network: torch.nn.Module, family: ModelFamily, setting: StreamVLNPlanning, process: Process) -> Any:
+    """DeepSpeed's engine around a network, as the trainer makes it."""
+    with default_dtype(DTYPES[setting.dtype]), process.device:
+        freeze(network, family, setting)  # makes the adapters, if any
+    if setting.gradient_checkpointing:
+        family.enable_checkpointing(network)
+    trained = groups(network, family, setting)
     shared = {each.name: getattr(setting, each.name) for each in fields(StreamVLNStep)}
     options = StreamVLNTraining(checkpoint=setting.model, out=Path(), **shared)
-    return start_engine(network, options, trained, process, DTYPES[setting.dtype]), family, config
+    return start_engine(network, options, trained, process, DTYPES[setting.dtype])
 
 
 def used_bytes() -> int | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from envs.habitat_lab import has_habitat_sim, import_habitat
 from envs.scene_checks import check_positions, check_scene_files
@@ -60,6 +62,10 @@ class Backend(Protocol):
 
     def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
         """A follower for one episode that stops within a geodesic distance of its goal."""
+        ...
+
+    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+        """As `vlnbench.interfaces.Shrinks.shrink`."""
         ...
 
     def without_frames(self, sim: Any) -> AbstractContextManager[None]:
@@ -130,6 +136,9 @@ class HabitatSimBackend:
 
     def follower(self, sim: Any, body: Embodiment, goal_radius_m: float) -> Follower:
         return _HabitatFollower(sim, goal_radius_m)
+
+    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+        return np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
 
     def without_frames(self, sim: Any) -> AbstractContextManager[None]:
         return nullcontext()

@@ -81,6 +81,9 @@ class HabitatEnv:
         collided = action in _MOVES and bool(self._env.sim.previous_step_collided)
         return self._observation(frames, collided)
 
+    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+        return self._backend.shrink(frame, height, width)
+
     def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
         return float(self._env.sim.geodesic_distance(position, goals))
 

@@ -4,7 +4,8 @@ habitat-lab cannot be imported as published where habitat-sim is absent, because
 `habitat_sim` or `magnum` without a guard. Where (and only where) habitat-sim is absent, those four
 *habitat-lab* modules are replaced by placeholders while `import habitat` runs, and taken out again. No module
 named `habitat_sim` or `magnum` is ever created: habitat-lab goes on to register its own "habitat-sim is
-missing" stub for `Sim-v0`, which is the truth.
+missing" stub for `Sim-v0`, which is the truth. There torch is not imported either: habitat-lab can send tensors
+between processes with it, and takes half of its own time to import it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def import_habitat() -> ModuleType:
         return sys.modules["habitat"]
     _check_opencv()
     placeholders = {} if has_habitat_sim() else _placeholders()
+    without_torch = bool(placeholders) and "torch" not in sys.modules
     sys.modules.update(placeholders)
+    if without_torch:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # importing it fails, for which habitat-lab is made
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -47,6 +51,8 @@ def import_habitat() -> ModuleType:
             f"habitat-lab cannot be imported ({error}): install it with `pip install habitat-lab`"
         ) from error
     finally:
+        if without_torch:
+            del sys.modules["torch"]
         for name in list(sys.modules):
             if placeholders and (name in placeholders or name.startswith(_REARRANGE)):
                 del sys.modules[name]

@@ -242,7 +242,7 @@ class Agent(Protocol):
     the whole episode; their results are labeled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
     numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
-    `Remarks`, `Reports`, `Represents`, `Watches`, `FeelsActions`, `ActsAhead`.
+    `Remarks`, `Reports`, `Represents`, `Watches`, `FeelsActions`, `ActsAhead`, `Resizes`, `Paced`.
     """
 
     sensors: frozenset[Sensor]
@@ -340,11 +340,43 @@ class ActsAhead(Protocol):
 
 
 @runtime_checkable
+class Resizes(Protocol):
+    """Trait of an agent that makes RGB frames smaller before it looks at them, and keeps nothing else of them.
+
+    Whoever shows it a frame may have done that already. What is done is the same with this trait and without it.
+    """
+
+    @property
+    def rgb_size(self) -> tuple[int, int]:
+        """(height, width) to which it resizes, as Pillow's bicubic filter does; it takes that size as it is."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """Trait of an agent that acts on the cores on which simulators run, and has been timed."""
+
+    @property
+    def paces(self) -> Mapping[int, float]:
+        """Seconds that it takes for 1, 2, 4 and so on episodes at once; empty where that is not known."""
+        ...
+
+
+@runtime_checkable
 class SkipsFrames(Protocol):
     """Trait of an environment that can leave frames out."""
 
     def step_unseen(self, action: Action) -> Observation:
         """As `Env.step`, but `rgb` and `depth` of the observation are None."""
+        ...
+
+
+@runtime_checkable
+class Shrinks(Protocol):
+    """Trait of an environment that resizes frames for an agent (`Resizes`), so that they need not travel whole."""
+
+    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+        """An RGB frame as uint8 (height, width, 3), equal to what Pillow's bicubic filter makes of it."""
         ...
 
 

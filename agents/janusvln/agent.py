@@ -49,7 +49,7 @@ class JanusVLNAgent(EpisodeLoop):
             eager=placement.attn == "eager",
             trust_pickle=options.trust_pickle,
         )
-        decoder = Decoder(model, settings, max_new_tokens=options.max_new_tokens, max_batch=options.max_batch)
+        decoder = Decoder(model, settings, max_new_tokens=options.max_new_tokens, max_batch=options.batch)
         super().__init__(Prompts(tokenizer), decoder, options.num_history, options.max_steps)
         self.identity = _identity(options, folder, placement)
         self.description = "\n".join(

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from agents.common.files import generation_settings
+from agents.common.paces import measured
 from agents.common.placement import Placement, place
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
@@ -58,13 +59,16 @@ class StreamVLNAgent(EpisodeLoop):
             model,
             settings,
             max_new_tokens=options.max_new_tokens,
-            max_batch=options.max_batch,
+            max_batch=options.batch,
             compile=options.compile,
         )
         self._max_new_tokens = options.max_new_tokens
         prompt = prompts.opening("", PHRASES[0], memory=False)
         fixed = options.compile  # what is compiled is so for a number of threads
-        self._threads = Threads(placement.device, None if fixed else partial(decoder.rehearse, prompt))
+        rehearse = partial(decoder.rehearse, prompt)
+        self._threads = Threads(placement.device, None if fixed else rehearse)
+        on_cpu = placement.device.type == "cpu" and not fixed
+        self.paces: Mapping[int, float] = measured(rehearse) if on_cpu and options.max_batch is None else {}
         super().__init__(prompts, _Timed(decoder, self._threads), windows, config.vision.image_size)
         self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(

@@ -71,6 +71,11 @@ class EpisodeLoop:
         self.truncated_turns = 0
 
     @property
+    def rgb_size(self) -> tuple[int, int]:
+        """Height and width of a frame as the network sees it."""
+        return self._image_size, self._image_size
+
+    @property
     def _decoder(self) -> Answers:
         if self._model is None:
             raise RuntimeError("the agent is closed")
@@ -142,6 +147,8 @@ class EpisodeLoop:
     def _frame(self, observation: Observation) -> NDArray[np.uint8]:
         if observation.rgb is None:
             raise ValueError("the environment reported no RGB frame")
+        if observation.rgb.shape[:2] == self.rgb_size:
+            return observation.rgb
         return resize(observation.rgb, self._image_size)
 
     def _forget(self, slot: int) -> None:

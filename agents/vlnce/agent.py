@@ -69,7 +69,7 @@ class VLNCEAgent:
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
         self._texts = _texts(options, config.network.reads == FEATURES)
         self._policy: Policy | None = loaded.policy.to(placement.device)
-        self._device, self._config, self._max_batch = placement.device, config, options.max_batch
+        self._device, self._config, self._max_batch = placement.device, config, options.batch
         self._slots: dict[int, _Running] = {}
         self._sight = Sight(options, config.views)
         self.expects = config.expects

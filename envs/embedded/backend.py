@@ -10,6 +10,7 @@ from typing import Any
 from envs.embedded.assets import SceneAssets, check_container
 from envs.embedded.follower import GreedyFollower
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
+from envs.embedded.render.shrink import shrink
 from envs.embedded.simulator import (  # importing it registers it with habitat-lab
     SIMULATOR_TYPE,
     VERSION,
@@ -27,6 +28,7 @@ class EmbeddedBackend:
     simulator_type = SIMULATOR_TYPE
     look_types = ("EmbeddedLookUpAction", "EmbeddedLookDownAction")
     gpu_device_id = -1  # draws on the CPU
+    shrink = staticmethod(shrink)
 
     def prepare(self, renderer: bool) -> Iterator[str]:
         """Compile the kernels, where this machine has not done it yet."""

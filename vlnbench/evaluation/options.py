@@ -10,11 +10,7 @@ from typing import Literal
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.loading import DEFAULT_ENV
-from vlnbench.util.machine import cores
 from vlnbench.util.trackers import parse_trackers
-
-_MAX_DEFAULT_ENVS = 4
-"""More simulators than this seldom pay: each takes memory, and the agent is the slower part."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,9 @@ class EvalOptions:
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
     envs: int | None = None
-    """Simulators of an agent, each in a process of its own; default one per CPU core, at most 4. Results do not
-    depend on it, nor on the three options that follow."""
+    """Simulators of an agent, each in a process of its own; default as many as keep an agent busy that is timed
+    when it is loaded, otherwise one per CPU core, at most 4. Results do not depend on it, nor on the three options
+    that follow."""
     agents: int | None = None
     """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
     --gpus or of the Ray cluster, otherwise one agent in the main process."""
@@ -95,10 +92,8 @@ class EvalOptions:
         return self.agents or len(self.gpus)
 
     @property
-    def n_envs(self) -> int:
-        """Simulator processes of one agent: no more than episodes, if their number is given."""
-        agents = max(1, self.n_agents)
-        count = self.envs or max(1, min(_MAX_DEFAULT_ENVS, cores() // agents))
+    def most_envs(self) -> int | None:
+        """Simulators that one agent has use for: no more than episodes, None if their number is not given."""
         if self.episodes is None:
-            return count
-        return max(1, min(count, math.ceil(self.episodes * self.repeats / agents)))
+            return None
+        return max(1, math.ceil(self.episodes * self.repeats / max(1, self.n_agents)))

@@ -75,7 +75,7 @@ def _start(request: EvalOptions) -> Executor:
     if request.ray:
         gpu = request.agent_options.device_choice != "cpu"
         return start_on_ray(request.env, request.ray, request.agents, request.envs, gpu)
-    return start_processes(request.env, request.n_envs, request.n_agents, request.gpus)
+    return start_processes(request.env, request.envs, request.n_agents, request.gpus, request.most_envs)
 
 
 def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Summary:

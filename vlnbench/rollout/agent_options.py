@@ -13,13 +13,21 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from vlnbench.errors import UsageError
 
+MAX_BATCH = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
     """What every agent can be told."""
 
-    max_batch: int = 8
-    """Episodes that the agent acts on at once, at most."""
+    max_batch: int | None = None
+    """Episodes that the agent acts on at once, at most; default 8, or fewer where the agent is timed when it is
+    loaded and more are not faster."""
+
+    @property
+    def batch(self) -> int:
+        """`max_batch`, where nothing is known of the agent's speed."""
+        return self.max_batch or MAX_BATCH
 
     @property
     def device_choice(self) -> str:

@@ -6,10 +6,11 @@ with the main process, which copies them out, because agents may keep what they 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,14 +20,18 @@ from numpy.typing import NDArray
 from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Quaternion, Sensor, Vec3
 from vlnbench.rollout.episode import Rollout
 
+Shrink = Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """To a simulator process: make an environment. factory: import string; sensors: what to send."""
+    """To a simulator process: make an environment. factory: import string; sensors: what to send; rgb_size: as of
+    `Resizes`, None for an agent that wants frames as they are."""
 
     factory: str
     arguments: tuple[Any, ...]
     sensors: frozenset[Sensor]
+    rgb_size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Checked:
 
 
 class Observed(NamedTuple):
-    """An `Observation` without its frames, and which of them lie in shared memory.
+    """An `Observation` without its frames, and which of them lie in shared memory; rgb: its (height, width).
 
     Answered by an action, or by None: the episode is given up, and no answer follows. A tuple, because one is sent
     with every step, and dataclasses with slots are slow to unpickle.
@@ -68,7 +73,7 @@ class Observed(NamedTuple):
     pose: tuple[Vec3, Quaternion] | None
     collided: bool
     oracle_action: Action | None
-    rgb: bool
+    rgb: tuple[int, int] | None
     depth: bool
 
 
@@ -114,18 +119,26 @@ class Frames:
         rgb_shape = (camera.height, camera.width, 3) if "rgb" in sensors else (0, 0, 3)
         depth_shape = (depth_camera.height, depth_camera.width) if "depth" in sensors else (0, 0)
         depth_size = 4 * depth_shape[0] * depth_shape[1]
-        size = depth_size + rgb_shape[0] * rgb_shape[1] * 3
+        size = depth_size + math.prod(rgb_shape)
         os.ftruncate(descriptor, max(size, 1))
         memory = mmap.mmap(descriptor, max(size, 1))
         self._depth = np.frombuffer(memory, np.float32, depth_size // 4).reshape(depth_shape)
-        self._rgb = np.frombuffer(memory, np.uint8, size - depth_size, depth_size).reshape(rgb_shape)
+        self._rgb_shape = rgb_shape
+        self._rgb = np.frombuffer(memory, np.uint8, size - depth_size, depth_size)
 
-    def put(self, observation: Observation) -> Observed:
-        """Write the frames. Raises ValueError if their shape or type is not the embodiment's."""
-        if observation.rgb is not None:
-            _copy("rgb", observation.rgb, self._rgb)
+    def put(self, observation: Observation, shrink: Shrink | None = None) -> Observed:
+        """Write the frames; shrink: makes RGB smaller before that.
+
+        Raises ValueError if their shape or type is not the embodiment's.
+        """
+        rgb = observation.rgb
+        if rgb is not None:
+            _check("rgb", rgb, self._rgb.dtype, self._rgb_shape)
+            rgb = shrink(rgb) if shrink else rgb
+            self._rgb[: rgb.size].reshape(rgb.shape)[...] = rgb
         if observation.depth is not None:
-            _copy("depth", observation.depth, self._depth)
+            _check("depth", observation.depth, self._depth.dtype, self._depth.shape)
+            self._depth[...] = observation.depth
         pose = observation.pose
         return Observed(
             observation.instruction,
@@ -133,7 +146,7 @@ class Frames:
             None if pose is None else (pose.position, pose.rotation),
             observation.collided,
             observation.oracle_action,
-            observation.rgb is not None,
+            None if rgb is None else rgb.shape[:2],
             observation.depth is not None,
         )
 
@@ -142,7 +155,7 @@ class Frames:
         return Observation(
             message.instruction,
             message.step,
-            self._rgb.copy() if message.rgb else None,
+            self._rgb[: math.prod(message.rgb) * 3].reshape(*message.rgb, 3).copy() if message.rgb else None,
             self._depth.copy() if message.depth else None,
             None if message.pose is None else Pose(*message.pose),
             message.collided,
@@ -150,8 +163,7 @@ class Frames:
         )
 
 
-def _copy(name: str, frame: NDArray[Any], target: NDArray[Any]) -> None:
-    form, expected = f"{frame.dtype} {frame.shape}", f"{target.dtype} {target.shape}"
-    if form != expected:
+def _check(name: str, frame: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:
+    if frame.dtype != dtype or frame.shape != shape:
+        form, expected = f"{frame.dtype} {frame.shape}", f"{dtype} {shape}"
         raise ValueError(f"{name} is {form}; the embodiment of the environment says {expected}")
-    target[...] = frame

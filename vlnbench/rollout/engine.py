@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from vlnbench.errors import LostBatchError, RunError, UsageError
-from vlnbench.interfaces import Action, Agent, Observation, Watches
+from vlnbench.interfaces import Action, Agent, Observation, Paced, Watches
+from vlnbench.rollout.agent_options import MAX_BATCH
 from vlnbench.rollout.channel import (
     Finished,
     Frames,
@@ -30,6 +31,8 @@ from vlnbench.rollout.channel import (
 from vlnbench.rollout.episode import Outcome, StepTimes, Task, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.util.child import Child
+from vlnbench.util.machine import cores
+from vlnbench.util.nursery import Nursery, can_fork
 
 MAX_STARTS, START_TIMEOUT_S = 3, 600.0
 """A simulator that dies so often in a row, or takes so long, before it is ready will not get ready."""
@@ -37,28 +40,47 @@ MAX_STARTS, START_TIMEOUT_S = 3, 600.0
 LINGER = 0.1
 """How long the agent waits for more simulators to get ready, as a part of how long it last thought."""
 
+PATIENCE = 2.0
+"""The same, beyond that, where agent and simulators share the cores and simulators are at work on all of them: an
+agent that goes ahead would only slow them down, and act on few episodes at once."""
+
 POLL_S = 1.0
 
 
+_WHAT, _MODULE = "simulator", "vlnbench.rollout.worker_main"
+
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Simulator processes share the cores; a pool of threads in each would only get in the others' way."""
+
+
+def start_nursery(preload: str) -> Nursery | None:
+    """What simulator processes come from, already importing; None where there can be none.
+
+    preload: as of `Worker`.
+    """
+    if not can_fork():
+        return None
+    return Nursery(_WHAT, f"{_MODULE}:load_ahead", preload, _one_thread(), START_TIMEOUT_S)
+
+
+def _one_thread() -> dict[str, str]:
+    return {name: "1" for name in _ONE_THREAD if name not in os.environ}
 
 
 class Worker(Child):
     """A simulator process.
 
     ready: it has made its environment. preload: import string of the factory that it will be asked for, to be
-    imported while the arguments of the environment are not known yet; empty if that is not known either.
+    imported while the arguments of the environment are not known yet; empty if that is not known either. nursery:
+    where it comes from, None: a new interpreter.
     """
 
-    def __init__(self, preload: str = "") -> None:
+    def __init__(self, preload: str = "", nursery: Nursery | None = None) -> None:
         self._memory = open_shared_memory()
         self.ready = False
         self._setup: Setup
         self._frames: Frames
-        threads = {name: "1" for name in _ONE_THREAD if name not in os.environ}
-        arguments = (self._memory, preload)
-        super().__init__("simulator", "vlnbench.rollout.worker_main", arguments, [self._memory], threads)
+        super().__init__(_WHAT, _MODULE, (preload,), [self._memory], _one_thread(), nursery)
 
     def set_up(self, setup: Setup) -> None:
         """Send what the environment is made from; the answer is `Ready`, after any number of `Preparing`."""
@@ -193,11 +215,12 @@ class Engine:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._simulators, self._agent, self._timings = simulators, agent, timings
-        self._max_batch, self._timeout_s, self.beat = limits.max_batch, limits.timeout_s, beat
+        self._max_batch, self._timeout_s, self.beat = limits.max_batch or MAX_BATCH, limits.timeout_s, beat
+        self._shares_cores = isinstance(agent, Paced) and bool(agent.paces)
         self._slots = [_Slot(number, worker) for number, worker in enumerate(simulators.workers)]
         self._selector = selectors.DefaultSelector()
         self._alone: set[tuple[str, int]] = set()
-        self._linger_until = 0.0
+        self._linger_until = self._thought = 0.0
 
     def run(self, queue: SceneQueue) -> Generator[Outcome, None, None]:
         """Outcomes in the order in which the episodes end. Raises RunError if a simulator cannot be started.
@@ -235,7 +258,8 @@ class Engine:
     def _answered(self) -> list[_Slot]:
         """Slots with a message, or a dead process; waits for one unless the agent has something to do."""
         if self._batch():
-            limit = self._linger_until - time.monotonic() if self._lingers() else 0.0
+            until = self._linger_until + self._patience()
+            limit = until - time.monotonic() if self._lingers() else 0.0
         else:
             limit = min(POLL_S, *map(self._seconds_left, self._slots))
         start = time.perf_counter()
@@ -350,7 +374,14 @@ class Engine:
     def _lingers(self) -> bool:
         """Whether the agent should wait for a fuller batch: some simulators are about to be ready."""
         running = sum(slot.task is not None for slot in self._slots)
-        return len(self._batch()) < min(self._max_batch, running) and time.monotonic() < self._linger_until
+        if len(self._batch()) >= min(self._max_batch, running):
+            return False
+        return time.monotonic() < self._linger_until + self._patience()
+
+    def _patience(self) -> float:
+        """Further seconds for which the agent waits where it could only take a core from simulators."""
+        busy = self._shares_cores and sum(slot.simulating for slot in self._slots) >= cores()
+        return PATIENCE * self._thought if busy else 0.0
 
     def _act(self, queue: SceneQueue) -> Iterator[Outcome]:
         """Let the agent act on a batch.
@@ -377,7 +408,7 @@ class Engine:
                 queue.put(task)
             return
         seconds = time.perf_counter() - start
-        self._linger_until = time.monotonic() + LINGER * seconds
+        self._linger_until, self._thought = time.monotonic() + LINGER * seconds, seconds
         for slot in batch:
             slot.agent_seconds += seconds / len(batch)
             slot.times.add(seconds / len(batch), len(actions[slot.number]))

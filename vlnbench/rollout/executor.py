@@ -35,10 +35,10 @@ class EnvSetup:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """max_batch: episodes that an agent acts on at once, at most. timeout_s: how long a simulator or an agent may
-    take for one answer."""
+    """max_batch: episodes that an agent acts on at once, at most; None: as many as it is fastest with. timeout_s:
+    how long a simulator or an agent may take for one answer."""
 
-    max_batch: int = 1
+    max_batch: int | None = 1
     timeout_s: float = 300.0
 
 

@@ -2,35 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Agent, Episode
-from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.interfaces import Agent, Episode, Paced, Resizes
+from vlnbench.rollout.agent_options import MAX_BATCH, AgentOptions
 from vlnbench.rollout.agents import AgentFacts, facts_of, load_agent, remarks_of
 from vlnbench.rollout.channel import Check, Failed, Preparing, Setup
-from vlnbench.rollout.engine import START_TIMEOUT_S, Engine, SceneQueue, Worker, unusable
+from vlnbench.rollout.engine import START_TIMEOUT_S, Engine, SceneQueue, Worker, start_nursery, unusable
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
+from vlnbench.util.machine import cores
 from vlnbench.util.progress import StepProgress
 from vlnbench.util.watchdog import Watchdog
 
+MAX_DEFAULT_COUNT = 4
+"""More simulators than this seldom pay where the agent's speed is not known: each takes memory, and the agent is
+the slower part."""
+
+NEAR = 1.05
+"""An agent is taken to be as fast with fewer episodes at once if it takes no more than this for each."""
+
+
+def best_batch(paces: Mapping[int, float]) -> int:
+    """How many episodes an agent should act on at once, by its `Paced.paces`."""
+    if not paces:
+        return MAX_BATCH
+    each = {count: seconds / count for count, seconds in paces.items()}
+    return min(count for count, seconds in each.items() if seconds <= NEAR * min(each.values()))
+
+
+def best_count(paces: Mapping[int, float], max_batch: int) -> int:
+    """How many simulators an agent should have that acts on so many episodes at once.
+
+    Where the agent's speed is known, as many as keep every core at work while it acts; otherwise one per core.
+    """
+    usual = max(1, min(MAX_DEFAULT_COUNT, cores()))
+    return max(usual, max_batch + min(max_batch, cores())) if paces else usual
+
+
+def _told(paces: Mapping[int, float]) -> str:
+    """What was measured, for a reader."""
+    times = ", ".join(f"{count}: {1000 * seconds / count:.1f} ms" for count, seconds in paces.items())
+    return f"a turn of an episode, by how many are answered at once: {times}"
+
 
 class Simulators:
-    """`count` simulator processes, which start at once. Use as a context manager.
+    """`count` simulator processes, there after `set_up`; what they need is imported from now on. Use as a context
+    manager.
 
-    preload: as of `Worker`. `simulator` is known when `set_up` has ended.
+    preload: as of `Worker`. `simulator` is known when `set_up` has ended. `count` may change before `set_up`.
     """
 
     simulator: str
 
     def __init__(self, count: int, preload: str = "") -> None:
-        self._preload = preload
+        self.count, self._preload = count, preload
         self._setup: Setup
-        self.workers = [Worker(preload) for _ in range(count)]
+        self._nursery = start_nursery(preload)
+        self.workers: list[Worker] = []
 
     def __enter__(self) -> Simulators:
         return self
@@ -40,14 +74,17 @@ class Simulators:
     ) -> None:
         self.close()
 
-    def set_up(self, setup: EnvSetup) -> Iterator[str]:
+    def set_up(self, setup: EnvSetup, rgb_size: tuple[int, int] | None = None) -> Iterator[str]:
         """Make the environments and wait for the first of them; yields what it does to get ready, if that is new.
 
-        May be called again between runs. Raises UsageError if an environment does, RunError if the first process
-        dies; that ends all.
+        rgb_size: as of `Resizes`. May be called again between runs. Raises UsageError if an environment does,
+        RunError if the first process dies; that ends all.
         """
-        self.workers = [Worker(self._preload) if worker.closed else worker for worker in self.workers]
-        self._setup = Setup(setup.factory, setup.arguments, setup.sensors)
+        for worker in self.workers[self.count :]:
+            worker.close()
+        kept = [worker for worker in self.workers[: self.count] if not worker.closed]
+        self.workers = [*kept, *(self._worker() for _ in range(self.count - len(kept)))]
+        self._setup = Setup(setup.factory, setup.arguments, setup.sensors, rgb_size)
         for worker in self.workers:
             worker.set_up(self._setup)
         while isinstance(answer := self._answer(START_TIMEOUT_S), Preparing):
@@ -62,7 +99,7 @@ class Simulators:
     def replace(self, number: int) -> Worker:
         """Another process in place of one that is dead or hangs."""
         self.workers[number].close()
-        self.workers[number] = Worker(self._preload)
+        self.workers[number] = self._worker()
         self.workers[number].set_up(self._setup)
         return self.workers[number]
 
@@ -76,6 +113,11 @@ class Simulators:
         """End all processes."""
         for worker in self.workers:
             worker.close()
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def _worker(self) -> Worker:
+        return Worker(self._preload, self._nursery)
 
     def _answer(self, limit_s: float | None = None) -> Any:
         """What the first process says. Raises what it raised, and RunError if it dies or takes too long."""
@@ -96,15 +138,20 @@ class Simulators:
 
 
 class Processes:
-    """The executor with `count` simulator processes and one agent here; see `Executor`."""
+    """The executor with `count` simulator processes and one agent here; see `Executor`.
+
+    count: None: chosen when the agent is there. most: never more than these.
+    """
 
     agent: AgentFacts
     simulator: str
 
-    def __init__(self, count: int, preload: str = "") -> None:
-        self.simulators = Simulators(count, preload)
+    def __init__(self, count: int | None, preload: str = "", most: int | None = None) -> None:
+        self.simulators = Simulators(count or 1, preload)
+        self._count, self._most = count, most
         self._agent: Agent | None = None
-        self._timings = Timings(1, count)
+        self._timings = Timings(1, count or 1)
+        self._max_batch = MAX_BATCH
 
     def __enter__(self) -> Processes:
         return self
@@ -119,7 +166,13 @@ class Processes:
 
     def use(self, agent: Agent, name: str = "") -> AgentFacts:
         """As `load`, with an agent that is there already; it is closed with the rest."""
-        self._agent, self.agent = agent, facts_of(agent, name or type(agent).__name__)
+        self._agent, facts = agent, facts_of(agent, name or type(agent).__name__)
+        paces = agent.paces if isinstance(agent, Paced) else {}
+        self._max_batch = best_batch(paces)
+        count = self._count or best_count(paces, self._max_batch)
+        self.simulators.count = self._timings.n_simulators = min(count, self._most or count)
+        note = f"\n{_told(paces)}" if paces else ""
+        self.agent = replace(facts, description=f"{facts.description}{note}".lstrip())
         return self.agent
 
     def set_up(self, setup: EnvSetup) -> None:
@@ -129,7 +182,8 @@ class Processes:
 
     def set_up_steps(self, setup: EnvSetup) -> Iterator[str]:
         """As `set_up`, telling each step instead of showing it."""
-        yield from self.simulators.set_up(setup)
+        rgb_size = self._agent.rgb_size if isinstance(self._agent, Resizes) else None
+        yield from self.simulators.set_up(setup, rgb_size)
         self.simulator = self.simulators.simulator
 
     def check(self, episodes: Sequence[Episode]) -> None:
@@ -145,6 +199,7 @@ class Processes:
         """
         assert self._agent is not None
         self.simulators.revive()
+        limits = replace(limits, max_batch=limits.max_batch or self._max_batch)
         engine = Engine(self.simulators, self._agent, limits, self._timings)
         with closing(engine.run(queue)) as outcomes:
             while True:

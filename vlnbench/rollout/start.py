@@ -6,19 +6,24 @@ from collections.abc import Sequence
 
 from vlnbench.errors import require
 from vlnbench.rollout.executor import Executor
-from vlnbench.rollout.processes import Processes
+from vlnbench.rollout.processes import MAX_DEFAULT_COUNT, Processes
 from vlnbench.rollout.replicas import LocalLauncher, Replicas
+from vlnbench.util.machine import cores
 
 
-def start_processes(preload: str, envs: int, agents: int = 0, gpus: Sequence[str] = ()) -> Executor:
+def start_processes(
+    preload: str, envs: int | None, agents: int = 0, gpus: Sequence[str] = (), most: int | None = None
+) -> Executor:
     """Simulators on this machine, with one agent in this process or with several in processes of their own.
 
-    preload: import string of what will make the environments. envs: simulators of an agent. agents: processes of
-    agents; 0: one agent, here. gpus: names of GPUs for them.
+    preload: import string of what will make the environments. envs: simulators of an agent; None: chosen for it.
+    most: never more than these. agents: processes of agents; 0: one agent, here. gpus: names of GPUs for them.
     """
     if agents:
-        return Replicas(LocalLauncher(envs, preload, gpus, agents), agents, envs)
-    return Processes(envs, preload)
+        count = envs or max(1, min(MAX_DEFAULT_COUNT, cores() // agents))
+        count = min(count, most or count)
+        return Replicas(LocalLauncher(count, preload, gpus, agents), agents, count)
+    return Processes(envs, preload, most)
 
 
 def start_on_ray(preload: str, address: str, agents: int | None, envs: int | None, gpu: bool) -> Executor:

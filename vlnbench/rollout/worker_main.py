@@ -1,6 +1,6 @@
 """A simulator process: makes an environment and runs the episodes it is sent, asking the main process to act.
 
-Started by `vlnbench.rollout.engine.Worker`. Imports little: what is heavy comes with the environment.
+Started by `vlnbench.rollout.engine.Worker`, or forked. Imports little: what is heavy comes with the environment.
 """
 
 from __future__ import annotations
@@ -10,8 +10,21 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Env, Episode, LoadsAhead, Observation, Scalar, Sensor
+from vlnbench.interfaces import (
+    Action,
+    Conventions,
+    Env,
+    Episode,
+    LoadsAhead,
+    Observation,
+    Scalar,
+    Sensor,
+    Shrinks,
+)
 from vlnbench.rollout.channel import (
     Check,
     Checked,
@@ -22,6 +35,7 @@ from vlnbench.rollout.channel import (
     Preparing,
     Ready,
     Setup,
+    Shrink,
     Watched,
 )
 from vlnbench.rollout.episode import SLOT, Task, describe, run_task
@@ -38,15 +52,20 @@ def main(descriptor: int, memory: int, preload: str) -> None:
     line = Line(descriptor)
     with contextlib.suppress(HungUp):
         try:
-            if preload:
-                factory = import_string(preload)
-                if isinstance(factory, LoadsAhead):
-                    factory.load_ahead()
+            load_ahead(preload)
         except Exception as error:
             line.receive()
             line.send(_failed(error))
             return
         _Simulator(line, memory).serve()
+
+
+def load_ahead(preload: str) -> None:
+    """Import what an environment needs. preload: as of `engine.Worker`."""
+    if preload:
+        factory = import_string(preload)
+        if isinstance(factory, LoadsAhead):
+            factory.load_ahead()
 
 
 class _Simulator:
@@ -80,13 +99,19 @@ class _Simulator:
             for step in env.prepare():
                 self._line.send(Preparing(step))
             frames = Frames(self._memory, env.embodiment, message.sensors)
-            self._agent = _RemoteAgent(self._line, frames, message.sensors)
+            self._agent = _RemoteAgent(self._line, frames, message.sensors, self._shrink)
             return Ready(env.simulator, env.embodiment)
         assert self._env is not None
         if isinstance(message, Check):
             self._env.check(message.episodes)
             return Checked()
         return Finished(run_task(self._env, self._agent, message))
+
+    def _shrink(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A frame as the agent wants it, if the environment can see to that, and if it becomes smaller by it."""
+        size, env = self._setup.rgb_size, self._env
+        smaller = size is not None and size[0] * size[1] <= frame.shape[0] * frame.shape[1]
+        return env.shrink(frame, *size) if size is not None and smaller and isinstance(env, Shrinks) else frame
 
     def _make_env(self) -> Env:
         """Another environment in place of the present one."""
@@ -112,24 +137,24 @@ class _RemoteAgent:
     expects = Conventions()
     identity: Mapping[str, Scalar] = {}
 
-    def __init__(self, line: Line, frames: Frames, sensors: frozenset[Sensor]) -> None:
+    def __init__(self, line: Line, frames: Frames, sensors: frozenset[Sensor], shrink: Shrink) -> None:
         self.sensors = sensors
         self._line = line
-        self._frames = frames
+        self._frames, self._shrink = frames, shrink
         self._ahead: list[Action] = []
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """The main process, which chose the episode, resets the agent when the first observation arrives."""
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        first, *self._ahead = self._ask(self._frames.put(observations[SLOT]))
+        first, *self._ahead = self._ask(self._frames.put(observations[SLOT], self._shrink))
         return {SLOT: first}
 
     def ahead(self, slot: int) -> list[Action]:
         return self._ahead
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
-        self._ask(Watched(self._frames.put(observations[SLOT])))
+        self._ask(Watched(self._frames.put(observations[SLOT], self._shrink)))
 
     def _ask(self, message: Observed | Watched) -> Any:
         self._line.send(message)

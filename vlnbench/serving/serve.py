@@ -165,7 +165,7 @@ class AgentServer:
             "expects": asdict(self._agent.expects),
             "identity": dict(self._agent.identity),
             "description": _description(self._agent),
-            "max_batch": self._options.agent_options.max_batch,
+            "max_batch": self._options.agent_options.batch,
             "max_bytes": self._options.max_message_mb * 2**20,
             "place": place,
         }
@@ -177,9 +177,9 @@ class AgentServer:
             asked = _Beginning(request["slot"], _episode(request["episode"]), int(request["seed"]))
         elif request["type"] == "act":
             seen = {entry["slot"]: _observation(entry) for entry in request["observations"]}
-            if not 1 <= len(seen) <= self._options.agent_options.max_batch:
+            if not 1 <= len(seen) <= self._options.agent_options.batch:
                 raise ValueError(
-                    f"{len(seen)} episodes at once; 1 to {self._options.agent_options.max_batch} are allowed"
+                    f"{len(seen)} episodes at once; 1 to {self._options.agent_options.batch} are allowed"
                 )
             asked = _Turn(seen, bool(request.get("alone")))
         else:
@@ -226,15 +226,13 @@ class AgentServer:
         batch: list[_Turn] = []
         for turn in self._waiting:
             size = sum(len(each.observations) for each in (*batch, turn))
-            if not turn.alone and size <= self._options.agent_options.max_batch:
+            if not turn.alone and size <= self._options.agent_options.batch:
                 batch.append(turn)
         return batch
 
     def _is_full(self, batch: list[_Turn]) -> bool:
         size = sum(len(turn.observations) for turn in batch)
-        return (
-            batch[0].alone or size == self._options.agent_options.max_batch or len(self._waiting) >= self._clients
-        )
+        return batch[0].alone or size == self._options.agent_options.batch or len(self._waiting) >= self._clients
 
     def _begin(self, asked: _Beginning) -> Reply:
         try:

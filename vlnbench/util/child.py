@@ -1,6 +1,7 @@
 """Child processes at the other end of a pipe: start, talk, end, and find out what one died of.
 
-`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's.
+`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's. `vlnbench.util.nursery` starts
+many that are alike.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ import faulthandler
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import Pipe
+from multiprocessing import Pipe, reduction
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 from vlnbench.util.watchdog import HANGS
 
 _START = (
-    "import importlib, json, sys; module, fd, arguments, *sys.path = sys.argv[1:]; "
-    "importlib.import_module(module).main(int(fd), *json.loads(arguments))"
+    "import importlib, json, sys; module, arguments, *sys.path = sys.argv[1:]; "
+    "importlib.import_module(module).main(*json.loads(arguments))"
 )
 
 _LAST_LINES, _LAST_BYTES = 6, 16384
@@ -37,11 +39,34 @@ _END_S = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
+class Process(Protocol):
+    """The part of `subprocess.Popen` that is used here."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
+class Forks(Protocol):
+    """What starts processes faster than a new interpreter does; see `vlnbench.util.nursery`."""
+
+    def fork(
+        self, module: str, descriptors: Sequence[int], arguments: Sequence[object], log: int
+    ) -> Process | None:
+        """A process that runs `module.main(*descriptors, *arguments)` and writes to `log`; None: it cannot."""
+        ...
+
+
 class Child:
-    """A process that runs `module.main(descriptor of a pipe, *arguments)`.
+    """A process that runs `module.main(descriptor of a pipe, *descriptors, *arguments)`.
 
     It may die at any moment: `send` ignores that, `receive` raises EOFError. what: what to call it in messages;
-    descriptors: files that it inherits beside the pipe; environment: variables set beside this process's own.
+    descriptors: files that it inherits beside the pipe; environment: variables set beside this process's own,
+    unless it comes from a nursery, which has its own.
     """
 
     def __init__(
@@ -51,16 +76,19 @@ class Child:
         arguments: Sequence[object],
         descriptors: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        nursery: Forks | None = None,
     ) -> None:
         self.closed = False
         self._what = what
         self._connection, theirs = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         with theirs:
+            inherited = (theirs.fileno(), *descriptors)
+            forked = nursery and nursery.fork(module, inherited, arguments, self._log.fileno())
             # Not multiprocessing's spawn, which imports the main module again and adds a helper process.
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, module, str(theirs.fileno()), json.dumps(arguments), *sys.path],
-                pass_fds=(theirs.fileno(), *descriptors),
+            self._process: Process = forked or subprocess.Popen(
+                [sys.executable, "-c", _START, module, json.dumps([*inherited, *arguments]), *sys.path],
+                pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -80,6 +108,15 @@ class Child:
         """Send a message; one to a process that has died is lost, and `receive` says so."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(message)
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Hand over open files, after a message that says how many; OSError if the process has died."""
+        with socket.fromfd(self.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            reduction.sendfds(line, descriptors)
+
+    def receive_descriptors(self, count: int) -> list[int]:
+        """Open files that the process hands over. Raises EOFError if it has died."""
+        return _received(self.fileno(), count)
 
     def poll(self, limit_s: float) -> bool:
         """Wait for a message, or for the end of the process; whether there is one."""
@@ -172,6 +209,30 @@ class Line:
             return self._connection.recv()
         except (EOFError, ConnectionResetError) as error:
             raise HungUp from error
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Hand over open files, after a message that says how many. Raises HungUp."""
+        try:
+            with socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                reduction.sendfds(line, descriptors)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise HungUp from error
+
+    def receive_descriptors(self, count: int) -> list[int]:
+        """Open files that the parent hands over. Raises HungUp."""
+        try:
+            return _received(self._connection.fileno(), count)
+        except (EOFError, ConnectionResetError) as error:
+            raise HungUp from error
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        self._connection.close()
+
+
+def _received(descriptor: int, count: int) -> list[int]:
+    with socket.fromfd(descriptor, socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        return list(reduction.recvfds(line, count))
 
 
 def live_and_die_with_parent() -> None:

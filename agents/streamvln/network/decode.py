@@ -150,8 +150,8 @@ class Decoder:
             self._answer([rows[i] for i in order[start : start + self.max_batch]])
         return [row.output for row in rows]
 
-    def rehearse(self, input_ids: list[int]) -> None:
-        """Answer a turn of no episode with `REHEARSED` tokens at most; the windows stay as they are.
+    def rehearse(self, input_ids: list[int], episodes: int = 1) -> None:
+        """Answer a turn of so many made-up episodes with `REHEARSED` tokens at most; the windows stay as they are.
 
         input_ids: a whole prompt with one image, which is black.
         """
@@ -159,10 +159,11 @@ class Decoder:
         images = torch.zeros(1, 3, vision.image_size, vision.image_size)
         self.max_new_tokens = min(REHEARSED, limit)
         try:
-            self.run([Turn(-1, input_ids, images, opens_window=True)])
+            self.run([Turn(-1 - each, input_ids, images, opens_window=True) for each in range(episodes)])
         finally:
             self.max_new_tokens = limit
-            self.drop(-1)
+            for each in range(episodes):
+                self.drop(-1 - each)
 
     def _row(self, turn: Turn) -> Row:
         """A turn's starting point: what of it is not in the cache yet, and what it may answer."""

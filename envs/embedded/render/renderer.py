@@ -17,6 +17,7 @@ from envs.embedded.render.materials import Material
 from envs.embedded.render.raster import TILE, Target, View, rasterize
 from envs.embedded.render.scene import Scene, prepare
 from envs.embedded.render.shade import shade
+from envs.embedded.render.shrink import shrink
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera, Quaternion, Vec3
 
@@ -148,4 +149,7 @@ def warm_up() -> Iterator[str]:
     yield "rasterizer"
     renderer.render(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), rgb=False)
     yield "shading"
-    renderer.render(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), depth=False)
+    frame = renderer.render(camera, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), depth=False)
+    yield "resizing"
+    assert frame.rgb is not None
+    shrink(frame.rgb, 8, 8)

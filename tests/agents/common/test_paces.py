@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from agents.common.paces import MOST, SECONDS, measured
+
+
+class Clock:
+    """Time passes only while something is rehearsed."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+    def rehearse(self, episodes: int) -> None:
+        self.now += self.seconds[episodes]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tried"),
+    [
+        ({1: 0.010, 2: 0.012, 4: 0.016, 8: 0.024}, [1, 2, 4, 8]),
+        ({1: 0.010, 2: 0.020}, [1, 2]),  # nothing to be gained
+        ({1: 0.010, 2: 0.012, 4: 0.024}, [1, 2, 4]),  # nothing any more
+        ({1: SECONDS}, [1]),  # takes too long
+    ],
+)
+def test_numbers_are_tried_as_long_as_that_pays(seconds: dict[int, float], tried: list[int]) -> None:
+    clock = Clock(seconds)
+    assert measured(clock.rehearse, clock) == pytest.approx({count: seconds[count] for count in tried})
+    assert max(tried) <= MOST

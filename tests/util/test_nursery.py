@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from vlnbench.errors import UsageError
-from vlnbench.util.child import Child, Line
+from vlnbench.util.child import Child, Line, live_and_die_with_parent
 from vlnbench.util.nursery import Nursery, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs forks and pidfd_open")
@@ -29,6 +29,7 @@ def prepare(text: str) -> None:
 
 
 def main(descriptor: int, memory: int, word: str) -> None:
+    live_and_die_with_parent()
     line = Line(descriptor)
     os.write(memory, word.encode())
     line.send((PREPARED, os.getppid()))

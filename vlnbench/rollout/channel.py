@@ -146,7 +146,7 @@ class Frames:
             None if pose is None else (pose.position, pose.rotation),
             observation.collided,
             observation.oracle_action,
-            None if rgb is None else rgb.shape[:2],
+            None if rgb is None else (rgb.shape[0], rgb.shape[1]),
             observation.depth is not None,
         )
 

@@ -112,7 +112,7 @@ class Child:
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
         """Hand over open files, after a message that says how many; OSError if the process has died."""
         with socket.fromfd(self.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            reduction.sendfds(line, descriptors)
+            reduction.sendfds(line, list(descriptors))
 
     def receive_descriptors(self, count: int) -> list[int]:
         """Open files that the process hands over. Raises EOFError if it has died."""
@@ -214,7 +214,7 @@ class Line:
         """Hand over open files, after a message that says how many. Raises HungUp."""
         try:
             with socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
-                reduction.sendfds(line, descriptors)
+                reduction.sendfds(line, list(descriptors))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise HungUp from error
 

@@ -29,11 +29,11 @@ Shrink = Callable[[NDArray[np.uint8], int, int], NDArray[np.uint8]]
 class Taps(NamedTuple):
     """Which pixels a smaller image is made from along one axis.
 
-    first, count: int64 (size,), the first of them and how many; weights: int32 (size, most of them), zeros beyond.
+    first, counts: int64 (size,), the first of them and how many; weights: int32 (size, most of them), zeros beyond.
     """
 
     first: NDArray[np.int64]
-    count: NDArray[np.int64]
+    counts: NDArray[np.int64]
     weights: NDArray[np.int32]
 
 
@@ -125,7 +125,7 @@ def _add_up(columns: NDArray[np.int32], taps: Taps, sums: NDArray[np.int32]) -> 
         for channel in range(CHANNELS):
             place = taps.first[k] * CHANNELS + channel
             total = load(columns, place, 0) * taps.weights[k, 0]
-            for j in range(1, taps.count[k]):
+            for j in range(1, taps.counts[k]):
                 total = total + load(columns, place + j * CHANNELS, 0) * taps.weights[k, j]
             total = (total + (1 << (FRACTION_BITS - 1))) >> FRACTION_BITS
             store(sums, k * CHANNELS + channel, 0, minimum(maximum(total, 0), 255))
@@ -139,7 +139,7 @@ def _along_columns(frame: NDArray[np.uint8], taps: Taps) -> NDArray[np.uint8]:
     totals = np.empty(frame.shape[1] * CHANNELS, np.int32)
     for k in range(height):
         totals[:] = 1 << (FRACTION_BITS - 1)
-        for j in range(taps.count[k]):
+        for j in range(taps.counts[k]):
             weight = taps.weights[k, j]
             pixels = frame[taps.first[k] + j].reshape(-1)
             for x in range(len(totals)):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agents.base import EpisodeAgent
 from tests.fakes import PlaneEnv
@@ -71,6 +72,13 @@ class PictureEnv(PlaneEnv):
         rgb = np.full((camera.height, camera.width, 3), (number, self.count, 7), dtype=np.uint8)
         depth = np.full((depth_camera.height, depth_camera.width), number + self.count / 100, dtype=np.float32)
         return replace(observation, rgb=rgb[:-1] if number >= self._wrong_from else rgb, depth=depth)
+
+
+class ShrinkingEnv(PictureEnv):
+    """One that resizes frames for agents."""
+
+    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+        return np.zeros((height, width, 3), np.uint8)
 
 
 class KeepsFrames(EpisodeAgent):

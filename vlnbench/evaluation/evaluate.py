@@ -252,11 +252,12 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
 
 
 def _work(executor: Executor) -> dict[str, Any]:
-    """How many agents and simulators run the episodes, and on what."""
+    """How many agents and simulators run the episodes, on what, and what the agent says of itself."""
     timings = executor.timings()
     return {
         "agents": timings.n_agents,
         "simulators": timings.n_simulators,
+        "agent": executor.agent.description.splitlines(),
         "hardware": dict(executor.agent.hardware),
     }
 

@@ -45,10 +45,10 @@ def best_count(paces: Mapping[int, float], max_batch: int) -> int:
     return max(usual, max_batch + min(max_batch, cores())) if paces else usual
 
 
-def _told(paces: Mapping[int, float]) -> str:
-    """What was measured, for a reader."""
-    times = ", ".join(f"{count}: {1000 * seconds / count:.1f} ms" for count, seconds in paces.items())
-    return f"a turn of an episode, by how many are answered at once: {times}"
+def _told(paces: Mapping[int, float], count: int, max_batch: int) -> str:
+    """What was chosen and what was measured for it, for a reader."""
+    times = ", ".join(f"{number}: {1000 * seconds / number:.1f} ms" for number, seconds in paces.items())
+    return f"{count} simulators, up to {max_batch} episodes at once (time of each by their number: {times})"
 
 
 class Simulators:
@@ -171,7 +171,7 @@ class Processes:
         self._max_batch = best_batch(paces)
         count = self._count or best_count(paces, self._max_batch)
         self.simulators.count = self._timings.n_simulators = min(count, self._most or count)
-        note = f"\n{_told(paces)}" if paces else ""
+        note = f"\n{_told(paces, self.simulators.count, self._max_batch)}" if paces else ""
         self.agent = replace(facts, description=f"{facts.description}{note}".lstrip())
         return self.agent
 

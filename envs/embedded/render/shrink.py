@@ -29,7 +29,7 @@ Shrink = Callable[[NDArray[np.uint8], int, int], NDArray[np.uint8]]
 class Taps(NamedTuple):
     """Which pixels a smaller image is made from along one axis.
 
-    first, counts: int64 (size,), the first of them and how many; weights: int32 (size, most of them), zeros beyond.
+    first, counts: int64 (size,), the first of them and how many; weights: int32 (size, most of them), 0 beyond.
     """
 
     first: NDArray[np.int64]

@@ -19,7 +19,7 @@ WORTH = 0.95
 def measured(
     rehearse: Callable[[int], object], clock: Callable[[], float] = time.perf_counter
 ) -> dict[int, float]:
-    """Seconds by the number of episodes: 1, 2, 4 and so on up to `MOST`.
+    """Seconds by the number of episodes: 1, 2, 4 and so on up to `MOST`; empty if one alone takes too long.
 
     rehearse: does what the agent mostly does, for so many episodes at once, and nothing that lasts.
     """
@@ -31,9 +31,11 @@ def measured(
             start = clock()
             rehearse(count)
             taken.append(clock() - start)
+            if clock() - began > SECONDS:
+                break
         found[count] = min(taken)
         gained = count == 1 or found[count] / count <= WORTH * found[count // 2] / (count // 2)
         if not gained or clock() - began > SECONDS:
             break
         count *= 2
-    return found
+    return found if len(found) > 1 else {}

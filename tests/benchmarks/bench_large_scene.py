@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--triangles", type=int, default=1_000_000)
     parser.add_argument("--texture", type=int, default=1024, help="pixels a side of each of the 50 textures")
     parser.add_argument("--poses", type=int, default=60)
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], help="other scenes, drawn in turn with it")
     parser.add_argument("--file", type=Path, help="keep the scene here; used as it is where it exists")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,10 +46,12 @@ def main() -> None:
         if not path.exists():
             building(options.triangles, options.texture).save(path)
         print(f"file {path.stat().st_size / 2**20:.0f} MiB")
-        measure(path, Path(folder) / "cache", options.poses)
+        cache = Path(folder) / "cache"
+        measure(path, cache)
+        compare_frames([path, *options.beside], cache, options.poses)
 
 
-def measure(path: Path, cache: Path, n_poses: int) -> None:
+def measure(path: Path, cache: Path) -> None:
     before = peak_mib()
     scene, seconds = timed(lambda: load_scene(path, cache))
     count = len(scene.triangles)
@@ -59,19 +62,26 @@ def measure(path: Path, cache: Path, n_poses: int) -> None:
     _, seconds = timed(lambda: load_scene(path, cache))
     print(f"load from cache: {seconds:.2f} s")
     settings = NavMeshSettings()
-    built, seconds = timed(lambda: build_polymesh(scene.vertices, scene.triangles, settings))
+    _, seconds = timed(lambda: build_polymesh(scene.vertices, scene.triangles, settings))
     print(f"navmesh: {seconds:.2f} s, peak {peak_mib() - before:.0f} MiB")
-    pathfinder = PathFinder.from_polymesh(*built, settings)
-    renderer, random = Renderer(scene), np.random.default_rng(0)
-    pathfinder.seed(0)
-    poses = [(pathfinder.get_random_navigable_point(), random.uniform(0, 2 * np.pi)) for _ in range(n_poses)]
+
+
+def compare_frames(paths: list[Path], cache: Path, n_poses: int) -> None:
+    """Frames of several scenes in turn, so that a busy machine slows all of them alike."""
+    views = [(Renderer(load_scene(path, cache)), standpoints(path, cache, n_poses)) for path in paths]
     for camera in CAMERAS:
-        frames = [frame_ms(renderer, camera, point, yaw) for point, yaw in poses]
-        size = f"{camera.width}x{camera.height}"
-        print(
-            f"RGB-D frame {size}: mean {np.mean(frames):.2f} ms, median {np.median(frames):.2f}, "
-            f"slowest {max(frames):.2f}"
-        )
+        rounds = [[frame_ms(view, camera, *poses[k]) for view, poses in views] for k in range(n_poses)]
+        for path, frames in zip(paths, zip(*rounds, strict=True), strict=True):
+            numbers = f"mean {np.mean(frames):.2f} ms, median {np.median(frames):.2f}, slowest {max(frames):.2f}"
+            print(f"RGB-D frame {camera.width}x{camera.height} of {path.name}: {numbers}")
+
+
+def standpoints(path: Path, cache: Path, count: int) -> list[tuple[NDArray[np.float32], float]]:
+    """Points on the scene's navmesh, and directions."""
+    scene, settings = load_scene(path, cache), NavMeshSettings()
+    pathfinder = PathFinder.from_polymesh(*build_polymesh(scene.vertices, scene.triangles, settings), settings)
+    random = np.random.default_rng(0)
+    return [(pathfinder.get_random_navigable_point(), random.uniform(0, 2 * np.pi)) for _ in range(count)]
 
 
 def frame_ms(renderer: Renderer, camera: Camera, point: NDArray[np.float32], yaw: float) -> float:

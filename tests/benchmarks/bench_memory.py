@@ -1,4 +1,4 @@
-"""Resident memory of an evaluation by its number of simulators: the agent's process and the simulators'.
+"""Resident memory of an evaluation by its number of simulators: the agent's process, and those below it.
 
 Run as a script: `python -m tests.benchmarks.bench_memory --data-root data`. Every number of simulators is an
 evaluation of its own, looked at five times a second. Memory is the proportional set size (PSS), in which a page
@@ -24,15 +24,15 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=8, help="for every simulator")
     parser.add_argument("--envs", type=int, nargs="+", default=[1, 2, 4, 8])
     options = parser.parse_args()
-    print(f"{'envs':>4s} {'agent MiB':>10s} {'simulator MiB':>14s} {'all MiB':>8s}")
+    print(f"{'envs':>4s} {'agent MiB':>10s} {'processes below it':>19s} {'MiB each':>9s} {'all MiB':>8s}")
     for envs in options.envs:
-        agent, simulators = highest(options, envs)
-        each = sum(simulators) / len(simulators)
-        print(f"{envs:4d} {agent:10.0f} {each:14.0f} {agent + sum(simulators):8.0f}", flush=True)
+        agent, below = highest(options, envs)
+        each, total = sum(below) / len(below), agent + sum(below)
+        print(f"{envs:4d} {agent:10.0f} {len(below):19d} {each:9.0f} {total:8.0f}", flush=True)
 
 
 def highest(options: argparse.Namespace, envs: int) -> tuple[float, list[float]]:
-    """MiB of the agent's process and of each simulator when all of them together had most."""
+    """MiB of the agent's process and of each process below it, simulators and their servers, at their highest sum."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "vlnbench", "eval", "--agent", options.agent, "--split", "val_unseen"]
         command += ["--data-root", str(options.data_root), "--episodes", str(options.episodes * envs)]

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def highest(options: argparse.Namespace, envs: int) -> tuple[float, list[float]]:
-    """MiB of the agent's process and of each process below it, simulators and their servers, at their highest sum."""
+    """MiB of the agent's process and of each process below it (simulators, their servers) at the highest sum."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "vlnbench", "eval", "--agent", options.agent, "--split", "val_unseen"]
         command += ["--data-root", str(options.data_root), "--episodes", str(options.episodes * envs)]

@@ -1,9 +1,11 @@
 """What a run of 100,000 episodes costs beside agents and simulators, with agents that do not think.
 
 Run as a script: `python -m tests.benchmarks.bench_scale --out FOLDER`. A run of so many episodes with several
-agent processes is ended half-way and resumed; then every command that reads runs is given it, or as many runs of
-that size as there were agents. Prints seconds, peak memory of the command's process and sizes of files; what is
-done already in the folder is not done again, so that it can be run in pieces (`--only`).
+agent processes is ended soon; copies of its rows and trajectories then stand for all but the last episodes, and
+it is resumed to its end. Every command that reads runs is given it, or as many runs of that size as there were
+agents. Prints seconds, peak memory of the command's process and sizes of files; what is done already in the folder
+is not done again, so that it can be run in pieces (`--only`). `--live` says how many episodes are really run at
+each end.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ from tests.fakes import PlaneEnv, make_episode
 from tests.runs import write_dataset
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY, TRAJECTORIES
 from vlnbench.interfaces import Action, Observation
+from vlnbench.rollout.episode import episode_seed
 
 HERE = "tests.benchmarks.bench_scale"
 STEPS = 55
 """Steps of an episode, as many as those of the small model on houses."""
+
+
+DISTANCES = 18
+"""Episodes are of so many lengths, and those of one length end alike."""
 
 
 class Walks(EpisodeAgent):
@@ -51,12 +58,13 @@ class Plane(PlaneEnv):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is rehearsed, and where. scenes: as many as Matterport3D and its like have together."""
+    """How much is rehearsed, and where. live: episodes that are really run, first and last."""
 
     folder: Path
     episodes: int
     agents: int
     scenes: int
+    live: int
 
     @property
     def data(self) -> Path:
@@ -81,12 +89,14 @@ def measured(command: Sequence[str], stop: Callable[[], bool] | None = None) -> 
     """Run vlnbench; stop: when it says so, the command is asked to end."""
     start = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "vlnbench", *command], stdout=subprocess.DEVNULL)
-    if stop is not None:
-        while process.poll() is None and not stop():
-            time.sleep(0.2)
-        if process.returncode is None:
+    while True:
+        ended, status, usage = os.wait4(process.pid, 0 if stop is None else os.WNOHANG)
+        if ended:
+            break
+        if stop is not None and stop():
             process.send_signal(signal.SIGTERM)
-    _, status, usage = os.wait4(process.pid, 0)
+            stop = None
+        time.sleep(0.2)
     process.returncode = os.waitstatus_to_exitcode(status)
     cpu = usage.ru_utime + usage.ru_stime
     return Spent(time.monotonic() - start, cpu, usage.ru_maxrss * 1024, process.returncode)
@@ -97,13 +107,25 @@ def make_data(size: Size) -> None:
     episodes = []
     for i in range(size.episodes):
         scene = f"scene{i % size.scenes:04d}"
-        episodes.append(replace(make_episode(i, scene=scene, distance=2.0 + i % 18), trajectory_id=str(i // 3)))
-    write_dataset(size.data, episodes=episodes)
-    (size.data / "scene_datasets" / "houses").mkdir(parents=True, exist_ok=True)
+        episodes.append(
+            replace(
+                make_episode(i, scene=scene, distance=2.0 + i % DISTANCES),
+                trajectory_id=str(i // 3),
+                instruction_id=str(i),
+            )
+        )
+    write_dataset(size.data, "rxr-ce", episodes)
+    (size.data / "scene_datasets" / "mp3d").mkdir(parents=True, exist_ok=True)
 
 
 def eval_command(size: Size, agents: int) -> list[str]:
-    options = {"agent": f"{HERE}:Walks", "env": f"{HERE}:Plane", "data-root": size.data, "out": size.runs[0]}
+    options = {
+        "benchmark": "rxr-ce",
+        "agent": f"{HERE}:Walks",
+        "env": f"{HERE}:Plane",
+        "data-root": size.data,
+        "out": size.runs[0],
+    }
     return [
         "eval",
         *(f"--{name}={value}" for name, value in options.items()),
@@ -115,6 +137,27 @@ def eval_command(size: Size, agents: int) -> list[str]:
 
 def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def fill(size: Size) -> None:
+    """Copy what was run for all but the last episodes of the run."""
+    folder = size.runs[0]
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+    trajectories = [json.loads(line) for line in (folder / TRAJECTORIES).read_text().splitlines()]
+    walked = {entry["key"][2]: entry for entry in trajectories}
+    alike = {int(row["episode_id"]) % DISTANCES: row for row in rows}
+    done = {row["episode_id"] for row in rows}
+    left = [i for i in range(size.episodes) if str(i) not in done][: size.episodes - size.live - len(done)]
+    with (folder / ROWS).open("a") as more_rows, (folder / TRAJECTORIES).open("a") as more_trajectories:
+        for i in left:
+            row = alike[i % DISTANCES]
+            scene = f"scene{i % size.scenes:04d}"
+            own = {"episode_id": str(i), "trajectory_id": str(i // 3), "scene_id": f"{scene}/{scene}.glb"}
+            own["seed"] = episode_seed(0, str(i), 0)
+            entry = walked[row["episode_id"]]
+            more_rows.write(json.dumps({**row, **own}, separators=(",", ":")) + "\n")
+            key = [*entry["key"][:2], str(i), 0]
+            more_trajectories.write(json.dumps({**entry, "key": key}, separators=(",", ":")) + "\n")
 
 
 def make_others(size: Size) -> None:
@@ -146,12 +189,11 @@ def results(size: Size) -> Path:
 def phases(size: Size) -> Mapping[str, Callable[[], Spent]]:
     """Everything that is measured, in order."""
     first, data_root = size.runs[0], f"--data-root={size.data}"
-    half = size.episodes // 2
     command = eval_command(size, size.agents)
     every = list(map(str, size.runs))
     board = f"--results={results(size)}"
     return {
-        "eval, to half": lambda: measured(command, lambda: lines(first / ROWS) >= half),
+        "eval, begun": lambda: measured(command, lambda: lines(first / ROWS) >= size.live),
         "eval, resumed": lambda: measured(command),
         "eval, complete already": lambda: measured(command),
         "status": lambda: measured(["status", str(first)]),
@@ -185,8 +227,9 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=8)
     parser.add_argument("--scenes", type=int, default=200)
     parser.add_argument("--only", nargs="+", default=[], help="phases to do (again); default those not done yet")
+    parser.add_argument("--live", type=int, default=2000)
     options = parser.parse_args()
-    size = Size(options.out, options.episodes, options.agents, options.scenes)
+    size = Size(options.out, options.episodes, options.agents, options.scenes, options.live)
     size.folder.mkdir(parents=True, exist_ok=True)
     notes = size.folder / "scale.json"
     done: dict[str, Any] = json.loads(notes.read_text()) if notes.exists() else {}
@@ -197,6 +240,8 @@ def main() -> None:
             continue
         if name.startswith(("compare", "rank", "leaderboard of")) and not size.runs[-1].exists():
             make_others(size)
+        if name == "eval, resumed":
+            fill(size)
         spent = phase()
         done[name] = {"seconds": spent.seconds, "cpu": spent.cpu, "peak": spent.peak, "code": spent.code}
         notes.write_text(json.dumps(done, indent=1))

@@ -157,16 +157,18 @@ def dynamic_time_warping(a: NDArray[np.float64], b: NDArray[np.float64]) -> floa
         raise ValueError("dynamic time warping needs at least one point on each side")
     n, m = len(a), len(b)
     distance = np.linalg.norm(a[:, None, :] - b[None, :, :], axis=2)
+    flat, stride = distance.ravel(), max(1, m - 1)  # from a cell of an anti-diagonal to the next one
     # Row i of a diagonal array holds cell (i, k - i); index 0 is a border of infinities.
     before = np.full(n + 1, np.inf)
     previous = np.full(n + 1, np.inf)
     before[0] = 0.0  # lets cell (0, 0) start from zero
     for k in range(n + m - 1):
-        low, high = max(0, k - m + 1), min(n - 1, k)
-        rows = np.arange(low, high + 1)
-        best = np.minimum(np.minimum(previous[rows], previous[rows + 1]), before[rows])
+        low, end = max(0, k - m + 1), min(n, k + 1)
+        best = np.minimum(previous[low:end], previous[low + 1 : end + 1])
+        np.minimum(best, before[low:end], out=best)
+        best += flat[low * (m - 1) + k :: stride][: end - low]
         current = np.full(n + 1, np.inf)
-        current[rows + 1] = best + distance[rows, k - rows]
+        current[low + 1 : end + 1] = best
         before, previous = previous, current
     return float(previous[n])
 

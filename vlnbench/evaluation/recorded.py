@@ -61,8 +61,11 @@ class RecordedRun:
         return self.identity.repeats
 
 
-def load_run(folder: Path) -> RecordedRun:
-    """Read a run folder. Raises UsageError if it is none or one of its files is broken."""
+def load_run(folder: Path, *, trajectories: bool = True) -> RecordedRun:
+    """Read a run folder; without its trajectories, which are most of it, where only rows are needed.
+
+    Raises UsageError if it is none or one of its files is broken.
+    """
     manifest = read_manifest(folder)
     identity = read_identity(manifest["identity"], str(folder / MANIFEST))
     return RecordedRun(
@@ -71,7 +74,7 @@ def load_run(folder: Path) -> RecordedRun:
         identity=identity,
         benchmark=get_benchmark(identity.benchmark),
         rows={row.key: row for row in read_rows(folder)},
-        trajectories=read_trajectories(folder),
+        trajectories=read_trajectories(folder) if trajectories else {},
         attempts=tuple(read_attempts(folder)),
     )
 

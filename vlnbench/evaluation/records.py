@@ -188,7 +188,7 @@ def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
 def read_attempts(path: Path) -> list[dict[str, Any]]:
     """Attempts of a run folder, oldest first; of a committed run, those that its manifest describes."""
     if not (path / ATTEMPTS).exists():
-        return list(read_manifest(path).get("attempts", ()))
+        return list(read_object(path / MANIFEST).get("attempts", ()))
     return [entry for _, entry in read_jsonl(path / ATTEMPTS)]
 
 

@@ -111,14 +111,15 @@ def _attempts(run: RecordedRun) -> list[dict[str, Any]]:
     return [{name: value for name, value in each.items() if name not in ("host", "pid")} for each in run.attempts]
 
 
-def committed_runs(results: Path) -> list[tuple[RecordedRun, Entry]]:
-    """The runs below `results`, by name."""
-    return [read_run(manifest.parent) for manifest in sorted((results / RUNS).glob(f"*/{MANIFEST}"))]
+def committed_runs(results: Path, *, trajectories: bool = True) -> list[tuple[RecordedRun, Entry]]:
+    """The runs below `results`, by name. trajectories: as of `load_run`."""
+    folders = [manifest.parent for manifest in sorted((results / RUNS).glob(f"*/{MANIFEST}"))]
+    return [read_run(folder, trajectories=trajectories) for folder in folders]
 
 
-def read_run(folder: Path) -> tuple[RecordedRun, Entry]:
+def read_run(folder: Path, *, trajectories: bool = True) -> tuple[RecordedRun, Entry]:
     """A run and its entry; a run folder without one is shown under its agent's name."""
-    run = load_run(folder)
+    run = load_run(folder, trajectories=trajectories)
     path = folder / ENTRY
     if not path.exists():
         return run, Entry(name=run.identity.agent)
@@ -130,10 +131,11 @@ def read_run(folder: Path) -> tuple[RecordedRun, Entry]:
 
 
 def read_runs(results: Path, folders: Sequence[Path]) -> list[tuple[RecordedRun, Entry]]:
-    """Committed runs, and those in the given folders; a run that is in both counts once.
+    """Committed runs, and those in the given folders, without trajectories; a run that is in both counts once.
 
     Runs of one identity with other rows are two: somebody has run the same thing again.
     """
-    found = committed_runs(results)
+    found = committed_runs(results, trajectories=False)
     known = [(run.identity, run.rows) for run, _ in found]
-    return found + [(run, entry) for run, entry in map(read_run, folders) if (run.identity, run.rows) not in known]
+    others = (read_run(folder, trajectories=False) for folder in folders)
+    return found + [(run, entry) for run, entry in others if (run.identity, run.rows) not in known]

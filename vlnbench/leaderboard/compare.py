@@ -74,7 +74,7 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
     Agent, checkpoint, seed and what else is of the agent may differ. Raises UsageError naming the fields of
     `ranking.SHARED` that do: protocol, split, data, choice of episodes, simulator, repeats.
     """
-    a, b = load_run(folder_a), load_run(folder_b)
+    a, b = (load_run(folder, trajectories=False) for folder in (folder_a, folder_b))
     check_comparable([a, b])
     for run in (a, b):
         check_complete(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tabulate import tabulate
@@ -30,7 +30,7 @@ COLUMNS = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW")
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A run and its summary. privileged: the agent saw what agents are not meant to see."""
+    """A run without its rows, and its summary. privileged: the agent saw what agents are not meant to see."""
 
     run: RecordedRun
     summary: Summary
@@ -39,13 +39,14 @@ class Ranked:
 
 def rank(folders: Sequence[Path]) -> list[Ranked]:
     """Runs by SR, best first. Raises UsageError naming the differing fields if they cannot share a table."""
-    runs = [load_run(folder) for folder in folders]
-    check_comparable(runs)
-    ranked = []
-    for run in runs:
+    ranked: list[Ranked] = []
+    for folder in folders:
+        run = load_run(folder, trajectories=False)
+        check_comparable([*(each.run for each in ranked[:1]), run])
         check_complete(run)
         summary = summarize(run.rows.values(), list(run.rows), run.identity)
-        ranked.append(Ranked(run, summary, bool(run.manifest.get("agent_privileged"))))
+        bare = replace(run, rows={})  # not all rows of all runs at once
+        ranked.append(Ranked(bare, summary, bool(run.manifest.get("agent_privileged"))))
     return sorted(ranked, key=lambda entry: -_mean(entry.summary.metrics["SR"]))
 
 

@@ -128,15 +128,17 @@ class SceneQueue:
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._scenes: dict[str, deque[Task]] = {}
+        self._count = 0
         for task in tasks:
             self.put(task)
 
     def __len__(self) -> int:
-        return sum(map(len, self._scenes.values()))
+        return self._count
 
     def put(self, task: Task) -> None:
         """Add a task to those of its scene."""
         self._scenes.setdefault(task.episode.scene_id, deque()).append(task)
+        self._count += 1
 
     def take(self, loaded: str | None, others: Collection[str | None]) -> Task | None:
         """The next task for a simulator with one scene `loaded`, while `others` are loaded elsewhere.
@@ -150,6 +152,7 @@ class SceneQueue:
             loaded = max(self._scenes, key=lambda scene: (scene not in others, len(self._scenes[scene])))
         tasks = self._scenes[loaded]
         task = tasks.popleft()
+        self._count -= 1
         if not tasks:
             del self._scenes[loaded]
         return task

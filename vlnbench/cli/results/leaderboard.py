@@ -60,9 +60,9 @@ class Leaderboard:
             if len(folders) != 1 or self.check:
                 raise UsageError("--add: expected one run folder, without --check")
             if self.reproduces is not None:
-                names = [run.folder.name for run, _ in committed_runs(self.results)]
+                names = [run.folder.name for run, _ in committed_runs(self.results, trajectories=False)]
                 check_claim(read_published(self.results / PUBLISHED), names, self.reproduces)
-            name = self.name or load_run(folders[0]).identity.agent
+            name = self.name or load_run(folders[0], trajectories=False).identity.agent
             entry = Entry(name=name, sensors=self.sensors, reproduces=self.reproduces)
             print(f"added: {add_run(folders[0], self.results, entry)}")
             folders = []

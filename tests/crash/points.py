@@ -30,6 +30,7 @@ from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY, TRAJECTORIES
 from vlnbench.interfaces import Action, Observation, Vec3
+from vlnbench.training.collect.collect import JOURNAL
 
 ROOT = Path(__file__).parents[2]
 HOOK = Path(__file__).parent / "hook"
@@ -196,10 +197,10 @@ def _collect(given: Path, out: Path) -> list[str]:
 
 
 def _collection_left(out: Path) -> Found:
-    found = files(out / "set")
-    return {name: content for name, content in found.items() if not name.endswith(".jsonl")} | {
-        name: sorted(content.splitlines()) for name, content in found.items() if name.endswith(".jsonl")
-    }
+    found: dict[str, Any] = dict(files(out / "set"))
+    entries = [json.loads(line) for line in found[JOURNAL].splitlines()]
+    found[JOURNAL] = sorted(json.dumps({**entry, "seconds": None}) for entry in entries)
+    return found
 
 
 def _recorded_run(given: Path) -> None:

@@ -21,10 +21,26 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.identity import read_identity
+from vlnbench.evaluation.identity import Identity, read_identity
+from vlnbench.evaluation.metrics import FAILURES, Scores
 from vlnbench.interfaces import Action, Pose, Trajectory
+from vlnbench.util.fields import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    NUMBER,
+    OBJECT,
+    SCALAR,
+    TEXT,
+    TIME,
+    WHOLE,
+    check_fields,
+    one_of,
+    short,
+)
 from vlnbench.util.files import (
     append_line,
+    count_lines,
     open_for_append,
     read_jsonl,
     read_object,
@@ -120,7 +136,7 @@ class RunFolder:
                 "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
-                "rows": sum(1 for _ in read_jsonl(self.path / ROWS)),
+                "rows": count_lines(self.path / ROWS),
                 **(work or {}),
             }
             with open_for_append(self.path / ATTEMPTS) as file:
@@ -160,36 +176,100 @@ class RunFolder:
             self.path.rmdir()
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a run folder, the last one for each key. Raises UsageError on a broken line."""
+_ROW = {
+    **dict.fromkeys(("benchmark", "fingerprint", "split", "episode_id", "scene_id", "trajectory_id"), TEXT),
+    "repeat": COUNT,
+    "seed": WHOLE,
+    "status": one_of("ok", "error", "timeout", "unscored"),
+    "reason": TEXT.or_null(),
+    **dict.fromkeys(("scores", "seconds", "report"), OBJECT),
+}
+_NEEDED = frozenset(_ROW) - {"reason", "scores", "seconds", "report"}
+_SCORES = {
+    **dict.fromkeys((name for name in Scores.__slots__), NUMBER.or_null()),
+    "stopped": BOOLEAN,
+    "failure": one_of(*FAILURES),
+}
+
+
+def read_rows(path: Path, identity: Identity | None = None) -> list[Row]:
+    """Rows of a run folder, the last one for each key.
+
+    identity: of the run, whose rows they must be. Raises UsageError with file, line and field on a broken line.
+    """
     rows: dict[RowKey, Row] = {}
     for number, entry in read_jsonl(path / ROWS):
-        try:
-            row = Row(**entry)
-        except TypeError as error:
-            raise UsageError(f"{path / ROWS}: line {number}: not an episode row ({error})") from error
+        where = f"{path / ROWS}: line {number}"
+        row = read_row(entry, where)
+        if identity is not None:
+            _check_of(row, identity, where)
         rows[row.key] = row
     return list(rows.values())
+
+
+def read_row(entry: Mapping[str, Any], where: str) -> Row:
+    """The row in an object of JSON. Raises UsageError naming the field that is missing or of a wrong type."""
+    check_fields(entry, _ROW, where, needed=_NEEDED)
+    check_fields(entry.get("scores", {}), _SCORES, where, others=SCALAR, inside="scores.")
+    for name in ("seconds", "report"):
+        check_fields(entry.get(name, {}), {}, where, others=NUMBER, inside=f"{name}.")
+    return Row(**entry)
+
+
+def _check_of(row: Row, identity: Identity, where: str) -> None:
+    for name in ("benchmark", "fingerprint", "split"):
+        if getattr(row, name) != getattr(identity, name):
+            raise UsageError(
+                f"{where}: field '{name}': a row of another run: found {short(getattr(row, name))}, the run's is "
+                f"{short(getattr(identity, name))}"
+            )
+    if row.repeat >= identity.repeats:
+        raise UsageError(f"{where}: field 'repeat': expected less than {identity.repeats}, found {row.repeat}")
 
 
 def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
     """Trajectories of a run folder by row key."""
     result: dict[RowKey, Trajectory] = {}
     for number, entry in read_jsonl(path / TRAJECTORIES):
+        where = f"{path / TRAJECTORIES}: line {number}"
+        key = entry.get("key")
+        if type(key) is not list or [type(part) for part in key] != [str, str, str, int]:
+            raise UsageError(f"{where}: field 'key': expected benchmark, split, episode id and repeat")
+        benchmark, split, episode_id, repeat = key
         try:
-            benchmark, split, episode_id, repeat = entry["key"]
             result[(benchmark, split, episode_id, repeat)] = decode_trajectory(entry)
-        except (KeyError, TypeError, ValueError) as error:
-            where = f"{path / TRAJECTORIES}: line {number}"
-            raise UsageError(f"{where}: not a trajectory ({type(error).__name__}: {error})") from error
+        except KeyError as error:
+            raise UsageError(f"{where}: field {error}: missing") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"{where}: not a trajectory ({error})") from error
     return result
 
 
 def read_attempts(path: Path) -> list[dict[str, Any]]:
-    """Attempts of a run folder, oldest first; of a committed run, those that its manifest describes."""
-    if not (path / ATTEMPTS).exists():
-        return list(read_object(path / MANIFEST).get("attempts", ()))
-    return [entry for _, entry in read_jsonl(path / ATTEMPTS)]
+    """Attempts of a run folder, oldest first; of a committed run, those that its manifest describes.
+
+    Raises UsageError with file, line and field for what is none.
+    """
+    if (path / ATTEMPTS).exists():
+        found = [(f"{path / ATTEMPTS}: line {number}", entry) for number, entry in read_jsonl(path / ATTEMPTS)]
+    else:
+        entries = read_object(path / MANIFEST).get("attempts", [])
+        if type(entries) is not list or not all(type(entry) is dict for entry in entries):
+            raise UsageError(f"{path / MANIFEST}: field 'attempts': expected a list of objects")
+        found = [(f"{path / MANIFEST}: attempt {i}", entry) for i, entry in enumerate(entries, start=1)]
+    for where, entry in found:
+        check_fields(entry, _ATTEMPT, where, needed=frozenset({"began", "rows"}), others=ANYTHING)
+        check_fields(entry.get("hardware", {}), _HARDWARE, where, others=ANYTHING, inside="hardware.")
+    return [entry for _, entry in found]
+
+
+_ATTEMPT = {
+    "began": TIME,
+    "host": TEXT,
+    **dict.fromkeys(("pid", "rows", "agents", "simulators"), COUNT),
+    "hardware": OBJECT,
+}
+_HARDWARE = {"cpu": TEXT.or_null(), "cores": COUNT.or_null(), "gpu": TEXT.or_null()}
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -229,6 +309,13 @@ def encode_trajectory(trajectory: Trajectory) -> dict[str, Any]:
 
 def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
     """Inverse of `encode_trajectory`. Raises KeyError, TypeError or ValueError on malformed input."""
+    steps = len(entry["actions"])
+    _check_numbers(entry, "positions", steps + 1, 3)
+    _check_numbers(entry, "rotations", steps + 1, 4)
+    if len(entry["collided"]) != steps or len(entry["goal_distances"]) not in (0, steps + 1):
+        raise ValueError(f"field 'collided' or 'goal_distances': expected {steps} and {steps + 1} values, or none")
+    if not all(each is None or NUMBER.fits(each) for each in entry["goal_distances"]):
+        raise ValueError("field 'goal_distances': expected finite numbers and null")
     poses = tuple(
         Pose(tuple(position), tuple(rotation))
         for position, rotation in zip(entry["positions"], entry["rotations"], strict=True)
@@ -239,3 +326,11 @@ def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
         collided=tuple(bool(flag) for flag in entry["collided"]),
         goal_distances=tuple(float("inf") if d is None else float(d) for d in entry["goal_distances"]),
     )
+
+
+def _check_numbers(entry: Mapping[str, Any], name: str, rows: int, columns: int) -> None:
+    found = entry[name]
+    if len(found) != rows or not all(
+        type(row) is list and len(row) == columns and all(map(NUMBER.fits, row)) for row in found
+    ):
+        raise ValueError(f"field '{name}': expected {rows} times {columns} finite numbers")

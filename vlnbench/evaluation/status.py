@@ -12,10 +12,11 @@ from tabulate import tabulate
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.identity import read_identity
-from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, read_manifest, read_rows
+from vlnbench.evaluation.records import MANIFEST, ROWS, read_attempts, read_manifest, read_rows
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
-from vlnbench.util.files import in_use, read_jsonl, read_object
+from vlnbench.util.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
+from vlnbench.util.files import count_lines, in_use, read_jsonl, read_object
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"
 
@@ -45,11 +46,11 @@ def format_status(status: Status) -> str:
 
 def _evaluation(folder: Path, now: datetime) -> Status:
     identity = read_identity(read_manifest(folder)["identity"], str(folder / MANIFEST))
-    rows = read_rows(folder)
+    rows = read_rows(folder, identity)
     found = summarize(rows, [row.key for row in rows], identity).metrics
-    attempts = [entry for _, entry in read_jsonl(folder / ATTEMPTS)]
+    attempts = read_attempts(folder)
     attempt = attempts[-1] if attempts else None
-    written = sum(1 for _ in read_jsonl(folder / ROWS))
+    written = count_lines(folder / ROWS)
     last = _changed(folder / ROWS) if written else None
     per_s = None
     if attempt is not None and last is not None:
@@ -75,8 +76,16 @@ def _evaluation(folder: Path, now: datetime) -> Status:
 
 
 def _training(folder: Path, now: datetime) -> Status:
-    schedule = read_object(folder / TRAINING)["schedule"]
-    entries = [entry for _, entry in read_jsonl(folder / TRAINING_LOG)]
+    where = str(folder / TRAINING)
+    manifest = read_object(folder / TRAINING)
+    check_fields(manifest, {"schedule": OBJECT}, where, needed=frozenset({"schedule"}), others=ANYTHING)
+    schedule, counts = manifest["schedule"], dict.fromkeys(("steps", "windows_per_step"), POSITIVE)
+    check_fields(schedule, counts, where, needed=frozenset(counts), others=ANYTHING, inside="schedule.")
+    entries, told = [], {"step": COUNT, "windows_per_s": POSITIVE, "loss": NUMBER}
+    for number, entry in read_jsonl(folder / TRAINING_LOG):
+        line = f"{folder / TRAINING_LOG}: line {number}"
+        check_fields(entry, told, line, needed=frozenset(told), others=ANYTHING)
+        entries.append(entry)
     last = entries[-1] if entries else None
     time = _changed(folder / TRAINING_LOG) if entries else None
     done = 0 if last is None else last["step"]

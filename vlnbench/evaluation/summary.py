@@ -92,6 +92,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Identity
     scored = [] if unscored else used  # where goals are secret, an error row knows nothing of success either
     kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in scored]
     reports = [row.report for row in used]
+    found = {metric: values(metric, scored) for metric in METRICS}
     seconds = {part: sum(row.seconds.get(part, 0.0) for row in used) for part in ("env", "agent")}
     return Summary(
         identity=identity,
@@ -103,8 +104,8 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Identity
         policy=UNREACHABLE_POLICY,
         failures={kind: kinds.count(kind) for kind in FAILURES},
         metrics_version=METRICS_VERSION,
-        metrics={metric.label: aggregate(metric, scored) for metric in METRICS},
-        by_trajectory={metric.label: aggregate(metric, scored, _trajectory) for metric in METRICS},
+        metrics={metric.label: _clustered(metric, of, _scene) for metric, of in found.items()},
+        by_trajectory={metric.label: _clustered(metric, of, _trajectory) for metric, of in found.items()},
         seconds={part: round(value, 3) for part, value in seconds.items()},
         report={name: sum(row.report.get(name, 0) for row in used) for name in sorted({*chain(*reports)})},
     )
@@ -199,7 +200,12 @@ def _scene(row: Row) -> Hashable:
 
 def aggregate(metric: Metric, rows: Sequence[Row], cluster: Callable[[Row], Hashable] = _scene) -> Estimate | None:
     """One metric over rows that have been scored or ended in an error; None where no episode has it."""
-    found = values(metric, rows)
+    return _clustered(metric, values(metric, rows), cluster)
+
+
+def _clustered(
+    metric: Metric, found: Sequence[tuple[Row, float]], cluster: Callable[[Row], Hashable]
+) -> Estimate | None:
     return estimate([value for _, value in found], [cluster(row) for row, _ in found], estimate_kind(metric))
 
 

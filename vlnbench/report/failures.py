@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from vlnbench.errors import UsageError
 from vlnbench.evaluation.metrics import STUCK_ACTIONS, STUCK_RADIUS_M, Failure
 from vlnbench.evaluation.records import Row, Score
 
@@ -99,7 +100,9 @@ def ending(row: Row) -> Ending:
 
 
 def _stopped_early(row: Row) -> Ending:
-    start, closest = row.scores["geodesic_start"], row.scores["oracle_distance"]
+    start, closest = row.scores.get("geodesic_start"), row.scores.get("oracle_distance")
     if not isinstance(start, float | int) or not isinstance(closest, float | int):
-        raise ValueError(f"episode {row.episode_id}: stopped early without a distance to the goal")
+        raise UsageError(
+            f"row of episode {row.episode_id}: field 'scores': stopped early without a distance to the goal"
+        )
     return "stopped_short" if closest <= NEAR * start else "never_near"

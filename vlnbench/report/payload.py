@@ -84,7 +84,7 @@ def _entry(entry: Entry, scene: int, kind: int, videos: Videos) -> dict[str, Any
     if row.repeat:
         result["repeat"] = row.repeat
     if row.status == "ok":
-        result["s"] = [_rounded(row.scores[name], places) for name, places in _SCORES.items()]
+        result["s"] = [_rounded(row.scores.get(name), places) for name, places in _SCORES.items()]
     if row.reason is not None:
         result["reason"] = row.reason
     if entry.episode is not None:

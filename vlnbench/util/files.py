@@ -23,11 +23,13 @@ _BLOCK = 65536
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UsageError if it cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = _DECODER.decode(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise UsageError(f"{path}: broken JSON ({error})") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: broken JSON (nested too deep)") from error
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected an object")
     return found
@@ -50,12 +52,22 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                entry = json.loads(line, object_pairs_hook=_object)
+                entry = _DECODER.decode(line.decode())
             except ValueError as error:
                 raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
+            except RecursionError as error:
+                raise UsageError(f"{path}: line {number}: broken JSON (nested too deep)") from error
             if not isinstance(entry, dict):
                 raise UsageError(f"{path}: line {number}: expected an object")
             yield number, entry
+
+
+def count_lines(path: Path) -> int:
+    """Complete lines of a file, 0 where there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def pack(content: bytes) -> bytes:
@@ -66,6 +78,13 @@ def pack(content: bytes) -> bytes:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object whose names are kept once for all lines."""
     return {sys.intern(name): value for name, value in pairs}
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from vlnbench.evaluation.records import (
     check_same_run,
     decode_trajectory,
     encode_trajectory,
+    read_attempts,
     read_manifest,
     read_rows,
     read_trajectories,
@@ -182,23 +183,77 @@ def test_the_row_comes_after_its_trajectory(tmp_path: Path, monkeypatch: pytest.
 
 def test_lines_that_are_none_of_ours_are_named(tmp_path: Path) -> None:
     (tmp_path / "episodes.jsonl").write_text(json.dumps(asdict(ROW)) + '\n{"a": 1}\n')
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/episodes.jsonl: line 2: not an episode row \(.*'a'\)$"):
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/episodes.jsonl: line 2: field 'a': unknown field$"):
         read_rows(tmp_path)
     good = json.dumps({"key": list(KEY), **WRITTEN})
     for changes, reason in (
-        ({"key": None}, "TypeError: "),
-        ({"key": ["a", "b"]}, "ValueError: not enough values"),
-        ({"actions": [9]}, "ValueError: 9 is not a valid Action"),
-        ({"rotations": []}, "ValueError: zip"),
+        ({"key": None}, "field 'key': expected benchmark, split, episode id and repeat"),
+        ({"key": ["a", "b"]}, "field 'key': expected benchmark, split"),
+        ({"key": ["a", "b", [], 0]}, "field 'key': expected benchmark, split"),
+        ({"actions": [*WRITTEN["actions"][:-1], 9]}, r"not a trajectory \(9 is not a valid Action"),
+        ({"actions": 1}, "not a trajectory"),
+        ({"rotations": []}, r"not a trajectory \(field 'rotations': expected \d+ times 4 finite numbers"),
+        ({"positions": [["0", 0, 0]] * len(WRITTEN["positions"])}, "not a trajectory .*'positions'"),
+        ({"goal_distances": [1e999]}, "broken JSON"),
     ):
         line = json.dumps({"key": list(KEY), **WRITTEN, **changes})
         (tmp_path / "trajectories.jsonl").write_text(f"{good}\n{line}\n")
-        message = rf"^{tmp_path}/trajectories.jsonl: line 2: not a trajectory \({reason}"
+        message = rf"^{tmp_path}/trajectories.jsonl: line 2: {reason}"
         with pytest.raises(UsageError, match=message):
             read_trajectories(tmp_path)
     (tmp_path / "trajectories.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError, match=r"line 1: not a trajectory \(KeyError: 'key'\)"):
+    with pytest.raises(UsageError, match=r"line 1: field 'key': expected benchmark"):
         read_trajectories(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"episode_id": ["0"]}, "episode_id': expected text, found list"),
+        ({"status": "great"}, "status': expected one of ok, error, timeout, unscored, found great"),
+        ({"seed": 10**400}, "seed': expected a whole number of up to 18 digits, found a number of more than 18"),
+        ({"repeat": True}, "repeat': expected a whole number from 0"),
+        ({"reason": "\ud800"}, "reason': expected text or null"),
+        ({"scores": [1]}, "scores': expected an object, found list"),
+        ({"scores": {"success": "1"}}, "scores.success': expected a finite number or null, found '1'"),
+        ({"scores": {"failure": "bad luck"}}, "scores.failure': expected one of success"),
+        ({"scores": {"own": []}}, "scores.own': expected text, a finite number, a boolean or null"),
+        ({"seconds": {"env": "1"}}, "seconds.env': expected a finite number"),
+        ({"benchmark": None}, "benchmark': expected text"),
+    ],
+)
+def test_a_field_that_is_not_what_it_should_be_is_named(
+    tmp_path: Path, changes: dict[str, Any], field: str
+) -> None:
+    (tmp_path / "episodes.jsonl").write_text(json.dumps({**asdict(ROW), **changes}) + "\n")
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/episodes.jsonl: line 1: field '{field}"):
+        read_rows(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": NaN}', '{"a": Infinity}', f'{{"a": {"9" * 5000}}}'])
+def test_what_json_does_not_allow_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "episodes.jsonl").write_text(content + "\n")
+    with pytest.raises(UsageError, match=r"episodes.jsonl: line 1: broken JSON \(.{5,200}\)$"):
+        read_rows(tmp_path)
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UsageError, match=r"manifest.json: broken JSON \(.{5,200}\)$"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"began": "2026-01-01T00:00:00"}, "began': expected a time with its zone"),
+        ({"rows": -1}, "rows': expected a whole number from 0"),
+        ({"hardware": "fast"}, "hardware': expected an object"),
+        ({"hardware": {"cores": "2"}}, "hardware.cores': expected a whole number"),
+    ],
+)
+def test_attempts_of_others_are_checked(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
+    attempt = {"began": "2026-01-01T00:00:00+00:00", "rows": 0, **changes}
+    (tmp_path / "attempts.jsonl").write_text(json.dumps(attempt) + "\n")
+    with pytest.raises(UsageError, match=rf"attempts.jsonl: line 1: field '{field}"):
+        read_attempts(tmp_path)
 
 
 def test_trajectories_are_written_and_read_as_they_are() -> None:

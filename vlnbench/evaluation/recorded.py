@@ -73,7 +73,7 @@ def load_run(folder: Path, *, trajectories: bool = True) -> RecordedRun:
         manifest=manifest,
         identity=identity,
         benchmark=get_benchmark(identity.benchmark),
-        rows={row.key: row for row in read_rows(folder, identity)},
+        rows={row.key: row for row in read_rows(folder)},
         trajectories=read_trajectories(folder) if trajectories else {},
         attempts=tuple(read_attempts(folder)),
     )

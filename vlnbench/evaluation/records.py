@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.identity import Identity, read_identity
+from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.metrics import FAILURES, Scores
 from vlnbench.interfaces import Action, Pose, Trajectory
 from vlnbench.util.fields import (
@@ -36,7 +36,6 @@ from vlnbench.util.fields import (
     WHOLE,
     check_fields,
     one_of,
-    short,
 )
 from vlnbench.util.files import (
     append_line,
@@ -192,17 +191,11 @@ _SCORES = {
 }
 
 
-def read_rows(path: Path, identity: Identity | None = None) -> list[Row]:
-    """Rows of a run folder, the last one for each key.
-
-    identity: of the run, whose rows they must be. Raises UsageError with file, line and field on a broken line.
-    """
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a run folder, the last one for each key. Raises UsageError with file, line and field."""
     rows: dict[RowKey, Row] = {}
     for number, entry in read_jsonl(path / ROWS):
-        where = f"{path / ROWS}: line {number}"
-        row = read_row(entry, where)
-        if identity is not None:
-            _check_of(row, identity, where)
+        row = read_row(entry, f"{path / ROWS}: line {number}")
         rows[row.key] = row
     return list(rows.values())
 
@@ -214,17 +207,6 @@ def read_row(entry: Mapping[str, Any], where: str) -> Row:
     for name in ("seconds", "report"):
         check_fields(entry.get(name, {}), {}, where, others=NUMBER, inside=f"{name}.")
     return Row(**entry)
-
-
-def _check_of(row: Row, identity: Identity, where: str) -> None:
-    for name in ("benchmark", "fingerprint", "split"):
-        if getattr(row, name) != getattr(identity, name):
-            raise UsageError(
-                f"{where}: field '{name}': a row of another run: found {short(getattr(row, name))}, the run's is "
-                f"{short(getattr(identity, name))}"
-            )
-    if row.repeat >= identity.repeats:
-        raise UsageError(f"{where}: field 'repeat': expected less than {identity.repeats}, found {row.repeat}")
 
 
 def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:

@@ -46,7 +46,7 @@ def format_status(status: Status) -> str:
 
 def _evaluation(folder: Path, now: datetime) -> Status:
     identity = read_identity(read_manifest(folder)["identity"], str(folder / MANIFEST))
-    rows = read_rows(folder, identity)
+    rows = read_rows(folder)
     found = summarize(rows, [row.key for row in rows], identity).metrics
     attempts = read_attempts(folder)
     attempt = attempts[-1] if attempts else None

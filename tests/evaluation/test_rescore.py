@@ -155,7 +155,7 @@ def spoil_distances(run: Path, data: Path) -> str:
     lines = [json.loads(line) for line in (run / TRAJECTORIES).read_text().splitlines()]
     lines[0]["goal_distances"].pop()
     (run / TRAJECTORIES).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return r"episode 0, repeat 0: cannot be scored \(goal_distances must hold one value per pose\)"
+    return r"trajectories.jsonl: line 1: not a trajectory \(field 'collided' or 'goal_distances': expected 57 and"
 
 
 def spoil_manifest(run: Path, data: Path) -> str:

@@ -16,7 +16,7 @@ from typing import cast
 
 from tests.fuzz import harness
 
-KINDS = ("glb", "navmesh")
+KINDS = ("glb", "navmesh", "run_folders")
 
 
 def main() -> int:

@@ -87,7 +87,7 @@ def summarize(rows: Iterable[Row], planned: Sequence[RowKey], identity: Identity
     by_key = {row.key: row for row in rows}
     used = [by_key[key] for key in planned if key in by_key]
     ok = [row for row in used if row.status == "ok"]
-    _check_scores(ok)
+    check_scores(ok)
     unscored = [row for row in used if row.status == "unscored"]
     scored = [] if unscored else used  # where goals are secret, an error row knows nothing of success either
     kinds = [row.scores["failure"] if row.status == "ok" else "error" for row in scored]
@@ -164,7 +164,8 @@ def _footnotes(summary: Summary) -> list[str]:
     return ["", *notes]
 
 
-def _check_scores(ok: Sequence[Row]) -> None:
+def check_scores(ok: Sequence[Row]) -> None:
+    """Raise UsageError for scored rows of an older version that lack a metric."""
     needed = ["geodesic_start", "failure", *(metric.field for metric in METRICS)]
     for row in ok:
         missing = [name for name in needed if name not in row.scores]

@@ -14,7 +14,16 @@ from vlnbench.evaluation.costs import PARTS, Hours, StepCost, bar, by_step, form
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import Row, RowKey
 from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
-from vlnbench.evaluation.summary import METRICS, Metric, difference_kind, estimate_kind, shown, shown_label, values
+from vlnbench.evaluation.summary import (
+    METRICS,
+    Metric,
+    check_scores,
+    difference_kind,
+    estimate_kind,
+    shown,
+    shown_label,
+    values,
+)
 from vlnbench.leaderboard.ranking import SHARED, check_comparable, check_complete
 
 
@@ -78,6 +87,7 @@ def compare(folder_a: Path, folder_b: Path) -> Comparison:
     check_comparable([a, b])
     for run in (a, b):
         check_complete(run)
+        check_scores([row for row in run.rows.values() if row.status == "ok"])
     keys = sorted(a.rows)  # not in the order of finishing, which differs from run to run
     success = next(metric for metric in METRICS if metric.field == "success")
     succeeded_a, succeeded_b = ({key for key, v in by_key(success, r).items() if v[1] == 1.0} for r in (a, b))

@@ -50,6 +50,11 @@ AGENTS: dict[str, Listed] = {
     "streamvln": Listed(
         "agents.streamvln.agent:StreamVLNAgent", "streamvln", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"
     ),
+    "cma-tiny": Listed(
+        "agents.vlnce.agent:CMATinyAgent",
+        "vlnce",
+        "a CMA of 0.9 M parameters, trained on the generated houses; comes with vlnbench",
+    ),
     "vlnce": Listed(
         "agents.vlnce.agent:VLNCEAgent", "vlnce", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"
     ),
@@ -77,6 +82,7 @@ OPTIONS: dict[str, str] = {
     "openai": "agents.openai.options:OpenAIOptions",
     "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
     "streamvln": "agents.streamvln.options:StreamVLNOptions",
+    "cma-tiny": "agents.vlnce.options:VLNCEOptions",
     "vlnce": "agents.vlnce.options:VLNCEOptions",
     "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
     "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",

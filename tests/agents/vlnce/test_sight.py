@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.agent import VLNCEAgent
+from agents.vlnce.agent import CMATinyAgent, VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.presets import PRESETS, create
 from agents.vlnce.sight import Sight
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.conformance import AgentConformance
+from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
+from vlnbench.training.sources import shipped
 
 TEXTS = ["Walk past the sofa and stop at the door."]
 VIEWS = PRESETS["cma-tiny"].views
@@ -93,6 +95,16 @@ def test_identity_says_what_is_shown(folder: Path) -> None:
     assert "frames" not in own
     assert {**own, "frames": "gray"} == gray
     assert set(other) - set(own) == {"frames", "frames_from"}
+
+
+def test_the_shipped_checkpoint_is_small_and_acts() -> None:
+    assert sum(path.stat().st_size for path in shipped()["cma-tiny"].iterdir()) < 10e6
+    agent = CMATinyAgent(VLNCEOptions(device="cpu"))
+    assert not agent.expects.conflicts(BENCHMARKS["houses-r2r"].body)
+    agent.reset(0, Episode("1", "1", "s.glb", (0, 0, 0), (0, 0, 0, 1), TEXTS[0]), 0)
+    assert agent.act({0: seen(0)})[0] in Action
+    with pytest.raises(UsageError, match="has its own checkpoint: use --agent vlnce"):
+        CMATinyAgent(VLNCEOptions(checkpoint=Path("other")))
 
 
 @pytest.mark.parametrize("changes", [{"frames": "other"}, {"frames_from": Path("x")}])

@@ -38,6 +38,9 @@ SYMBOLS = {
 _SYMBOL = re.compile("|".join(SYMBOLS))
 _BLOCK_START, _BLOCK_END = "<|im_start|>", "<|im_end|>"
 
+MOST_ENCODED = 10_000
+"""Texts whose ids are kept: a training asks for the same answers and instructions again and again."""
+
 Content = tuple["str | int", ...]
 """What a chat block holds: text and placeholder ids."""
 
@@ -53,6 +56,7 @@ class Prompts:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known: dict[str, list[int]] = {}
+        self._encoded: dict[str, list[int]] = {}
 
     def opening(self, instruction: str, phrase: str, *, memory: bool) -> list[int]:
         """Token ids of the first turn of a window: system block, task, memory if there is any, current frame."""
@@ -103,7 +107,12 @@ class Prompts:
         return {each[0]: action for each, action in zip(ids, SYMBOLS.values(), strict=True)}
 
     def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        known = self._encoded.get(text)
+        if known is None:
+            known = self._tokenizer.encode(text, add_special_tokens=False)
+            if len(self._encoded) < MOST_ENCODED:
+                self._encoded[text] = known
+        return known.copy()
 
 
 def task_text(instruction: str) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.spec import FAMILY
@@ -132,3 +134,29 @@ def test_ranks_share_every_step_and_a_resumed_run_goes_on(folders: Path, grouped
     assert [batch for pair in zip(*ranks, strict=True) for batch in pair] == alone
     assert batches(one, start=3) == alone[3 * 4 :]
     assert batches(two, world=2, rank=1, start=3) == ranks[1][3 * 2 :]
+
+
+@given(costs=st.lists(st.floats(0.1, 100), min_size=2, max_size=24), ranks=st.integers(1, 4))
+def test_windows_are_dealt_so_that_no_rank_has_much_more_to_do(costs: list[float], ranks: int) -> None:
+    takers = data.dealt(costs, ranks)
+    load = [sum(cost for cost, taker in zip(costs, takers, strict=True) if taker == rank) for rank in range(ranks)]
+    assert set(takers) == set(range(min(ranks, len(costs))))
+    assert max(load) - min(load) <= max(costs) + 1e-9
+
+
+def test_dealt_batches_hold_the_windows_of_all_ranks_once_under_their_owners(folders: Path) -> None:
+    asked = options(folders, epochs=6.0, batch=3, accumulation=2, sets=("R2R", "Questions"))
+    sets = data.read_sets(asked, STREAMVLN)
+    schedule = data.make_schedule(asked, STREAMVLN, sets, 2)
+    everyones = [data.RankBatches(sets, schedule, asked, rank, 1) for rank in range(2)]
+    costs = [1.0 + length[0] for each in sets for length in each.content.lengths()]
+    dealt = [data.DealtBatches(everyones, costs, rank) for rank in range(2)]
+    owned = [list(batches) for batches in everyones]
+    assert len(dealt[0]) == len(dealt[1]) == len(owned[0]) > 0
+    for number in range(len(owned[0])):
+        found = []
+        for each in dealt:
+            windows = list(each)[number]
+            assert windows
+            found += zip(each.owners[number], windows, strict=True)
+        assert sorted(found) == sorted((owner, window) for owner in range(2) for window in owned[owner][number])

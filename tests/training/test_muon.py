@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import distributed
 
-from vlnbench.training.muon import MOMENTUM, UPDATE_RMS, Muon, orthogonalized
+from vlnbench.training.muon import MOMENTUM, UPDATE_RMS, Muon, all_orthogonalized, orthogonalized, shares
 
 RATE, DECAY, BETAS = 1e-2, 0.1, (0.9, 0.98)
 sides = st.integers(1, 40)
@@ -75,3 +77,27 @@ def test_a_frozen_tensor_stays_as_it_is() -> None:
     tensor = torch.nn.Parameter(torch.ones(3))
     made([tensor], orthogonal=False).step()
     assert torch.equal(tensor.detach(), torch.ones(3))
+
+
+@given(shapes=st.lists(st.tuples(sides, sides), min_size=1, max_size=20), processes=st.integers(1, 5))
+def test_every_matrix_is_one_processs(shapes: list[tuple[int, int]], processes: int) -> None:
+    taken = shares(shapes, processes)
+    assert len(taken) == processes
+    assert sorted(index for indices in taken for index in indices) == list(range(len(shapes)))
+
+
+def turn_together(rank: int, folder: Path, matrices: list[torch.Tensor]) -> None:
+    store = distributed.FileStore(str(folder / "store"), 3)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=3)
+    torch.save(all_orthogonalized(matrices), folder / str(rank))
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_processes_that_share_the_work_find_what_one_would(tmp_path: Path) -> None:
+    matrices = [torch.randn(shape) for shape in ((6, 4), (4, 9), (1, 1), (12, 3))]
+    alone = all_orthogonalized(matrices)
+    torch.multiprocessing.spawn(turn_together, (tmp_path, matrices), 3)  # type: ignore[no-untyped-call]
+    for rank in range(3):
+        found = torch.load(tmp_path / str(rank), weights_only=True)
+        assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))

@@ -193,6 +193,44 @@ class RankBatches:
         return len(self._all) // self._stride
 
 
+def dealt(costs: Sequence[float], ranks: int) -> list[int]:
+    """For each window of a forward pass of all ranks the rank that takes it, so that none waits long for another.
+
+    The most expensive first, each to whom has the least to do. Every rank gets one where there are enough.
+    """
+    load = [0.0] * ranks
+    takers = [0] * len(costs)
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        rank = load.index(min(load))
+        takers[place] = rank
+        load[rank] += costs[place]
+    return takers
+
+
+class DealtBatches:
+    """The windows of every forward pass of `RankBatches`, of all ranks together, dealt out anew by their costs.
+
+    `owners`: for each batch of this rank, and each window in it, the rank in whose batch it was: its loss counts
+    as it would have counted there.
+    """
+
+    def __init__(self, everyones: Sequence[RankBatches], costs: Sequence[float], rank: int) -> None:
+        self._batches: list[list[Position]] = []
+        self.owners: list[list[int]] = []
+        for batches in zip(*everyones, strict=True):
+            windows = [(position, owner) for owner, batch in enumerate(batches) for position in batch]
+            takers = dealt([costs[position[1]] for position, _ in windows], len(everyones))
+            mine = [window for window, taker in zip(windows, takers, strict=True) if taker == rank]
+            self._batches.append([position for position, _ in mine])
+            self.owners.append([owner for _, owner in mine])
+
+    def __iter__(self) -> Iterator[list[Position]]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
 class Mixture:
     """Samples of several sets one after the other, as a dataset for torch that is addressed by `Position`s.
 
@@ -215,7 +253,7 @@ class Mixture:
 
 
 def make_loader(
-    parts: Sequence[Samples], family: ModelFamily, options: TrainOptions, batches: RankBatches
+    parts: Sequence[Samples], family: ModelFamily, options: TrainOptions, batches: RankBatches | DealtBatches
 ) -> DataLoader[Any]:
     """Read and collate the batches of one rank in `--workers` processes."""
     return DataLoader(

@@ -265,6 +265,22 @@ class ModelFamily(Protocol):
         """Mean loss of a batch, a scalar. `model` is the network or DeepSpeed's engine around it."""
         ...
 
+    def cost(self, model: nn.Module) -> Callable[[tuple[int, ...]], float] | None:
+        """What a window costs by its length (`SetContent.lengths`), in any unit.
+
+        None, unless a batch costs what its windows cost together: only then are they dealt out to ranks so that
+        none has more to do than another. The next two methods are needed for that.
+        """
+        return None
+
+    def masses(self, batch: Mapping[str, Any]) -> list[float]:
+        """What each window of a batch counts in its mean loss."""
+        raise NotImplementedError
+
+    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
+        """A batch whose loss is the sum over its windows of mean loss, mass and factor multiplied."""
+        raise NotImplementedError
+
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         """What of the forward pass is timed; `cached`: the features of frames come from the cache."""
         ...

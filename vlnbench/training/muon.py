@@ -7,11 +7,11 @@ those of arXiv 2502.16982, whose updates are as large as AdamW's, so that AdamW'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 MOMENTUM = 0.95
 UPDATE_RMS = 0.2
@@ -35,6 +35,38 @@ def orthogonalized(matrix: Tensor) -> Tensor:
     return found.mT if wide is not matrix else found
 
 
+def shares(shapes: Sequence[tuple[int, int]], processes: int) -> list[list[int]]:
+    """Which process orthogonalizes which matrices, so that all of them have about as much to multiply."""
+    work = [min(shape) ** 2 * (2 * max(shape) + min(shape)) for shape in shapes]
+    taken: list[list[int]] = [[] for _ in range(processes)]
+    done = [0] * processes
+    for index in sorted(range(len(shapes)), key=lambda index: -work[index]):
+        least = done.index(min(done))
+        taken[least].append(index)
+        done[least] += work[index]
+    return taken
+
+
+def all_orthogonalized(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """Every matrix orthogonalized; processes that train together, which all have the same ones, share the work."""
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return [orthogonalized(matrix) for matrix in matrices]
+    taken = shares([(matrix.shape[0], matrix.shape[1]) for matrix in matrices], distributed.get_world_size())
+    length = max(sum(matrices[index].numel() for index in indices) for indices in taken)
+    mine = matrices[0].new_zeros(length)
+    own = [orthogonalized(matrices[index]).flatten() for index in taken[distributed.get_rank()]]
+    if own:
+        mine[: sum(map(len, own))] = torch.cat(own)
+    everyones = [torch.empty_like(mine) for _ in taken]
+    distributed.all_gather(everyones, mine)
+    found = list(matrices)
+    for indices, row in zip(taken, everyones, strict=True):
+        sizes = [matrices[index].numel() for index in indices]
+        for index, part in zip(indices, torch.split(row[: sum(sizes)], sizes), strict=True):
+            found[index] = part.view_as(matrices[index])
+    return found
+
+
 class Muon(torch.optim.Optimizer):
     """Parameter groups as of AdamW; `orthogonal` says whether a group's tensors are matrices inside the network.
 
@@ -47,6 +79,9 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
+        matrices: list[nn.Parameter] = []
+        updates: list[Tensor] = []
+        rates: list[float] = []
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
@@ -54,17 +89,22 @@ class Muon(torch.optim.Optimizer):
                     continue
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 if group["orthogonal"]:
-                    self._turn(parameter, gradient, group["lr"])
+                    matrices.append(parameter)
+                    updates.append(self._direction(parameter, gradient))
+                    rates.append(-group["lr"] * UPDATE_RMS * math.sqrt(max(parameter.shape)))
                 else:
                     self._adapt(parameter, gradient, group["lr"], *group["betas"])
+        if matrices:
+            for matrix, update, rate in zip(matrices, all_orthogonalized(updates), rates, strict=True):
+                matrix.add_(update, alpha=rate)
 
-    def _turn(self, matrix: nn.Parameter, gradient: Tensor, rate: float) -> None:
+    def _direction(self, matrix: nn.Parameter, gradient: Tensor) -> Tensor:
+        """Where a matrix moves, before it is orthogonalized."""
         state = self.state[matrix]
         if not state:
             state["momentum"] = torch.zeros_like(matrix)
         momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
-        update = orthogonalized(torch.lerp(gradient, momentum, MOMENTUM))
-        matrix.add_(update, alpha=-rate * UPDATE_RMS * math.sqrt(max(matrix.shape)))
+        return torch.lerp(gradient, momentum, MOMENTUM)
 
     def _adapt(self, tensor: nn.Parameter, gradient: Tensor, rate: float, beta1: float, beta2: float) -> None:
         """AdamW's update."""

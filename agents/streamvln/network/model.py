@@ -5,7 +5,7 @@ Built from transformers' own modules; parameter names are those of the published
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -81,6 +81,8 @@ class StreamVLN(nn.Module):
         except ImportError as error:
             raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.packed_loss: Callable[..., Tensor] | None = None
+        """Computes the loss where no logits are wanted, faster than is done here; see `training.packed`."""
 
     @property
     def device(self) -> torch.device:
@@ -181,6 +183,7 @@ class StreamVLN(nn.Module):
         labels: Sequence[Sequence[int]] | None = None,
         *,
         weights: Sequence[Sequence[float]] | None = None,
+        total: float | None = None,
         want_logits: bool = True,
     ) -> Output:
         """One training step's forward pass.
@@ -188,12 +191,16 @@ class StreamVLN(nn.Module):
         `input_ids` and `labels` hold placeholders; `images[i]` is (k, 3, S, S) with sample i's memory frames first
         and its current frames after them in order, or the patch features of these, (k, patches, width). Samples
         are padded on the right. The loss is the mean float32 cross entropy of each next label that is not ignored,
-        weighted with `weights`, one per label, where they are given.
+        weighted with `weights`, one per label, where they are given; their sum, by which it is divided, may be
+        replaced by `total`.
         Without `want_logits` (labels needed) only supervised positions meet the vocabulary, which is what keeps
         memory down at 152,064 entries.
         """
         seen = torch.cat(list(images))
         features = self.encode_images(seen) if seen.ndim == 4 else self.project(seen)
+        if self.packed_loss is not None and labels is not None and not want_logits:
+            counts = [len(each) for each in images]
+            return Output(None, self.packed_loss(self, input_ids, features, counts, labels, weights, total))
         pairs = [
             self.expand(ids, len(images[i]), None if labels is None else labels[i])
             for i, ids in enumerate(input_ids)
@@ -212,12 +219,14 @@ class StreamVLN(nn.Module):
                 loss = functional.cross_entropy(scores, chosen)
             else:
                 losses = functional.cross_entropy(scores, chosen, reduction="none")
-                loss = _weighted_mean(losses, labels, weights)
+                loss = weighted_mean(losses, labels, weights, total)
         return Output(self.lm_head(hidden) if want_logits else None, loss)
 
 
-def _weighted_mean(losses: Tensor, labels: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> Tensor:
-    """Mean over the labels that are not ignored; the first of a sequence has no loss, for nothing predicts it."""
+def weighted_mean(
+    losses: Tensor, labels: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], total: float | None
+) -> Tensor:
+    """Mean of the losses of labels that are not ignored; a sequence's first has none, for nothing predicts it."""
     kept = [
         weight
         for row, row_weights in zip(labels, weights, strict=True)
@@ -225,4 +234,4 @@ def _weighted_mean(losses: Tensor, labels: Sequence[Sequence[int]], weights: Seq
         if label != IGNORED
     ]
     factors = torch.tensor(kept, device=losses.device)
-    return (losses * factors).sum() / factors.sum()
+    return (losses * factors).sum() / (factors.sum() if total is None else total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from agents.common.placement import place
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
-from agents.streamvln.network.model import StreamVLN, part_of, patch_features
+from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features
 from agents.streamvln.presets import PRESETS, create
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training import planning
@@ -26,6 +26,7 @@ from agents.streamvln.training.options import (
     StreamVLNStep,
     StreamVLNTraining,
 )
+from agents.streamvln.training.packed import pack
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.training.trajectories import Trajectory, read_trajectories
@@ -43,6 +44,9 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
+
+CHARACTERS_PER_IMAGE = 90
+"""How many characters of text cost as much as an image with its turn, in a small network."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class StreamVLNFamily(ModelFamily):
             num_history=options.history,
             num_future_steps=options.future_steps,
         )
+        pack(model, options)
         return model
 
     def shapes(self, model: nn.Module) -> StreamVLN:
@@ -179,6 +184,24 @@ class StreamVLNFamily(ModelFamily):
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
         loss: Tensor = model(**batch, want_logits=False).loss
         return loss
+
+    def cost(self, model: nn.Module) -> Callable[[tuple[int, ...]], float] | None:
+        if _streamvln(model).packed_loss is None:  # windows of unlike length would be padded
+            return None
+        return lambda length: 1 + length[0] + length[1] / CHARACTERS_PER_IMAGE
+
+    def masses(self, batch: Mapping[str, Any]) -> list[float]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        rows = zip(batch["labels"], weights, strict=True)
+        return [
+            sum(weight for label, weight in zip(row[1:], own[1:], strict=True) if label != IGNORED)
+            for row, own in rows
+        ]
+
+    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        scaled = [[weight * factor for weight in row] for row, factor in zip(weights, factors, strict=True)]
+        return {**batch, "weights": scaled, "total": 1.0}
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         network = _streamvln(model)

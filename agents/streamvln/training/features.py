@@ -21,6 +21,7 @@ from torch import Tensor
 from agents.streamvln import image
 from agents.streamvln.network import model
 from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.training import packed
 
 Known = Callable[[str], "Tensor | None"]
 """Features (patches, width) by a frame's key, None where they are not known."""
@@ -91,7 +92,7 @@ def fingerprint(network: StreamVLN, device: torch.device) -> str:
         pillow.version("jpg"),
     ]
     digest = hashlib.sha256(repr(facts).encode())
-    for module in (image, model):
+    for module in (image, model, packed):
         digest.update(Path(str(module.__file__)).read_bytes())
     for name, parameter in network.tower.named_parameters():
         digest.update(name.encode())

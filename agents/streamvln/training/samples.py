@@ -141,8 +141,8 @@ class WindowDataset:
         actions, text = walked.actions, walked.instructions[instruction]
         answers = ["".join(_NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
-        files = walked.frames()
-        seen = [files[step] for step in (*memory, *(turn.start for turn in turns))]
+        names = walked.frame_names()
+        seen = [walked.frames_dir / names[step] for step in (*memory, *(turn.start for turn in turns))]
         images = self._frames.read(seen, rng)
         steps = range(start, turns[-1].stop)
         weights = self._weigh(labels, walked, steps) if self._symbols else None

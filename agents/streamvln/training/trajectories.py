@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -39,8 +40,11 @@ class Trajectory:
 
     def frames(self) -> list[Path]:
         """Image files in order."""
-        names = [path for path in self.frames_dir.iterdir() if path.suffix.lower() in _SUFFIXES]
-        return sorted(names)
+        return [self.frames_dir / name for name in self.frame_names()]
+
+    def frame_names(self) -> list[str]:
+        """Their names, which is all that a window needs to find its few: paths cost more than the listing."""
+        return sorted(name for name in os.listdir(self.frames_dir) if name.lower().endswith(_SUFFIXES))
 
 
 def read_trajectories(folder: Path) -> list[Trajectory]:
@@ -142,7 +146,7 @@ def _are_tokens(value: Any) -> bool:
 def _check_frames(path: Path, trajectories: list[Trajectory]) -> None:
     broken, missing = [], 0
     for trajectory in trajectories:
-        found = len(trajectory.frames()) if trajectory.frames_dir.is_dir() else 0
+        found = len(trajectory.frame_names()) if trajectory.frames_dir.is_dir() else 0
         if found != len(trajectory.actions):
             broken.append((trajectory, found))
             missing += max(len(trajectory.actions) - found, 0)

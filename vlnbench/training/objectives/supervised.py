@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vlnbench.training import data
@@ -71,9 +72,17 @@ class Supervised:
 
     def begin(self, begun: Begun) -> None:
         """Start reading this process's batches."""
-        order = data.RankBatches(self._sets, self.schedule, self._options, self._process.rank, begun.done)
-        self._batches = iter(data.make_loader(self._samples, self._family, self._options, order))
         self._engine = begun.engine
+        ranks = range(self._process.world_size)
+        order = [data.RankBatches(self._sets, self.schedule, self._options, rank, begun.done) for rank in ranks]
+        mine: data.RankBatches | data.DealtBatches = order[self._process.rank]
+        self._owners: Iterator[list[int]] | None = None
+        cost = self._family.cost(begun.engine.module) if len(ranks) > 1 else None
+        if cost is not None:
+            costs = [cost(length) for each in self._sets for length in each.content.lengths()]
+            mine = data.DealtBatches(order, costs, self._process.rank)
+            self._owners = iter(mine.owners)
+        self._batches = iter(data.make_loader(self._samples, self._family, self._options, mine))
 
     def losses(self, step: int) -> Iterator[Tensor]:
         """One batch after the other."""
@@ -83,7 +92,18 @@ class Supervised:
             if self._tower is not None:
                 with self._phases.timed(self._stretches.names[0]):
                     batch[self._tower.entry] = self._tower.features(batch[self._tower.entry])
+            if self._owners is not None:
+                batch = self._as_owned(batch, next(self._owners))
             yield self._family.loss(self._engine, batch)
+
+    def _as_owned(self, batch: dict[str, Any], owners: list[int]) -> dict[str, Any]:
+        """A batch of dealt windows, each of which counts as in the batch of its owner."""
+        totals = torch.zeros(self._process.world_size, dtype=torch.float64)
+        for owner, mass in zip(owners, self._family.masses(batch), strict=True):
+            totals[owner] += mass
+        totals = totals.to(self._process.device)
+        torch.distributed.all_reduce(totals)
+        return self._family.weighed(batch, [1 / total for total in totals[owners].tolist()])
 
     def notes(self) -> Mapping[str, Any]:
         """How often features were found."""

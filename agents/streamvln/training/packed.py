@@ -1,0 +1,104 @@
+"""Small networks train on a CPU without padding and with few operations: what is put in place for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.streamvln.network.lean import lean_enough
+from agents.streamvln.network.model import IGNORED, StreamVLN, weighted_mean
+from agents.streamvln.training.blocks import Block, Shape, Work, weights_of
+from agents.streamvln.training.options import StreamVLNTraining
+
+
+def pack(network: StreamVLN, options: StreamVLNTraining) -> None:
+    """Let a network compute its loss by `PackedLoss`, and its patches by `Patches`, where both can be.
+
+    Not where blocks are recomputed, compiled, taken apart by ZeRO 3 or have adapters or dropout in them: those
+    work on the modules of transformers.
+    """
+    untouched = options.gradient_checkpointing or options.compile or options.zero == 3 or options.lora_rank
+    if untouched or network.config.attention_dropout or not lean_enough(network):
+        return
+    network.packed_loss = PackedLoss(network)
+    embeddings = network.tower.get_submodule("embeddings")
+    embeddings.add_module("patch_embedding", Patches(embeddings.get_submodule("patch_embedding")))
+
+
+class Patches(nn.Module):
+    """A convolution whose stride is its kernel's size, as one matrix product; parameters keep their names."""
+
+    def __init__(self, convolution: Any) -> None:
+        super().__init__()
+        self.weight, self.bias = convolution.weight, convolution.bias
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(N, 3, S, S) to (N, width, grid, grid)."""
+        side = self.weight.shape[-1]
+        count, _, size, _ = pixels.shape
+        grid = size // side
+        cut = pixels[:, :, : grid * side, : grid * side].reshape(count, -1, grid, side, grid, side)
+        rows = cut.permute(0, 2, 4, 1, 3, 5).reshape(count * grid**2, -1)
+        seen = functional.linear(rows, self.weight.flatten(1), self.bias)
+        return seen.view(count, grid, grid, -1).permute(0, 3, 1, 2)
+
+
+class PackedLoss:
+    """The loss of `StreamVLN.forward` up to rounding, over windows that lie one after the other."""
+
+    def __init__(self, network: StreamVLN) -> None:
+        config = network.config
+        shared = config.num_key_value_heads
+        self._shape = Shape(shared, config.num_attention_heads // shared, config.head_dim, config.rms_norm_eps)
+        self._tables = (torch.empty(0), torch.empty(0))
+
+    def __call__(
+        self,
+        network: StreamVLN,
+        input_ids: Sequence[Sequence[int]],
+        features: Tensor,
+        images: Sequence[int],
+        labels: Sequence[Sequence[int]],
+        weights: Sequence[Sequence[float]] | None,
+        total: float | None,
+    ) -> Tensor:
+        """Mean loss. features: (N, image tokens, hidden) of all images; `images`: how many each window has."""
+        windows = zip(input_ids, images, labels, strict=True)
+        expanded, targets = zip(*(network.expand(*window) for window in windows), strict=True)
+        ids = torch.cat(expanded)
+        following = torch.cat([functional.pad(each[1:], (0, 1), value=IGNORED) for each in targets])
+        chosen = (following != IGNORED).nonzero()[:, 0]
+        lengths = tuple(len(each) for each in expanded)
+        text = network.model.embed_tokens(ids.clamp(min=0))
+        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], features.flatten(0, 1))
+        scores = network.lm_head(self._states(network.model, state, lengths, chosen))
+        wanted = following[chosen]
+        if weights is None:
+            return functional.cross_entropy(scores, wanted)
+        return weighted_mean(functional.cross_entropy(scores, wanted, reduction="none"), labels, weights, total)
+
+    def _states(self, backbone: Any, state: Tensor, lengths: tuple[int, ...], chosen: Tensor) -> Tensor:
+        """Final states (rows, hidden) of the chosen tokens."""
+        positions = torch.cat([torch.arange(length) for length in lengths])
+        cos, sin = (table[positions][:, None] for table in self._rotary(backbone, max(lengths)))
+        work = Work(self._shape, lengths, cos, sin)
+        *blocks, last = backbone.layers
+        for block in blocks:
+            state = Block.apply(state, work, *weights_of(block))  # type: ignore[no-untyped-call]
+        ended = replace(work, chosen=chosen)
+        state = Block.apply(state, ended, *weights_of(last))  # type: ignore[no-untyped-call]
+        return functional.rms_norm(state, state.shape[-1:], backbone.norm.weight, self._shape.eps)
+
+    def _rotary(self, backbone: Any, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (at least `length`, width / 2)."""
+        if len(self._tables[0]) < length:
+            with torch.no_grad():
+                both = backbone.rotary_emb(backbone.norm.weight, torch.arange(length)[None])
+            cos, sin = (each[0, :, : self._shape.width // 2].clone() for each in both)
+            self._tables = cos, sin
+        return self._tables

@@ -1,0 +1,118 @@
+"""The loss of packed windows against that of transformers' own modules on padded ones: value and gradients."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY, StreamVLN
+from agents.streamvln.training.family import StreamVLNFamily
+from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.training.packed import pack
+from tests.agents.streamvln.tiny import tiny_model
+from vlnbench.training import data
+
+FAMILY = StreamVLNFamily()
+PACKED = {"gradient_checkpointing": False, "zero": 0}
+
+
+def options(**changes: Any) -> StreamVLNTraining:
+    return StreamVLNTraining(checkpoint="x", out=Path("x"), **{**PACKED, **changes})
+
+
+def window(rng: random.Random, turns: int, memory: int) -> dict[str, Any]:
+    """A window with random text; labels on some of it, among them at its end."""
+    ids: list[int] = [rng.randrange(50) for _ in range(rng.randint(3, 9))]
+    ids += [MEMORY] if memory else []
+    labels = [IGNORED] * len(ids)
+    for _ in range(turns):
+        asked, told = ([rng.randrange(50) for _ in range(rng.randint(1, 5))] for _ in range(2))
+        ids += [*asked, IMAGE, *told]
+        labels += [IGNORED] * (len(asked) + 1) + told
+    weights = [rng.choice((1.0, 3.2)) for _ in ids]
+    images = torch.rand(memory + turns, 3, 96, 96) * 2 - 1
+    return {"input_ids": ids, "labels": labels, "weights": weights, "images": images}
+
+
+def batch(*windows: dict[str, Any], weighted: bool = True) -> dict[str, Any]:
+    names = ("input_ids", "labels", "images", *(["weights"] if weighted else []))
+    return {name: [each[name] for each in windows] for name in names}
+
+
+def windows() -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    return [window(rng, turns, memory) for turns, memory in ((3, 0), (1, 2), (2, 2), (6, 1))]
+
+
+def pair() -> tuple[StreamVLN, StreamVLN]:
+    """Packed and not, with the same weights."""
+    packed, plain = tiny_model().train(), tiny_model().train()
+    pack(packed, options())
+    assert packed.packed_loss is not None
+    assert plain.packed_loss is None
+    return packed, plain
+
+
+@pytest.mark.parametrize("frozen", ["", "mm_vision_tower", "mm_language_model"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_loss_and_gradients_are_those_of_padded_windows(weighted: bool, frozen: str) -> None:
+    packed, plain = pair()
+    given = batch(*windows(), weighted=weighted)
+    losses = []
+    for model in (packed, plain):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(FAMILY.part_of(name) != frozen and FAMILY.can_train(name))
+        losses.append(FAMILY.loss(model, given))
+        losses[-1].backward()
+    assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
+    expected = dict(plain.named_parameters())
+    for name, parameter in packed.named_parameters():
+        assert (parameter.grad is None) == (expected[name].grad is None), name
+        if parameter.grad is not None:
+            assert_close(parameter.grad, expected[name].grad, rtol=1e-4, atol=2e-6, msg=name)
+
+
+def test_it_is_left_to_transformers_what_works_on_its_modules() -> None:
+    for changes in ({"gradient_checkpointing": True}, {"compile": True}, {"zero": 3}, {"lora_rank": 2}):
+        model = tiny_model()
+        pack(model, options(**changes))
+        assert model.packed_loss is None, changes
+        assert FAMILY.cost(model) is None
+    for model in (tiny_model("eager"), tiny_model(attention_dropout=0.1), tiny_model().to(torch.bfloat16)):
+        pack(model, options())
+        assert model.packed_loss is None
+
+
+def test_a_packed_network_has_the_same_names_and_logits() -> None:
+    packed, plain = pair()
+    assert packed.state_dict().keys() == plain.state_dict().keys()
+    given = batch(*windows())
+    with torch.no_grad():
+        assert_close(packed(**given).logits, plain(**given).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_dealt_windows_count_as_in_their_owners_batch(weighted: bool) -> None:
+    """Whatever ranks the windows are dealt to, the mean of the ranks' losses is that of the owners' batches."""
+    model, _ = pair()
+    every = windows()
+    owners = [0, 0, 1, 1]
+    cost = FAMILY.cost(model)
+    assert cost is not None
+    takers = data.dealt([cost((len(each["images"]), 30)) for each in every], 2)
+    assert takers != owners
+    batches = [batch(*every[:2], weighted=weighted), batch(*every[2:], weighted=weighted)]
+    expected = torch.stack([FAMILY.loss(model, each) for each in batches]).mean()
+    totals = [sum(FAMILY.masses(each)) for each in batches]
+    found = []
+    for rank in range(2):
+        mine = [place for place, taker in enumerate(takers) if taker == rank]
+        dealt = batch(*(every[place] for place in mine), weighted=weighted)
+        found.append(FAMILY.loss(model, FAMILY.weighed(dealt, [1 / totals[owners[place]] for place in mine])))
+    assert_close(torch.stack(found).mean(), expected)

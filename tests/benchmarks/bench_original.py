@@ -111,15 +111,21 @@ def compare(root: Path, options: argparse.Namespace, frozen: bool) -> str:
     seconds = {name: [each["seconds"] for each in steps[1:]] for name, steps in found.items()}
     base = statistics.median(seconds["original"])
     rows = [
-        [name, BATCH / statistics.median(taken), base / statistics.median(taken), *found[name][0:2]]
-        for name, taken in seconds.items()
+        [
+            name,
+            BATCH / statistics.median(taken),
+            base / statistics.median(taken),
+            *(step["loss"] for step in steps),
+        ]
+        for (name, steps), taken in zip(found.items(), seconds.values(), strict=True)
     ]
-    rows = [[*row[:3], *(f"{each['loss']:.5f}" for each in row[3:])] for row in rows]
-    return tabulate(
-        rows,
-        headers=["side", "windows/s of CPU", "ratio", "first loss", "second loss"],
-        floatfmt=("", ".3f", ".2f"),
-    )
+    headers = [
+        "side",
+        "windows/s of CPU",
+        "ratio",
+        *(f"loss {number + 1}" for number in range(1 + options.rounds)),
+    ]
+    return str(tabulate(rows, headers=headers, floatfmt=("", ".3f", ".2f", *[".5f"] * (1 + options.rounds))))
 
 
 def ours(root: Path, frozen: bool) -> Step:

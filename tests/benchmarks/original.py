@@ -24,10 +24,10 @@ def main(code: str, checkpoint: str, trajectories: str, frozen: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     import torch
-    from llava import conversation
-    from llava.model.multimodal_encoder.siglip_encoder import SigLipVisionConfig, SigLipVisionModel
-    from streamvln.dataset.vln_action_dataset import VLNActionDataset, collate_fn
-    from streamvln.model.stream_video_vln import StreamVLNForCausalLM
+    from llava import conversation  # type: ignore[import-not-found]
+    from llava.model.multimodal_encoder.siglip_encoder import SigLipVisionConfig, SigLipVisionModel  # type: ignore[import-not-found]
+    from streamvln.dataset.vln_action_dataset import VLNActionDataset, collate_fn  # type: ignore[import-not-found]
+    from streamvln.model.stream_video_vln import StreamVLNForCausalLM  # type: ignore[import-not-found]
     from transformers import AutoTokenizer
 
     with open(os.path.join(checkpoint, "config.json")) as file:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 MOST = 8
 """Episodes at once, at most: beyond it there is little to be gained on a CPU, and each takes a simulator."""
 
-TRIES = 2
+TRIES, EACH_S = 10, 0.12
+"""Times that each number is tried, and seconds for it, at most: a disturbance can only make a try slower."""
+
 SECONDS = 0.7
 """No further number is tried when this much time is gone."""
 
-WORTH = 0.95
-"""A larger number is tried as long as the one before took this part, at most, of the time per episode."""
+WORSE = 1.2
+"""Nor is one beyond a number with which an episode takes this many times as long as with half of it."""
 
 
 def measured(
@@ -26,16 +28,15 @@ def measured(
     found: dict[int, float] = {}
     began, count = clock(), 1
     while count <= MOST:
-        taken = []
-        for _ in range(TRIES):
+        taken: list[float] = []
+        while len(taken) < TRIES and sum(taken) < EACH_S and clock() - began < SECONDS:
             start = clock()
             rehearse(count)
             taken.append(clock() - start)
-            if clock() - began > SECONDS:
-                break
+        if not taken:
+            break
         found[count] = min(taken)
-        gained = count == 1 or found[count] / count <= WORTH * found[count // 2] / (count // 2)
-        if not gained or clock() - began > SECONDS:
+        if count > 1 and found[count] > WORSE * 2 * found[count // 2]:
             break
         count *= 2
     return found if len(found) > 1 else {}

@@ -341,11 +341,13 @@ def test_impossible_camera(camera: Camera) -> None:
 
 
 def test_warm_up_compiles_what_rendering_uses() -> None:
-    from envs.embedded.render import raster, renderer, shade, texture
+    from envs.embedded.render import raster, renderer, shade, shrink, texture
 
     labels = list(warm_up())
-    assert len(labels) == len(set(labels)) == 3
-    kernels: list[Any] = [raster.rasterize, shade.shade, renderer._metric, texture.downsample]
+    assert len(labels) == len(set(labels)) == 4
+    resizing: list[Any] = [shrink._along_rows, shrink._along_columns]
+    kernels: list[Any] = [raster.rasterize, shade.shade, renderer._metric, texture.downsample, *resizing]
     before = [len(kernel.signatures) for kernel in kernels]
     draw(wall(image=checker(8), colors=np.ones((4, 3))))
+    shrink.shrink(np.zeros((12, 16, 3), np.uint8), 6, 8)
     assert [len(kernel.signatures) for kernel in kernels] == before

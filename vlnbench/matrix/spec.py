@@ -144,8 +144,10 @@ def read_matrix(path: Path) -> Matrix:
     collect = {each: _collect(options, each, f"{path}: collect") for each, options in sections["collect"].items()}
     offline = {each: _collect(options, each, f"{path}: offline") for each, options in sections["offline"].items()}
     for each, options in offline.items():
-        if "split" not in options or options.get("disturbance"):
-            raise UsageError(f"{path}: offline.{each}: expected a split, and no disturbance: experts do not err")
+        if "split" not in options or options.get("disturbance") or options.get("dagger"):
+            raise UsageError(
+                f"{path}: offline.{each}: expected a split, no disturbance and no dagger: experts do not err"
+            )
     houses = _houses(sections["houses"], path) if "houses" in found else None
     execution = make(Execution, sections["run"], f"{path}: run")
     execution.check(f"{path}: run")

@@ -113,7 +113,9 @@ def has_rows(folder: Path, number: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The simulators of a run: forked from the process that its main process has started, or started by it."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [forked for child in found for forked in children(child) or [child]]
 
 
 def alive(pid: int) -> bool:

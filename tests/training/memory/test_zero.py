@@ -79,7 +79,12 @@ RUNS = {
         setting(2, 2),
         setting(2, 2, parts=PARTS[:2]),
         setting(0, 1, optimizer="adafactor"),
-        setting(0, 1, optimizer="muon"),
+        pytest.param(
+            setting(0, 1, optimizer="muon"),
+            marks=pytest.mark.xfail(
+                reason="the ledger does not know yet that ranks share Muon's matrices", strict=True
+            ),
+        ),
         setting(2, 1, offload_optimizer=True),
         setting(2, 2, offload_optimizer=True),
         setting(3, 2),

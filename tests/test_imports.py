@@ -16,6 +16,7 @@ FLOORS = {
     for floor, names in enumerate(
         (
             ("errors", "interfaces"),
+            ("traits",),
             ("util",),
             ("data",),
             ("envs", "rollout"),

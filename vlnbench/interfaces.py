@@ -241,8 +241,8 @@ class Agent(Protocol):
     `sensors` are what it looks at, nothing else is rendered for it. `privileged` agents (oracles, replays) see
     the whole episode; their results are labeled. `expects` is compared with the benchmark before a run.
     `identity` holds whatever beside the name decides how it acts (checkpoint hash, precision, temperature);
-    numbers and booleans stay what they are. What an agent may have beyond this are the traits below: `Describes`,
-    `Remarks`, `Reports`, `Represents`, `Watches`, `FeelsActions`, `ActsAhead`, `Resizes`, `Paced`.
+    numbers and booleans stay what they are. What an agent may have beyond this are the traits of
+    `vlnbench.traits`.
     """
 
     sensors: frozenset[Sensor]
@@ -264,119 +264,6 @@ class Agent(Protocol):
 
     def close(self) -> None:
         """Free devices and files. Safe to call twice."""
-        ...
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """Trait of an agent that has something to say before a run: lines about its model, precision, device."""
-
-    @property
-    def description(self) -> str:
-        """What is printed before a run; empty for nothing."""
-        ...
-
-
-@runtime_checkable
-class Remarks(Protocol):
-    """Trait of an agent that has something to say after a run."""
-
-    @property
-    def remarks(self) -> str:
-        """What a reader of the results should know of the episodes so far; empty for nothing."""
-        ...
-
-
-@runtime_checkable
-class Reports(Protocol):
-    """Trait of an agent that counts, e.g. tokens or refused answers."""
-
-    def report(self, slot: int) -> Mapping[str, float]:
-        """Counts about the episode in a slot; they go into its row and are summed in the summary."""
-        ...
-
-
-@runtime_checkable
-class Represents(Protocol):
-    """Trait of an agent that passes on to another one."""
-
-    @property
-    def stands_for(self) -> StandsFor:
-        """The agent that acts, as which runs are recorded."""
-        ...
-
-
-@runtime_checkable
-class Watches(Protocol):
-    """Trait of an agent that can be overruled."""
-
-    def watch(self, observations: Mapping[int, Observation]) -> None:
-        """See observations on which somebody else acts; the episode goes on, even if the agent has said STOP."""
-        ...
-
-
-@runtime_checkable
-class FeelsActions(Protocol):
-    """Trait of an agent that remembers what it did, and can be told that something else was done."""
-
-    def feel(self, slot: int, action: Action) -> None:
-        """Take in that `action` is done in a slot, instead of what `act` has just returned for it."""
-        ...
-
-
-@runtime_checkable
-class ActsAhead(Protocol):
-    """Trait of an agent that decides on several actions at once and does not look at what it sees in between.
-
-    Frames that nobody looks at need not be drawn or sent. What is done is the same with this trait and without it.
-    """
-
-    def ahead(self, slot: int) -> Sequence[Action]:
-        """What is done in a slot after the action just given, without looking: none, or some actions.
-
-        Whoever asks does them all and shows the observation that follows the last of them.
-        """
-        ...
-
-
-@runtime_checkable
-class Resizes(Protocol):
-    """Trait of an agent that makes RGB frames smaller before it looks at them, and keeps nothing else of them.
-
-    Whoever shows it a frame may have done that already. What is done is the same with this trait and without it.
-    """
-
-    @property
-    def rgb_size(self) -> tuple[int, int]:
-        """(height, width) to which it resizes, as Pillow's bicubic filter does; it takes that size as it is."""
-        ...
-
-
-@runtime_checkable
-class Paced(Protocol):
-    """Trait of an agent that acts on the cores on which simulators run, and has been timed."""
-
-    @property
-    def paces(self) -> Mapping[int, float]:
-        """Seconds that it takes for 1, 2, 4 and so on episodes at once; empty where that is not known."""
-        ...
-
-
-@runtime_checkable
-class SkipsFrames(Protocol):
-    """Trait of an environment that can leave frames out."""
-
-    def step_unseen(self, action: Action) -> Observation:
-        """As `Env.step`, but `rgb` and `depth` of the observation are None."""
-        ...
-
-
-@runtime_checkable
-class Shrinks(Protocol):
-    """Trait of an environment that resizes frames for an agent (`Resizes`), so that they need not travel whole."""
-
-    def shrink(self, frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-        """An RGB frame as uint8 (height, width, 3), equal to what Pillow's bicubic filter makes of it."""
         ...
 
 
@@ -423,13 +310,4 @@ class Env(Protocol):
 
     def close(self) -> None:
         """Release the simulator. Safe to call twice."""
-        ...
-
-
-@runtime_checkable
-class LoadsAhead(Protocol):
-    """Trait of a class of environments whose libraries take long to import."""
-
-    def load_ahead(self) -> object:
-        """Import them; called on the class in each simulator's process, while agent and data load."""
         ...

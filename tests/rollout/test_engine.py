@@ -355,6 +355,8 @@ def test_trajectories_come_back_whole(tmp_path: Path, undisturbed: Path) -> None
 
 def test_starting_a_simulator_process_loads_nothing_heavy() -> None:
     heavy = ["torch", "habitat", "numba", "scipy", "pandas", "tabulate", "tyro", "envs", "agents"]
-    code = f"import sys, vlnbench.rollout.worker_main; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import sys, vlnbench.rollout.simulators.main; print([name for name in {heavy} if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

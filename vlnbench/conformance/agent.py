@@ -7,20 +7,8 @@ import math
 
 import numpy as np
 
-from vlnbench.interfaces import (
-    Action,
-    ActsAhead,
-    Agent,
-    Describes,
-    Episode,
-    Observation,
-    Pose,
-    Remarks,
-    Reports,
-    Represents,
-    Scalar,
-    StandsFor,
-)
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose, Scalar, StandsFor
+from vlnbench.traits import ActsAhead, Describes, Remarks, Reports, Represents
 
 
 class AgentConformance:

@@ -6,14 +6,8 @@ import math
 
 import numpy as np
 
-from vlnbench.interfaces import (
-    Action,
-    Env,
-    Episode,
-    Observation,
-    Pose,
-    SkipsFrames,
-)
+from vlnbench.interfaces import Action, Env, Episode, Observation, Pose
+from vlnbench.traits import SkipsFrames
 
 
 class EnvConformance:

@@ -8,18 +8,12 @@ from dataclasses import dataclass, replace
 from vlnbench import __version__
 from vlnbench.conformance.env import pose_of
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import (
-    Action,
-    Agent,
-    Env,
-    Episode,
-    Trajectory,
-    Watches,
-)
+from vlnbench.interfaces import Action, Agent, Env, Episode, Trajectory
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.episode import SLOT, Outcome, Rollout, Task
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.inline import Inline
+from vlnbench.traits import Watches
 
 
 class ExecutorConformance:

@@ -12,9 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from vlnbench import __version__
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Agent, Conventions, Describes, Remarks, Represents, Scalar, Sensor, Watches
+from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
+from vlnbench.traits import Describes, Remarks, Represents, Watches
 from vlnbench.util.loading import import_string
 from vlnbench.util.machine import hardware
 

@@ -7,35 +7,25 @@ it was running and no other.
 from __future__ import annotations
 
 import math
-import os
 import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from vlnbench.errors import LostBatchError, RunError, UsageError
-from vlnbench.interfaces import Action, Agent, Observation, Paced, Watches
+from vlnbench.interfaces import Action, Agent, Observation
 from vlnbench.rollout.agent_options import MAX_BATCH
-from vlnbench.rollout.channel import (
-    Finished,
-    Frames,
-    Observed,
-    Preparing,
-    Ready,
-    Setup,
-    Watched,
-    open_shared_memory,
-)
 from vlnbench.rollout.episode import Outcome, StepTimes, Task, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
-from vlnbench.util.child import Child
+from vlnbench.rollout.simulators.channel import Finished, Preparing, Ready, Watched
+from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker
+from vlnbench.traits import Paced, Watches
 from vlnbench.util.machine import cores
-from vlnbench.util.nursery import Nursery, can_fork
 
-MAX_STARTS, START_TIMEOUT_S = 3, 600.0
-"""A simulator that dies so often in a row, or takes so long, before it is ready will not get ready."""
+MAX_STARTS = 3
+"""A simulator that dies so often in a row before it is ready will not get ready."""
 
 LINGER = 0.1
 """How long the agent waits for more simulators to get ready, as a part of how long it last thought."""
@@ -45,67 +35,6 @@ PATIENCE = 2.0
 agent that goes ahead would only slow them down, and act on few episodes at once."""
 
 POLL_S = 1.0
-
-
-_WHAT, _MODULE = "simulator", "vlnbench.rollout.worker_main"
-
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Simulator processes share the cores; a pool of threads in each would only get in the others' way."""
-
-
-def start_nursery(preload: str) -> Nursery | None:
-    """What simulator processes come from, already importing; None where there can be none.
-
-    preload: as of `Worker`.
-    """
-    if not can_fork():
-        return None
-    return Nursery(_WHAT, f"{_MODULE}:load_ahead", preload, _one_thread(), START_TIMEOUT_S)
-
-
-def _one_thread() -> dict[str, str]:
-    return {name: "1" for name in _ONE_THREAD if name not in os.environ}
-
-
-class Worker(Child):
-    """A simulator process.
-
-    ready: it has made its environment. preload: import string of the factory that it will be asked for, to be
-    imported while the arguments of the environment are not known yet; empty if that is not known either. nursery:
-    where it comes from, None: a new interpreter.
-    """
-
-    def __init__(self, preload: str = "", nursery: Nursery | None = None) -> None:
-        self._memory = open_shared_memory()
-        self.ready = False
-        self._setup: Setup
-        self._frames: Frames
-        super().__init__(_WHAT, _MODULE, (preload,), [self._memory], _one_thread(), nursery)
-
-    def set_up(self, setup: Setup) -> None:
-        """Send what the environment is made from; the answer is `Ready`, after any number of `Preparing`."""
-        self.ready, self._setup = False, setup
-        self.send(setup)
-
-    def receive(self) -> Any:
-        """The next message; an `Observed` comes as an `Observation`, also inside of `Watched`.
-
-        Raises EOFError if the process has died.
-        """
-        message = super().receive()
-        if isinstance(message, Ready):
-            self._frames = Frames(self._memory, message.embodiment, self._setup.sensors)
-            self.ready = True
-        if isinstance(message, Observed):
-            return self._frames.take(message)
-        if isinstance(message, Watched):
-            return Watched(self._frames.take(message.observed))
-        return message
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            os.close(self._memory)
 
 
 class Pool(Protocol):

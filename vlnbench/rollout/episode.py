@@ -13,18 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from vlnbench.interfaces import (
-    Action,
-    ActsAhead,
-    Agent,
-    Env,
-    Episode,
-    Observation,
-    Pose,
-    Reports,
-    SkipsFrames,
-    Trajectory,
-)
+from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
+from vlnbench.traits import ActsAhead, Reports, SkipsFrames
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""

@@ -9,16 +9,18 @@ from types import TracebackType
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Agent, Episode, Paced, Resizes
+from vlnbench.interfaces import Agent, Episode
 from vlnbench.rollout.agent_options import MAX_BATCH, AgentOptions
 from vlnbench.rollout.agents import AgentFacts, facts_of, load_agent, remarks_of
-from vlnbench.rollout.channel import Check, Failed, Preparing, Setup
-from vlnbench.rollout.engine import START_TIMEOUT_S, Engine, SceneQueue, Worker, start_nursery, unusable
+from vlnbench.rollout.engine import Engine, SceneQueue, unusable
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
+from vlnbench.rollout.simulators.channel import Check, Failed, Preparing, Setup
+from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_nursery
+from vlnbench.traits import Paced, Resizes
 from vlnbench.util.machine import cores
+from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import StepProgress
-from vlnbench.util.watchdog import Watchdog
 
 MAX_DEFAULT_COUNT = 4
 """More simulators than this seldom pay where the agent's speed is not known: each takes memory, and the agent is

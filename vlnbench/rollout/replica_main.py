@@ -17,12 +17,12 @@ from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Episode
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts
-from vlnbench.rollout.channel import Preparing
 from vlnbench.rollout.engine import SceneQueue
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.processes import Processes
-from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
+from vlnbench.rollout.simulators.channel import Preparing
+from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,15 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Episode
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts
-from vlnbench.rollout.channel import Preparing
 from vlnbench.rollout.engine import MAX_STARTS, POLL_S, SceneQueue
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.replica_main import Ran
-from vlnbench.util.child import Child
+from vlnbench.rollout.simulators.channel import Preparing
 from vlnbench.util.machine import CORES, cores
+from vlnbench.util.processes.child import Child
+from vlnbench.util.processes.watchdog import EXIT_CODE
 from vlnbench.util.progress import StepProgress, say
-from vlnbench.util.watchdog import EXIT_CODE
 
 MAX_TRIES = 3
 """An episode that so many replicas were running when their machine was lost is given up."""

@@ -21,13 +21,14 @@ from typing import Any
 
 from vlnbench import __version__
 from vlnbench.errors import UsageError, require
-from vlnbench.interfaces import Action, Agent, Describes, Episode, Observation, Pose, Remarks
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import describe, reported
 from vlnbench.serving.options import LOOPBACK, TOKEN, ServeOptions
+from vlnbench.traits import Describes, Remarks
+from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import say
-from vlnbench.util.watchdog import Watchdog
 
 Reply = dict[str, Any]
 

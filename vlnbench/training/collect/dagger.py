@@ -24,10 +24,11 @@ from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3, Watches
+from vlnbench.interfaces import Action, Agent, Embodiment, Episode, Observation, Vec3
 from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import SLOT, episode_seed
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict, waypoints
+from vlnbench.traits import Watches
 
 REACHED_M = 1.8
 """How close to a waypoint counts as reached; the last one takes GOAL_RADIUS_M."""

@@ -13,23 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import (
-    Action,
-    Agent,
-    Describes,
-    Episode,
-    FeelsActions,
-    Observation,
-    Represents,
-    Scalar,
-    Sensor,
-    StandsFor,
-    Vec3,
-)
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor, StandsFor, Vec3
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.episode import SLOT, episode_seed
 from vlnbench.training.collect.walk import PLACEHOLDER_ACTION, Done, GuidedEnv, Verdict
+from vlnbench.traits import Describes, FeelsActions, Represents
 
 
 @dataclass(frozen=True, kw_only=True)

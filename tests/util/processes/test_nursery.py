@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from vlnbench.errors import UsageError
-from vlnbench.util.child import Child, Line, live_and_die_with_parent
-from vlnbench.util.nursery import Nursery, can_fork
+from vlnbench.util.processes.child import Child, Line, live_and_die_with_parent
+from vlnbench.util.processes.nursery import Nursery, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs forks and pidfd_open")
 

@@ -14,18 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import (
-    Action,
-    Conventions,
-    Env,
-    Episode,
-    LoadsAhead,
-    Observation,
-    Scalar,
-    Sensor,
-    Shrinks,
-)
-from vlnbench.rollout.channel import (
+from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Scalar, Sensor
+from vlnbench.rollout.episode import SLOT, Task, describe, run_task
+from vlnbench.rollout.simulators.channel import (
     Check,
     Checked,
     Failed,
@@ -38,9 +29,9 @@ from vlnbench.rollout.channel import (
     Shrink,
     Watched,
 )
-from vlnbench.rollout.episode import SLOT, Task, describe, run_task
-from vlnbench.util.child import HungUp, Line, live_and_die_with_parent
+from vlnbench.traits import LoadsAhead, Shrinks
 from vlnbench.util.loading import import_string
+from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 
 def main(descriptor: int, memory: int, preload: str) -> None:

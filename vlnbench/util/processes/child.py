@@ -1,7 +1,7 @@
 """Child processes at the other end of a pipe: start, talk, end, and find out what one died of.
 
-`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's. `vlnbench.util.nursery` starts
-many that are alike.
+`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's. `nursery` starts many that are
+alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multiprocessing import Pipe, reduction
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from vlnbench.util.watchdog import HANGS
+from vlnbench.util.processes.watchdog import HANGS
 
 _START = (
     "import importlib, json, sys; module, arguments, *sys.path = sys.argv[1:]; "
@@ -52,7 +52,7 @@ class Process(Protocol):
 
 
 class Forks(Protocol):
-    """What starts processes faster than a new interpreter does; see `vlnbench.util.nursery`."""
+    """What starts processes faster than a new interpreter does; see `vlnbench.util.processes.nursery`."""
 
     def fork(
         self, module: str, descriptors: Sequence[int], arguments: Sequence[object], log: int

@@ -20,8 +20,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NoReturn
 
-from vlnbench.util.child import Child, HungUp, Line, Process, live_and_die_with_parent
 from vlnbench.util.loading import import_string
+from vlnbench.util.processes.child import Child, HungUp, Line, Process, live_and_die_with_parent
 
 _TASKS = Path("/proc/self/task")
 
@@ -60,7 +60,9 @@ class Nursery:
     def __init__(
         self, what: str, prepare: str, argument: str, environment: Mapping[str, str], timeout_s: float
     ) -> None:
-        self._process = Child(what, "vlnbench.util.nursery", (prepare, argument), environment=environment)
+        self._process = Child(
+            what, "vlnbench.util.processes.nursery", (prepare, argument), environment=environment
+        )
         self._timeout_s = timeout_s
 
     def fork(

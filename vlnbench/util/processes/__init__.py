@@ -1,0 +1,1 @@
+"""Child processes: started or forked, watched, and their stacks when they hang."""

@@ -29,6 +29,7 @@ def literature(*changes: dict[str, Any]) -> Literature:
             "sensors": "RGB",
             "evidence": "authors",
             "source": {"work": "a paper", "arxiv": f"25{number + 1:02d}.00001"},
+            "checked": {"date": "2026-11-22", "where": "the paper"},
         }
         rows.append(row | change)
     return Literature.model_validate_json(json.dumps({"protocols": {}, "rows": rows}), strict=True)

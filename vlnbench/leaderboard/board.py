@@ -210,7 +210,7 @@ def _published_row(row: Published) -> Row:
         hours=None,
         gpu_hours=f"{row.gpu_hours.hours:g} {row.gpu_hours.gpu}" if row.gpu_hours else None,
         source=cite(row.source),
-        checked=f"{row.checked.date}: {row.checked.where}" if row.checked else None,
+        checked=f"{row.checked.date}: {row.checked.where}",
         note=row.note,
     )
 

@@ -68,7 +68,7 @@ class Source(_Model):
 
 
 class Checked(_Model):
-    """When a row was last held against a source, and which: what was read there, and what was not."""
+    """When a source for a row was last looked for, and which was read: values and facts that were not are named."""
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     where: Text
@@ -112,9 +112,9 @@ class Published(_Model):
     languages: Annotated[tuple[Language, ...], Field(min_length=1)] | None = None
     n: Annotated[int, Field(ge=1)] | None = None
     partial: bool = False
-    evidence: Evidence | None = None
+    evidence: Evidence
     source: Source
-    checked: Checked | None = None
+    checked: Checked
     gpu_hours: GpuHours | None = None
     note: Text | None = None
 

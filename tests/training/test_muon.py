@@ -96,7 +96,7 @@ def turn_together(rank: int, folder: Path, matrices: list[torch.Tensor]) -> None
 @pytest.mark.slow
 def test_processes_that_share_the_work_find_what_one_would(tmp_path: Path) -> None:
     matrices = [torch.randn(shape) for shape in ((6, 4), (4, 9), (1, 1), (12, 3))]
-    alone = all_orthogonalized(matrices)
+    alone = [orthogonalized(matrix) for matrix in matrices]
     torch.multiprocessing.spawn(turn_together, (tmp_path, matrices), 3)  # type: ignore[no-untyped-call]
     for rank in range(3):
         found = torch.load(tmp_path / str(rank), weights_only=True)

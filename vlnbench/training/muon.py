@@ -48,15 +48,14 @@ def shares(shapes: Sequence[tuple[int, int]], processes: int) -> list[list[int]]
 
 
 def all_orthogonalized(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """Every matrix orthogonalized; processes that train together, which all have the same ones, share the work."""
-    if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return [orthogonalized(matrix) for matrix in matrices]
+    """Every matrix orthogonalized by processes that train together and share the work; all have the same matrices."""
     taken = shares([(matrix.shape[0], matrix.shape[1]) for matrix in matrices], distributed.get_world_size())
     length = max(sum(matrices[index].numel() for index in indices) for indices in taken)
     mine = matrices[0].new_zeros(length)
     own = [orthogonalized(matrices[index]).flatten() for index in taken[distributed.get_rank()]]
     if own:
         mine[: sum(map(len, own))] = torch.cat(own)
+    del own
     everyones = [torch.empty_like(mine) for _ in taken]
     distributed.all_gather(everyones, mine)
     found = list(matrices)
@@ -79,6 +78,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
+        alone = not distributed.is_initialized() or distributed.get_world_size() == 1
         matrices: list[nn.Parameter] = []
         updates: list[Tensor] = []
         rates: list[float] = []
@@ -88,12 +88,17 @@ class Muon(torch.optim.Optimizer):
                 if gradient is None:
                     continue
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                if group["orthogonal"]:
-                    matrices.append(parameter)
-                    updates.append(self._direction(parameter, gradient))
-                    rates.append(-group["lr"] * UPDATE_RMS * math.sqrt(max(parameter.shape)))
-                else:
+                if not group["orthogonal"]:
                     self._adapt(parameter, gradient, group["lr"], *group["betas"])
+                    continue
+                update = self._direction(parameter, gradient)
+                rate = -group["lr"] * UPDATE_RMS * math.sqrt(max(parameter.shape))
+                if alone:  # at once, so that one update is held at a time
+                    parameter.add_(orthogonalized(update), alpha=rate)
+                    continue
+                matrices.append(parameter)
+                updates.append(update)
+                rates.append(rate)
         if matrices:
             for matrix, update, rate in zip(matrices, all_orthogonalized(updates), rates, strict=True):
                 matrix.add_(update, alpha=rate)

@@ -249,7 +249,7 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
     if sharding.offload_optimizer:
         yield 0, tensor * NORM_BYTES
     elif stage == 0:
-        own = {"adafactor": ADAFACTOR_BYTES * tensor, "muon": MUON_BYTES * max(trace.hidden, default=0)}
+        own = {"adafactor": ADAFACTOR_BYTES * tensor, "muon": _muon_temporaries(trace, sharding.ranks)}
         yield trace.trainable * size, trace.trainable * wide + own.get(sharding.optimizer, 0)
     elif stage == 3:
         shard = min(-(-_largest(trace) // sharding.ranks), SUB_GROUP + -(-tensor // sharding.ranks))
@@ -266,6 +266,16 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
             )  # all groups' gradients are in one buffer, which goes with the last
             yield sum(owned) * size, shard * (size + wide)
             yield 0 if last else sum(owned) * size, shard * MASTER_BYTES
+
+
+def _muon_temporaries(trace: Trace, ranks: int) -> int:
+    """Bytes of updates: one matrix at a time, or where ranks share the work all of them, and what they gather."""
+    largest = max(trace.hidden, default=0)
+    if ranks == 1:
+        return MUON_BYTES * largest
+    everything = sum(trace.hidden)
+    share = max(-(-everything // ranks), largest)
+    return MASTER_BYTES * (everything + (ranks + 1) * share)
 
 
 def _largest(trace: Trace) -> int:

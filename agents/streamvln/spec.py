@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from agents.common.model_type import model_type
 from agents.streamvln.training.options import CONVERSATIONS, TRAJECTORIES, StreamVLNPlanning, StreamVLNTraining
 from vlnbench.training.family import FamilySpec
 
@@ -14,10 +14,7 @@ MODEL_TYPE = "llava_qwen"
 
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a StreamVLN."""
-    try:
-        return bool(json.loads((folder / "config.json").read_bytes()).get("model_type") == MODEL_TYPE)
-    except (OSError, ValueError, AttributeError):
-        return False
+    return model_type(folder) == MODEL_TYPE
 
 
 FAMILY = FamilySpec(

@@ -8,7 +8,7 @@ import random
 import torch
 from torch import Tensor
 
-from agents.streamvln.training.trajectories import read_trajectories
+from agents.common.trajectories import read_trajectories
 from agents.vlnce.config import Views
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.training.frames import check_depth, frame_files, read_frame

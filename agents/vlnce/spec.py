@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from agents.common.model_type import model_type
 from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
 from vlnbench.training.family import FamilySpec
@@ -14,10 +14,7 @@ def recognizes(path: Path) -> bool:
     """Whether a path is a folder with such a config.json, or a released checkpoint by its name."""
     if path.suffix == PTH:
         return path.is_file()
-    try:
-        return bool(json.loads((path / "config.json").read_bytes()).get("model_type") == MODEL_TYPE)
-    except (OSError, ValueError, AttributeError):
-        return False
+    return model_type(path) == MODEL_TYPE
 
 
 FAMILY = FamilySpec(

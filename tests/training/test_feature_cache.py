@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from agents.common.trajectories import read_trajectories
 from agents.streamvln.checkpoint import load, load_tokenizer
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training.features import fingerprint
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate
-from agents.streamvln.training.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from tests.training import test_trainer
 from tests.training.driver import log_of, run_all

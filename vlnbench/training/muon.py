@@ -48,7 +48,7 @@ def shares(shapes: Sequence[tuple[int, int]], processes: int) -> list[list[int]]
 
 
 def all_orthogonalized(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """Every matrix orthogonalized by processes that train together and share the work; all have the same matrices."""
+    """Every matrix orthogonalized, by processes that train together, have the same matrices and share the work."""
     taken = shares([(matrix.shape[0], matrix.shape[1]) for matrix in matrices], distributed.get_world_size())
     length = max(sum(matrices[index].numel() for index in indices) for indices in taken)
     mine = matrices[0].new_zeros(length)

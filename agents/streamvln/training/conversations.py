@@ -7,17 +7,17 @@ images (LLaVA, arXiv 2304.08485).
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.common.trajectories import BELOW, stays_below
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Content, Prompts
 from agents.streamvln.training.samples import FrameReader, Sample, Wording
-from agents.streamvln.training.trajectories import BELOW, stays_below
+from vlnbench.data.sets import read_list
 from vlnbench.errors import UsageError
 
 CONVERSATIONS = "conversations.json"
@@ -44,14 +44,7 @@ def read_conversations(folder: Path) -> list[Conversation]:
     Raises UsageError for records that break the format and for images that are missing, with their number.
     """
     path = folder / CONVERSATIONS
-    try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: not there; expected a folder of conversations with {CONVERSATIONS}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(records, list) or not records:
-        raise UsageError(f"{path}: expected a list of conversations")
+    records = read_list(path, "conversations", f"expected a folder of conversations with {CONVERSATIONS}")
     conversations = [_conversation(path, index, record) for index, record in enumerate(records)]
     images = list(dict.fromkeys(image for each in conversations for image in each.images))
     missing = [image for image in images if not image.is_file()]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.placement import place
+from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
 from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features
@@ -29,7 +30,6 @@ from agents.streamvln.training.options import (
 from agents.streamvln.training.packed import pack
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
-from agents.streamvln.training.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.training.family import (

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.common.placement import place
+from agents.common.trajectories import read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training.samples import FrameReader, Sample, WindowDataset, window_lengths
-from agents.streamvln.training.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from vlnbench.interfaces import Action
 from vlnbench.training.family import Answer

@@ -60,11 +60,7 @@ def load(path: Path) -> Loaded:
     """
     with ExitStack() as opened:
         container = opened.enter_context(open_container(path))
-        content = container.content
-        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-            raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
-        config = read_config(content.get("config"), str(path))
-        entries = _renamed(_entries(container, content["state_dict"]))
+        config, entries = _opened(container)
         files = [path, *_complete(entries, path, opened)]
         counted = path.parent / RGB_FILE not in files
         config = replace(config, network=_with_shapes(config.network, entries, path))
@@ -81,13 +77,19 @@ def read(path: Path) -> Config:
     """The config of a checkpoint, widths of its ResNets included; reads no weight. Raises UsageError as `load`."""
     with ExitStack() as opened:
         container = opened.enter_context(open_container(path))
-        content = container.content
-        if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-            raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
-        config = read_config(content.get("config"), str(path))
-        entries = _renamed(_entries(container, content["state_dict"]))
+        config, entries = _opened(container)
         _complete(entries, path, opened)
         return replace(config, network=_with_shapes(config.network, entries, path))
+
+
+def _opened(container: Container) -> tuple[Config, dict[str, Entry]]:
+    content = container.content
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise UsageError(
+            f"{container.path}: state_dict: expected the weights of VLN-CE's trainers under this name"
+        )
+    config = read_config(content.get("config"), str(container.path))
+    return config, _renamed(_entries(container, content["state_dict"]))
 
 
 def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]:

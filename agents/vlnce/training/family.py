@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.placement import place
-from agents.streamvln.training.trajectories import read_trajectories
+from agents.common.trajectories import read_trajectories
 from agents.vlnce import folder as folders
 from agents.vlnce import presets, resnet, small
 from agents.vlnce.config import FEATURES, Config

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from agents.streamvln.training.trajectories import Trajectory
+from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.streamvln.training.trajectories import Trajectory
+from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
 from agents.vlnce.training.frames import Packed, content_of, frame_files, read_frame, read_walk
 from agents.vlnce.views import numbered, share_of, word_numbers

@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Prompts
 from agents.streamvln.training.conversations import Conversation, ConversationDataset, read_conversations
 from agents.streamvln.training.features import frame_key
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate
-from agents.streamvln.training.trajectories import read_trajectories
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder

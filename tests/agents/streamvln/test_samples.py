@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
 from agents.streamvln.presets import write_tokenizer
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from agents.streamvln.training.samples import FrameReader, WindowDataset, Wording, collate
-from agents.streamvln.training.trajectories import Trajectory, read_trajectories
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.test_prompt import Letters

@@ -6,7 +6,6 @@ family has to know of it.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from vlnbench.data.sets import read_list
 from vlnbench.errors import UsageError
 
 ANNOTATIONS = "annotations.json"
@@ -44,14 +44,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """The walks of a set. Raises UsageError where there are none, or where one names no folder of its own."""
     path = folder / ANNOTATIONS
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: not there; collect the walks of the split with `vlnbench collect`") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(found, list) or not found:
-        raise UsageError(f"{path}: expected a list of trajectories")
+    found = read_list(path, "trajectories", "collect the walks of the split with `vlnbench collect`")
     for index, record in enumerate(found):
         video = record.get("video") if isinstance(record, dict) else None
         if not isinstance(video, str) or ".." in Path(video).parts or Path(video).is_absolute():

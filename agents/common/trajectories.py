@@ -6,13 +6,13 @@ the sorted listing (the names count from 000 or from 001), and was seen before i
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from vlnbench.data.sets import read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
@@ -54,14 +54,7 @@ def read_trajectories(folder: Path) -> list[Trajectory]:
     missing or too many, with their number.
     """
     path = folder / "annotations.json"
-    try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"{path}: not there; expected a folder of trajectories with annotations.json") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(records, list):
-        raise UsageError(f"{path}: expected a list of trajectories")
+    records = read_list(path, "trajectories", "expected a folder of trajectories with annotations.json")
     trajectories = [
         trajectory
         for index, record in enumerate(records)

@@ -1,0 +1,25 @@
+"""The JSON lists of records with which folders of training data begin."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vlnbench.errors import UsageError
+
+
+def read_list(path: Path, records: str, absent: str) -> list[Any]:
+    """A file's list of records, in order; it is not empty.
+
+    records: what they are, in the plural. absent: what to do where the file is not there. Raises UsageError.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: not there; {absent}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
+    if not isinstance(found, list) or not found:
+        raise UsageError(f"{path}: expected a list of {records}")
+    return found

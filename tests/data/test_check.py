@@ -22,7 +22,6 @@ def small_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"r2r-ce": r2r, "r2r-vlnce": replace(r2r, name="r2r-vlnce")}
     rxr = replace(benchmarks.BENCHMARKS["rxr-ce"], splits={"val_unseen": None})
     monkeypatch.setattr(benchmarks, "BENCHMARKS", small | {"rxr-ce": rxr})
-    monkeypatch.setattr("vlnbench.data.check.BENCHMARKS", benchmarks.BENCHMARKS)
 
 
 @pytest.fixture

@@ -242,9 +242,9 @@ def check_disk(data_root: Path) -> Iterator[Finding]:
 
 def check_data(data_root: Path) -> Iterator[Finding]:
     """One finding for each benchmark."""
-    from vlnbench.data.benchmarks import BENCHMARKS
+    from vlnbench.data.benchmarks import every_benchmark
 
-    for benchmark in BENCHMARKS.values():
+    for benchmark in every_benchmark():
         yield from _guarded(f"data {benchmark.name}", partial(check_benchmark, benchmark, data_root))
 
 

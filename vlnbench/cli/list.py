@@ -2,37 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+OWN = "vlnbench"
+"""Where those come from that no other distribution adds."""
 
 
 @dataclass(frozen=True)
 class List:
-    """List agents, model families and benchmarks."""
+    """List agents, model families, benchmarks, environments and trackers, and where each comes from."""
 
     def run(self) -> None:
         print(list_names())
 
 
 def list_names() -> str:
-    """Table of the agents, families and benchmarks that can be named on the command line."""
+    """Table of what can be named on the command line. Other distributions' part of it is imported."""
     from tabulate import tabulate
 
-    from vlnbench.data.benchmarks import BENCHMARKS
+    from vlnbench.rollout.env_names import ENVS
+    from vlnbench.util.trackers import TRACKERS
+
+    trackers = {name: target for name, (target, _) in TRACKERS.items()}
+    tables = (_agents(), _families(), _benchmarks(), _classes("envs", ENVS), _classes("trackers", trackers))
+    return "\n\n".join(tabulate(rows, headers=[*headers, "from"]) for headers, rows in tables)
+
+
+_Table = tuple[Sequence[str], list[list[str]]]
+
+
+def _agents() -> _Table:
+    from vlnbench.util.loading import import_module
+
+    own: dict[str, tuple[str, str, str]] = import_module("agents.table").AGENTS
+    rows = [[name, family, summary, OWN] for name, (_, family, summary) in own.items()]
+    rows += [[name, "", _first_line(made), whose] for name, made, whose in _added("agents", own)]
+    return ("agent", "family", "what it does"), rows
+
+
+def _families() -> _Table:
     from vlnbench.training.families import every_family
     from vlnbench.training.sources import PRESET
     from vlnbench.util.loading import import_module
 
-    agents: dict[str, tuple[str, str, str]] = import_module("agents.table").AGENTS
-    agent_rows = [[name, family, summary] for name, (_, family, summary) in agents.items()]
-    family_rows = [
-        [each.name, ", ".join(each.training.PARTS), ", ".join(PRESET + preset for preset in each.presets)]
+    own = import_module("agents.table").FAMILIES
+    whose = _whose("families", own)
+    rows = [
+        [
+            each.name,
+            ", ".join(each.training.PARTS),
+            ", ".join(PRESET + preset for preset in each.presets),
+            whose.get(each.name, OWN),
+        ]
         for each in every_family()
     ]
-    benchmark_rows = [[b.name, ", ".join(b.splits), b.fingerprint, b.summary] for b in BENCHMARKS.values()]
-    return "\n\n".join(
-        [
-            tabulate(agent_rows, headers=["agent", "family", "what it does"]),
-            tabulate(family_rows, headers=["family", "tunable parts", "presets"]),
-            tabulate(benchmark_rows, headers=["benchmark", "splits", "fingerprint", "what it is"]),
-        ]
-    )
+    return ("family", "tunable parts", "presets"), rows
+
+
+def _benchmarks() -> _Table:
+    from vlnbench.data.benchmarks import BENCHMARKS, every_benchmark
+
+    whose = _whose("benchmarks", BENCHMARKS)
+    rows = [
+        [each.name, ", ".join(each.splits), each.fingerprint, each.summary, whose.get(each.name, OWN)]
+        for each in every_benchmark()
+    ]
+    return ("benchmark", "splits", "fingerprint", "what it is"), rows
+
+
+def _classes(group: str, own: Mapping[str, str]) -> _Table:
+    """Rows of a table of import strings."""
+    from vlnbench.util.loading import import_string
+    from vlnbench.util.plugins import KINDS
+
+    rows = [[name, _first_line(import_string(target)), OWN] for name, target in own.items()]
+    rows += [[name, _first_line(made), whose] for name, made, whose in _added(group, own)]
+    return (KINDS[group], "what it does"), rows
+
+
+def _added(group: str, own: Collection[str]) -> Iterator[tuple[str, Any, str]]:
+    """Name, object and distribution of what others add and can be loaded."""
+    from vlnbench.util.plugins import readable
+
+    for name, (made, whose) in readable(group, own, lambda each: (each.load(), each.distribution)).items():
+        yield name, made, whose
+
+
+def _whose(group: str, own: Collection[str]) -> dict[str, str]:
+    """Names of all that others add, with their distributions."""
+    from vlnbench.util.plugins import plugins
+
+    return {name: each.distribution for name, each in plugins(group, own).items()}
+
+
+def _first_line(made: Any) -> str:
+    return str(getattr(made, "__doc__", None) or "").strip().partition("\n")[0]

@@ -139,7 +139,10 @@ def _refuse_others(selection: Selection, chosen: Any, strange: Sequence[str]) ->
     """Raise UsageError for flags that the command does not know now, but would with another one chosen."""
     owners: dict[str, list[str]] = {}
     for name in selection.names() if strange else ():
-        flags = _flags(selection.options_of(name))
+        try:
+            flags = _flags(selection.options_of(name))
+        except UsageError:  # one of another distribution that cannot be loaded
+            continue
         for flag in strange:
             if flag in flags and name not in owners.setdefault(flag, []):
                 owners[flag].append(name)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Camera, Embodiment
+from vlnbench.util.plugins import Plugin, plugins, readable
 
 Reader = Literal["r2r", "rxr"]
 """Episode file format: R2R-CE (VLN-CE) or RxR-CE (RxR_VLNCE_v0)."""
@@ -161,6 +162,21 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def get_benchmark(name: str) -> Benchmark:
     """Look a benchmark up by name. Raises UsageError naming the nearest known one."""
-    if name not in BENCHMARKS:
-        raise UsageError(unknown("benchmark", name, BENCHMARKS))
-    return BENCHMARKS[name]
+    if name in BENCHMARKS:
+        return BENCHMARKS[name]
+    added = plugins("benchmarks", BENCHMARKS)
+    if name not in added:
+        raise UsageError(unknown("benchmark", name, [*BENCHMARKS, *added]))
+    return _added(added[name])
+
+
+def every_benchmark() -> list[Benchmark]:
+    """The benchmarks that have a name, but for those of other distributions that cannot be loaded."""
+    return [*BENCHMARKS.values(), *readable("benchmarks", BENCHMARKS, _added).values()]
+
+
+def _added(plugin: Plugin) -> Benchmark:
+    found = plugin.load()
+    if not isinstance(found, Benchmark) or found.name != plugin.name:
+        raise plugin.error(f"expected a vlnbench.data.benchmarks.Benchmark of the name {plugin.name!r}")
+    return found

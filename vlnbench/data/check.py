@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
+from vlnbench.data.benchmarks import Benchmark, every_benchmark, get_benchmark
 from vlnbench.data.datasets import (
     AUGMENTATIONS,
     SplitFiles,
@@ -48,7 +48,7 @@ def check_data(data_root: Path, benchmark: str | None = None, split: str | None 
     Benchmarks that read the same episodes of the same files share their lines. Raises UsageError for names that do
     not exist and if nothing is found.
     """
-    chosen = [get_benchmark(benchmark)] if benchmark else list(BENCHMARKS.values())
+    chosen = [get_benchmark(benchmark)] if benchmark else every_benchmark()
     known = {name for one in chosen for name in one.splits}
     if split is not None and split not in known:
         raise UsageError(unknown("split", split, known))

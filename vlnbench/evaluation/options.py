@@ -36,7 +36,8 @@ class EvalOptions:
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
     env: str = DEFAULT_ENV
-    """Environment: import string package.module:Class, called with body, folder of scenes, sensors and --sim."""
+    """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder of
+    scenes, sensors and --sim."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
@@ -60,7 +61,7 @@ class EvalOptions:
     retry_errors: bool = False
     """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
     tracker: tuple[str, ...] = ()
-    """Trackers that follow the run: tensorboard, trackio, wandb, or import strings."""
+    """Trackers that follow the run: tensorboard, trackio, wandb, those of plug-ins, or import strings."""
     agent_options: AgentOptions = field(default_factory=AgentOptions)
     """Options of the agent, of its own type."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from vlnbench.data.benchmarks import get_benchmark
@@ -21,6 +22,7 @@ from vlnbench.evaluation.records import Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.evaluation.tally import Tally
 from vlnbench.interfaces import Env, Sensor
+from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
 from vlnbench.rollout.start import start_on_ray, start_processes
 from vlnbench.util.loading import import_string
@@ -31,6 +33,7 @@ from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 def run_eval(request: EvalOptions) -> Summary:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
     request.check()
+    request = replace(request, env=find_env(request.env))
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names

@@ -35,8 +35,8 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     """Write the report of a run; `out` is replaced, default `report.html` in the run folder.
 
     Without dataset or scenes below `data_root` the page is made without what needs them, and says so. video: how
-    many episodes it holds a video of; those in the run folder come first, missing ones are made there. env: import
-    string of what draws maps and pictures. Raises UsageError for a folder that is no run, and for videos that
+    many episodes it holds a video of; those in the run folder come first, missing ones are made there. env: what
+    draws maps and pictures, as `--env`. Raises UsageError for a folder that is no run, and for videos that
     cannot be made or a page that cannot be written.
     """
     if video < 0:

@@ -14,6 +14,7 @@ from PIL import Image
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode, Sensor, TopDownMap
 from vlnbench.report.data import Entry
+from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import prepare
 from vlnbench.util.loading import import_string
 
@@ -59,8 +60,8 @@ def scene_storeys(entries: Sequence[Entry]) -> dict[str, list[Storey]]:
 
 
 def make_env(env: str, body: Embodiment, scenes_dir: Path, sensors: frozenset[Sensor]) -> Env:
-    """The environment that maps and pictures come from, ready for use. env: import string of what makes it."""
-    made: Env = import_string(env)(body, scenes_dir, sensors)
+    """The environment that maps and pictures come from, ready for use. env: as `--env`."""
+    made: Env = import_string(find_env(env))(body, scenes_dir, sensors)
     prepare(made)
     return made
 

@@ -5,28 +5,35 @@ from __future__ import annotations
 from vlnbench.errors import UsageError, unknown
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions
 from vlnbench.util.loading import import_module, import_string
+from vlnbench.util.plugins import plugins
 
 
 def agent_names() -> list[str]:
-    """Names of the agents that ship with vlnbench."""
-    return list(import_module("agents.table").AGENTS)
+    """Names of the agents that ship with vlnbench, and of those that other distributions add."""
+    own = import_module("agents.table").AGENTS
+    return [*own, *plugins("agents", own)]
 
 
 def find_agent(name: str) -> tuple[str, str | None]:
     """The import strings of an agent's class and, if it is one of the table, of its options' type.
 
-    Raises UsageError for a name that is neither in the table nor an import string `package.module:Class`.
+    Raises UsageError for a name that is neither in the table nor another distribution's nor an import string
+    `package.module:Class`, and for what of another distribution cannot be imported.
     """
     table = import_module("agents.table")
     scheme, addressed, _ = name.partition("://")
-    if addressed and scheme not in table.AGENTS:
-        raise UsageError(f"--agent {name}: {unknown('agent', scheme, table.AGENTS)}")
     listed = scheme if addressed else name
     if listed in table.AGENTS:
         return table.AGENTS[listed][0], table.OPTIONS.get(listed, "vlnbench.rollout.agent_options:AgentOptions")
-    if ":" not in name:
-        raise UsageError(unknown("agent", name, table.AGENTS) + "; or give an import string package.module:Class")
-    return name, None
+    if ":" in listed:
+        return name, None
+    added = plugins("agents", table.AGENTS)
+    if listed not in added:
+        what = f"--agent {name}: " if addressed else ""
+        also = "" if addressed else "; or give an import string package.module:Class"
+        raise UsageError(f"{what}{unknown('agent', listed, [*table.AGENTS, *added])}{also}")
+    added[listed].load()
+    return added[listed].target, None
 
 
 def options_type(name: str) -> type[AgentOptions]:

@@ -8,6 +8,7 @@ from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family import FamilySpec, Source
 from vlnbench.training.sources import find_source
 from vlnbench.util.loading import import_module, import_string
+from vlnbench.util.plugins import Plugin, plugins, readable
 
 
 def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tuple[FamilySpec, Source]:
@@ -38,16 +39,19 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
 
 def get_family(name: str) -> FamilySpec:
     """A family by its name or import string. Raises UsageError for what is none."""
-    text = name if ":" in name else listed().get(name)
-    if text is None:
+    own = _own()
+    if ":" in name or name in own:
+        return _load(own.get(name, name))
+    added = plugins("families", own)
+    if name not in added:
         raise UsageError(unknown("family", name, listed()) + "; or give an import string package.module:OBJECT")
-    return _load(text)
+    return _added(added[name])
 
 
-def listed() -> dict[str, str]:
-    """Import strings of the families that ship with vlnbench, by name."""
-    families: dict[str, str] = import_module("agents.table").FAMILIES
-    return families
+def listed() -> list[str]:
+    """Names of the families that ship with vlnbench, and of those that other distributions add."""
+    own = _own()
+    return [*own, *plugins("families", own)]
 
 
 def default_family() -> FamilySpec:
@@ -56,8 +60,21 @@ def default_family() -> FamilySpec:
 
 
 def every_family() -> list[FamilySpec]:
-    """The families that ship with vlnbench."""
-    return [get_family(name) for name in listed()]
+    """The families that have a name, but for those of other distributions that cannot be loaded."""
+    own = _own()
+    return [*map(_load, own.values()), *readable("families", own, _added).values()]
+
+
+def _own() -> dict[str, str]:
+    families: dict[str, str] = import_module("agents.table").FAMILIES
+    return families
+
+
+def _added(plugin: Plugin) -> FamilySpec:
+    found = plugin.load()
+    if not isinstance(found, FamilySpec) or found.name != plugin.name:
+        raise plugin.error(f"expected a vlnbench.training.family.FamilySpec of the name {plugin.name!r}")
+    return found
 
 
 @cache

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.util.loading import import_string
+from vlnbench.util.plugins import plugins
 from vlnbench.util.progress import say
 
 FINISH_S = 20.0
@@ -126,9 +127,9 @@ TRACKERS = {
 
 
 def parse_trackers(names: Iterable[str]) -> tuple[str, ...]:
-    """Import strings of trackers; a name is one of `TRACKERS` or an import string itself. Empty ones are left out.
+    """Import strings of trackers; a name is one of `TRACKERS`, of another distribution, or an import string itself.
 
-    Raises UsageError for unknown names and for packages that are not installed.
+    Empty ones are left out. Raises UsageError for unknown names and for packages that are not installed.
     """
     found = []
     for name in filter(None, names):
@@ -137,7 +138,8 @@ def parse_trackers(names: Iterable[str]) -> tuple[str, ...]:
             found.append(name)
             continue
         if name not in TRACKERS:
-            raise UsageError("--tracker: " + unknown("tracker", name, TRACKERS))
+            found.append(_added(name))
+            continue
         target, package = TRACKERS[name]
         if importlib.util.find_spec(package) is None:
             raise UsageError(
@@ -145,6 +147,15 @@ def parse_trackers(names: Iterable[str]) -> tuple[str, ...]:
             )
         found.append(target)
     return tuple(dict.fromkeys(found))
+
+
+def _added(name: str) -> str:
+    """Import string of a tracker that another distribution adds."""
+    added = plugins("trackers", TRACKERS)
+    if name not in added:
+        raise UsageError("--tracker: " + unknown("tracker", name, [*TRACKERS, *added]))
+    added[name].load()
+    return added[name].target
 
 
 def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

@@ -24,7 +24,7 @@ class Report:
     """Embed videos of this many episodes: first those in the run folder, then new ones of every kind of ending."""
 
     env: str = DEFAULT_ENV
-    """Environment that draws maps and pictures: import string package.module:Class, as for `vlnbench eval`."""
+    """Environment that draws maps and pictures, as for `vlnbench eval`."""
 
     def run(self) -> None:
         from vlnbench.report.build import build_report

@@ -30,6 +30,7 @@ from vlnbench.data.generate import ensure_data
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Embodiment, Scalar
 from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.episode import Task, episode_seed
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.start import start_processes
@@ -95,6 +96,7 @@ def collect(request: CollectOptions) -> Collected:
     Raises UsageError, with nothing written, for unknown names, broken data and a folder that holds another set.
     """
     request.check()
+    request = replace(request, env=find_env(request.env))
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")

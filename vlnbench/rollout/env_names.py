@@ -1,0 +1,26 @@
+"""Finds what makes environments by name, without loading what ships with vlnbench. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from vlnbench.errors import UsageError, unknown
+from vlnbench.util.loading import DEFAULT_ENV
+from vlnbench.util.plugins import plugins
+
+ENVS = {"habitat": DEFAULT_ENV}
+"""Import strings by name."""
+
+
+def find_env(name: str) -> str:
+    """Import string of the environments called `name`: one of `ENVS`, of another distribution, or itself one.
+
+    Raises UsageError for a name that is none of these, and for what of another distribution cannot be imported.
+    """
+    if ":" in name or name in ENVS:
+        return ENVS.get(name, name)
+    added = plugins("envs", ENVS)
+    if name not in added:
+        raise UsageError(
+            f"--env: {unknown('environment', name, [*ENVS, *added])}; or give an import string package.module:Class"
+        )
+    added[name].load()
+    return added[name].target

@@ -216,7 +216,7 @@ def test_an_object_of_another_kind_or_name_costs_a_line(place: Place, capsys: py
     place.put(
         "wrong", "[vlnbench.families]\nother = {0}:NOT_NAMED_SO\n[vlnbench.benchmarks]\nother = {0}:FAMILY\n"
     )
-    assert "other" not in [each.name for each in (*every_family(), *every_benchmark())]
+    assert "other" not in {*(each.name for each in every_family()), *(each.name for each in every_benchmark())}
     assert [line.partition(": expected a ")[2] for line in lines(capsys)] == [
         "vlnbench.training.family.FamilySpec of the name 'other'",
         "vlnbench.data.benchmarks.Benchmark of the name 'other'",

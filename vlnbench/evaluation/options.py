@@ -36,8 +36,8 @@ class EvalOptions:
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
     env: str = DEFAULT_ENV
-    """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder of
-    scenes, sensors and --sim."""
+    """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder
+    of scenes, sensors and --sim."""
     video: int = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False

@@ -19,8 +19,7 @@ def find_env(name: str) -> str:
         return ENVS.get(name, name)
     added = plugins("envs", ENVS)
     if name not in added:
-        raise UsageError(
-            f"--env: {unknown('environment', name, [*ENVS, *added])}; or give an import string package.module:Class"
-        )
+        text = unknown("environment", name, [*ENVS, *added])
+        raise UsageError(f"--env: {text}; or give an import string package.module:Class")
     added[name].load()
     return added[name].target

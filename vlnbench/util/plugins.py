@@ -1,7 +1,7 @@
 """What other distributions add: agents, families, benchmarks and the like, found by their entry points.
 
-A distribution offers, say, an agent by a line in the section `vlnbench.agents` of its entry points. Whatever is wrong
-with it costs one line on stderr that names the distribution; nothing of it takes a name that vlnbench has.
+A distribution offers, say, an agent by a line in the section `vlnbench.agents` of its entry points. Whatever is
+wrong with it costs one line on stderr that names the distribution; nothing of it takes a name that vlnbench has.
 """
 
 from __future__ import annotations

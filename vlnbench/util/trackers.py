@@ -127,7 +127,7 @@ TRACKERS = {
 
 
 def parse_trackers(names: Iterable[str]) -> tuple[str, ...]:
-    """Import strings of trackers; a name is one of `TRACKERS`, of another distribution, or an import string itself.
+    """Import strings of trackers; a name is of `TRACKERS`, of another distribution, or an import string itself.
 
     Empty ones are left out. Raises UsageError for unknown names and for packages that are not installed.
     """

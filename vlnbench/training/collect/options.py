@@ -44,8 +44,8 @@ class CollectOptions:
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
     env: str = DEFAULT_ENV
-    """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder of scenes, sensors, --sim and
-    --gpu; it must know the way (shortest_path_action)."""
+    """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder
+    of scenes, sensors, --sim and --gpu; it must know the way (shortest_path_action)."""
     gpu: int | None = None
     """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
     allow_partial: bool = False

@@ -29,7 +29,7 @@ class Check:
     """Check the data of benchmarks: files, numbers of episodes, fields, ground truth and scenes."""
 
     benchmark: str | None = None
-    """Name from `vlnbench list`; default all of which there are files."""
+    """Name from `vlnbench list`, or a file .yaml or .py; default all of which there are files."""
     split: str | None = None
     """Split; default all of which there are files."""
     data_root: Path = Path("data")

@@ -1,4 +1,4 @@
-"""Named, versioned evaluation protocols.
+"""Named, versioned evaluation protocols: those that ship with vlnbench, of other distributions, and in files.
 
 A benchmark fixes everything about a task that can change a score: the episodes, the body and its camera, the
 step budget and the success rule. Two runs are comparable only if their fingerprints are equal.
@@ -6,53 +6,15 @@ step budget and the success rule. Two runs are comparable only if their fingerpr
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any
 
+from vlnbench.data.benchmark_files import NAME, read_benchmark, run_benchmark
+from vlnbench.data.protocol import Benchmark as Benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Camera, Embodiment
+from vlnbench.util.loading import import_string
 from vlnbench.util.plugins import Plugin, plugins, readable
-
-Reader = Literal["r2r", "rxr"]
-"""Episode file format: R2R-CE (VLN-CE) or RxR-CE (RxR_VLNCE_v0)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """One evaluation protocol.
-
-    reader: format of the episode files. dataset_folders: names under `<data root>/datasets` in which they may lie,
-    best first. splits: name -> number of published episodes, None where it is not known. roles, languages: which
-    RxR episodes belong (empty: all). max_steps: actions per episode, STOP included. success_distance_m: the agent
-    succeeds if it calls STOP strictly closer than this to the goal (geodesic). generator: module that makes the
-    data, for benchmarks that need no download.
-    """
-
-    name: str
-    version: int
-    summary: str
-    reader: Reader
-    dataset_folders: tuple[str, ...]
-    splits: Mapping[str, int | None]
-    body: Embodiment
-    roles: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-    max_steps: int = 500
-    success_distance_m: float = 3.0
-    generator: str | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of every field that can change a score (sha256, 12 hex digits)."""
-        protocol = asdict(self)
-        for cosmetic in ("summary", "dataset_folders", "splits", "generator"):
-            del protocol[cosmetic]
-        text = json.dumps(protocol, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
 
 VLM_BODY = Embodiment(camera=Camera(width=640, height=480, hfov=79.0, height_m=1.25))
 """The body that StreamVLN, JanusVLN and InternNav evaluate with on R2R-CE and RxR-CE."""
@@ -161,12 +123,22 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def get_benchmark(name: str) -> Benchmark:
-    """Look a benchmark up by name. Raises UsageError naming the nearest known one."""
+    """A benchmark by its name, from a file `FILE.yaml` or `FILE.py`, or by an import string `package.module:NAME`.
+
+    A Python file calls its benchmark BENCHMARK. Raises UsageError naming the nearest known one, or what is wrong
+    with the file.
+    """
     if name in BENCHMARKS:
         return BENCHMARKS[name]
+    if name.endswith((".yaml", ".yml")):
+        return _of_others(read_benchmark(Path(name), BENCHMARKS), name)
+    if name.endswith(".py"):
+        return _of_others(run_benchmark(Path(name)), name)
+    if ":" in name:
+        return _of_others(import_string(name), name)
     added = plugins("benchmarks", BENCHMARKS)
     if name not in added:
-        raise UsageError(unknown("benchmark", name, [*BENCHMARKS, *added]))
+        raise UsageError(unknown("benchmark", name, [*BENCHMARKS, *added]) + "; or give a file .yaml or .py")
     return _added(added[name])
 
 
@@ -179,4 +151,17 @@ def _added(plugin: Plugin) -> Benchmark:
     found = plugin.load()
     if not isinstance(found, Benchmark) or found.name != plugin.name:
         raise plugin.error(f"expected a vlnbench.data.benchmarks.Benchmark of the name {plugin.name!r}")
+    return found
+
+
+def _of_others(found: Any, where: str) -> Benchmark:
+    """A benchmark that a user wrote, unless its name is that of another one."""
+    if not isinstance(found, Benchmark):
+        raise UsageError(f"benchmark {where!r}: expected a vlnbench.data.benchmarks.Benchmark")
+    if not NAME.fullmatch(found.name):
+        raise UsageError(f"benchmark {where!r}: name {found.name!r}: expected letters, digits and . _ -")
+    if found.name in BENCHMARKS or found.name in plugins("benchmarks", BENCHMARKS):
+        raise UsageError(
+            f"benchmark {where!r}: name {found.name!r} is taken (`vlnbench list`); choose another one"
+        )
     return found

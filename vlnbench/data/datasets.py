@@ -27,6 +27,9 @@ SCENES = ("scene_datasets", "scene_data/mp3d_ce")
 SUFFIXES = (".json.gz", ".gz", ".json", "")
 """The joint EnvDrop file is delivered as `joint_train_envdrop.gz` or without any suffix."""
 
+OTHER_SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
+"""Of files that a benchmark's own reader reads."""
+
 ROLES = ("guide", "follower")
 AUGMENTATIONS = ("envdrop", "joint_train_envdrop")
 """Splits that may also lie beside the dataset folders, as in StreamVLN."""
@@ -138,7 +141,7 @@ def _folders(benchmark: Benchmark, split: str, data_root: Path) -> Iterator[Path
 
 def _stems(benchmark: Benchmark, split: str) -> list[list[str]]:
     """For each role, the names without suffix that its episode file may have, best first."""
-    if benchmark.reader == "r2r":
+    if benchmark.reader != "rxr":
         return [[split, f"{split}_bertidx"]]
     stems = [[f"{split}_{role}"] for role in benchmark.roles or ROLES]
     if benchmark.languages and all(language.startswith("en") for language in benchmark.languages):
@@ -149,8 +152,9 @@ def _stems(benchmark: Benchmark, split: str) -> list[list[str]]:
 
 def _episode_files(benchmark: Benchmark, split: str, folder: Path) -> list[list[Path]]:
     """For each role, the episode files in a folder; empty if one that is asked for is not there."""
+    suffixes = SUFFIXES if benchmark.reader in ("r2r", "rxr") else (*SUFFIXES, *OTHER_SUFFIXES)
     found = [
-        [path for stem in stems for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
+        [path for stem in stems for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
         for stems in _stems(benchmark, split)
     ]
     if benchmark.reader == "rxr" and not benchmark.roles:

@@ -23,6 +23,7 @@ from vlnbench.data.datasets import ROLES, SplitFiles, expected_count, find_scene
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, GroundTruth, Quaternion, Vec3
 from vlnbench.util.json_stream import members, sha256
+from vlnbench.util.loading import import_string
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ def load_split(benchmark: Benchmark, split: str, data_root: Path, *, allow_parti
     return EpisodeSet(
         split=split,
         path=files.paths[0],
-        sha256=sha256(*files.paths, *files.gt_paths),
+        sha256=_digest(benchmark, files, episodes),
         episodes=tuple(episodes),
         gt_path=files.gt_paths[0] if files.gt_paths else None,
         scenes_dir=find_scenes_dir(data_root, (episode.scene_id for episode in episodes)),
@@ -83,6 +84,14 @@ def load_split(benchmark: Benchmark, split: str, data_root: Path, *, allow_parti
         partial=partial,
         passed_over=files.passed_over,
     )
+
+
+def _digest(benchmark: Benchmark, files: SplitFiles, episodes: Sequence[Episode]) -> str:
+    """Hash of the bytes of a split's files, and of the episodes where code that may change made them of these."""
+    of_files = sha256(*files.paths, *files.gt_paths)
+    if benchmark.reader in ("r2r", "rxr"):
+        return of_files
+    return hashlib.sha256(f"{of_files}{[*episodes]!r}".encode()).hexdigest()
 
 
 def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
@@ -94,8 +103,7 @@ def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
     episodes: dict[str, Episode] = {}
     with _collector_off():
         for path in files.paths:
-            entries = (entry for name, entry in members(path, "episodes") if name == "episodes")
-            for episode in parse_episodes(entries, path, benchmark, memo):
+            for episode in parse_episodes(_entries(benchmark, path), path, benchmark, memo):
                 if episode.episode_id in episodes:
                     raise UsageError(f"{path}: episode {episode.episode_id}: field 'episode_id' appears twice")
                 episodes[episode.episode_id] = episode
@@ -103,6 +111,18 @@ def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
         which = f" in {', '.join(benchmark.languages)}" if benchmark.languages else ""
         raise UsageError(f"{files.paths[0]}: field 'episodes' holds no episode{which}; is this the right file?")
     return list(episodes.values())
+
+
+def _entries(benchmark: Benchmark, path: Path) -> Iterator[Any]:
+    """The entries of an episode file. Raises UsageError for whatever a benchmark's own reader raises."""
+    if benchmark.reader in ("r2r", "rxr"):
+        yield from (entry for name, entry in members(path, "episodes") if name == "episodes")
+        return
+    try:
+        yield from import_string(benchmark.reader)(path)
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UsageError(f"{path}: cannot be read by {benchmark.reader} ({reason})") from error
 
 
 def read_ground_truth(episodes: Sequence[Episode], files: SplitFiles) -> list[Episode]:
@@ -135,7 +155,7 @@ def parse_episodes(
         place = _Place(path, index)
         fields = _Fields(_object(entry, "(whole entry)", place), place, memo)
         fields.place = _Place(path, fields.identifier("episode_id"))
-        if benchmark.reader == "r2r":
+        if benchmark.reader != "rxr":
             yield _episode(fields, {"trajectory_id": fields.identifier("trajectory_id")})
         elif (own := _rxr_fields(fields, benchmark)) is not None:
             yield _episode(fields, own)

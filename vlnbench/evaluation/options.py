@@ -20,7 +20,7 @@ class EvalOptions:
     agent: str = "streamvln-tiny"
     """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
     benchmark: str = "houses-r2r"
-    """Name from `vlnbench list`."""
+    """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
     split: str = "val_unseen"
     """Split of the benchmark."""
     episodes: int | None = None

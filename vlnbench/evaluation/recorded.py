@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlnbench.data.benchmarks import Benchmark, get_benchmark
+from vlnbench.data.benchmark_files import recorded_benchmark
+from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import Plan, make_plan
@@ -72,11 +73,18 @@ def load_run(folder: Path, *, trajectories: bool = True) -> RecordedRun:
         folder=folder,
         manifest=manifest,
         identity=identity,
-        benchmark=get_benchmark(identity.benchmark),
+        benchmark=_benchmark(manifest, identity, str(folder / MANIFEST)),
         rows={row.key: row for row in read_rows(folder)},
         trajectories=read_trajectories(folder) if trajectories else {},
         attempts=tuple(read_attempts(folder)),
     )
+
+
+def _benchmark(manifest: dict[str, Any], identity: Identity, where: str) -> Benchmark:
+    """The benchmark of a run: ours of that name; as the manifest has it where it came with a file or a plug-in."""
+    if identity.benchmark in BENCHMARKS:
+        return get_benchmark(identity.benchmark)
+    return recorded_benchmark(manifest.get("protocol"), identity.fingerprint, where)
 
 
 def remake_plan(run: RecordedRun, data_root: Path) -> Plan:
@@ -90,6 +98,8 @@ def remake_plan(run: RecordedRun, data_root: Path) -> Plan:
 def remake_split(run: RecordedRun, data_root: Path) -> tuple[Plan, EpisodeSet]:
     """As `remake_plan`, with the split that the plan was made from."""
     benchmark = run.benchmark
+    if ":" in benchmark.reader:  # code; what a manifest says is not imported
+        benchmark = get_benchmark(benchmark.name)
     _must_equal(run, "fingerprint", benchmark.fingerprint, f"benchmark {benchmark.name} of this vlnbench")
     episode_set = load_split(benchmark, run.split, data_root, allow_partial=True)
     source = f"{episode_set.path} (with its ground truth)"

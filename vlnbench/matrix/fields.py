@@ -6,10 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlnbench.data.benchmarks import get_benchmark
@@ -25,39 +23,6 @@ def digest(value: Any) -> str:
     """Twelve hexadecimal digits for a value that JSON can write; paths count as text."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def read_yaml(path: Path, sections: Sequence[str]) -> dict[str, Any]:
-    """The mapping of sections that a file holds. Raises UsageError if it is none, or if a key stands twice."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        _check_keys(yaml.compose(text, yaml.SafeLoader), set())
-        found = yaml.safe_load(text)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UsageError(f"{path}: not a matrix file in YAML ({reason})") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected a mapping of {', '.join(sections)}")
-    return found
-
-
-def _check_keys(node: Any, seen: set[int]) -> None:
-    """Refuse mappings in which a key stands twice: YAML would silently take the last one."""
-    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for each in node.value:
-            _check_keys(each, seen)
-        return
-    names = [key.value for key, _ in node.value]
-    for name in names:
-        if isinstance(name, str) and names.count(name) > 1:
-            raise ValueError(f"{name} stands twice, {str(node.start_mark).strip()}")
-    for _, value in node.value:
-        _check_keys(value, seen)
 
 
 def check_evaluation(options: Mapping[str, Any]) -> None:

@@ -34,7 +34,6 @@ from vlnbench.matrix.fields import (
     eval_types,
     make,
     mapping,
-    read_yaml,
     types_of,
 )
 from vlnbench.matrix.references import Reference, read_references
@@ -44,6 +43,7 @@ from vlnbench.training.families import default_family, every_family, find_family
 from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.training.sources import find_source
+from vlnbench.util.yaml_file import read_yaml
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "offline", "run")
 UNMAPPED = ("name", "keep", "references")
@@ -135,7 +135,7 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
 
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
-    found = read_yaml(path, SECTIONS)
+    found = read_yaml(path, "matrix", SECTIONS)
     check_known(found, SECTIONS, f"{path}: section")
     name = found.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):

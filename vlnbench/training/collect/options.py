@@ -23,7 +23,7 @@ class CollectOptions:
     out: Path
     """Folder of the set, e.g. trajectory_data/R2R."""
     benchmark: str = "houses-r2r"
-    """Name from `vlnbench list`."""
+    """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
     set: Literal["r2r", "rxr", "envdrop"] = "r2r"
     """Which data: names the trajectories; envdrop takes the split envdrop."""
     split: str | None = None

@@ -49,6 +49,10 @@ class Backend(Protocol):
     look_types: tuple[str, str]
     gpu_device_id: int
 
+    def load_ahead(self) -> None:
+        """Load what the first use would load, before processes are forked that share it."""
+        ...
+
     def prepare(self, renderer: bool) -> Iterator[str]:
         """Do what is needed before the first use on this machine, yielding each step as it begins.
 
@@ -110,6 +114,9 @@ class HabitatSimBackend:
         # Builds from source come without package metadata, so the module itself is asked.
         self.name = f"habitat-sim-{self._habitat_sim.__version__}"
         self.gpu_device_id = gpu if gpu is not None else 0 if cuda_is_visible() else _DEFAULT_EGL_DEVICE
+
+    def load_ahead(self) -> None:
+        """Nothing: a scene cannot be shared, and everything else is imported."""
 
     def prepare(self, renderer: bool) -> Iterator[str]:
         """Nothing to do: it comes compiled."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,9 @@ class HabitatEnv:
 
     @staticmethod
     def load_ahead() -> None:
-        """Import habitat-lab, which takes seconds."""
-        import_habitat()
+        """Do what takes seconds and is the same for every body, scene and sensor, with the simulator of `auto`."""
+        choose_backend("auto").load_ahead()
+        _vln_config()
 
     def prepare(self) -> Iterator[str]:
         return self._backend.prepare(renderer=bool(self._sensors & {"rgb", "depth"}))
@@ -111,7 +114,7 @@ class HabitatEnv:
     def _config(self, episode: Episode) -> Any:
         """habitat-lab's own VLN configuration with this body, this simulator and no measures."""
         body = self.embodiment
-        root = self._habitat.get_config("benchmark/nav/vln_r2r.yaml")
+        root = copy.deepcopy(_vln_config())
         with self._habitat.config.read_write(root):
             config = root.habitat
             config.environment.max_episode_steps = 0  # the rollout owns the step budget
@@ -165,6 +168,12 @@ class HabitatEnv:
         if radius_m not in self._followers:
             self._followers[radius_m] = self._backend.follower(self._env.sim, self.embodiment, radius_m)
         return self._followers[radius_m].next_action(_pose(self._env.sim.get_agent_state()), goals)
+
+
+@cache
+def _vln_config() -> Any:
+    """habitat-lab's own configuration of VLN, which takes half a second to compose; not to be changed."""
+    return import_habitat().get_config("benchmark/nav/vln_r2r.yaml")
 
 
 def _whole_degrees(field: str, value: float) -> int:

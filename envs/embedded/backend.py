@@ -30,6 +30,10 @@ class EmbeddedBackend:
     gpu_device_id = -1  # draws on the CPU
     shrink = staticmethod(shrink)
 
+    def load_ahead(self) -> None:
+        """Load the compiled kernels, if this machine has compiled them."""
+        WarmUp(renderer=True).load()
+
     def prepare(self, renderer: bool) -> Iterator[str]:
         """Compile the kernels, where this machine has not done it yet."""
         return WarmUp(renderer).steps()

@@ -29,13 +29,21 @@ class WarmUp:
     """Compilation of the navmesh kernels and, if wanted, of the renderer's."""
 
     def __init__(self, renderer: bool) -> None:
-        packages = (*_NAVMESH, _RENDER) if renderer else _NAVMESH
-        self._pending = [package for package in packages if not _marker(package).exists()]
+        self._packages = (*_NAVMESH, _RENDER) if renderer else _NAVMESH
+        self._pending = [package for package in self._packages if not _marker(package).exists()]
 
     @property
     def needed(self) -> bool:
         """Whether something has not been compiled on this machine yet."""
         return bool(self._pending)
+
+    def load(self) -> None:
+        """Load what has been compiled into this process; nothing where something has not been yet."""
+        if self._pending:
+            return
+        for package in self._packages:
+            for _ in importlib.import_module(package).warm_up():
+                pass
 
     def steps(self) -> Iterator[str]:
         """Compile, yielding a label as each step begins. Raises RuntimeError if a compiling process fails."""

@@ -6,13 +6,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # there, but made at run time
+import tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
 
 from agents.common.files import read_json
 from vlnbench.errors import UsageError
 
 TOKENIZER = ("tokenizer.json", "vocab.json")
 """Either of these makes a folder one with a tokenizer."""
+_END_OF_TEXT = "<|endoftext|>"
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where Qwen2's tokenizer cuts."""
+_KNOWN = frozenset(
+    [
+        "tokenizer_class",
+        "additional_special_tokens",
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "unk_token",
+        "model_max_length",
+        "clean_up_tokenization_spaces",
+        "chat_template",
+        "errors",
+        "padding_side",
+    ]
+)
+"""Fields of tokenizer_config.json that are taken in, or change no ids."""
 TOKENIZER_FILES = (
     *TOKENIZER,
     "merges.txt",
@@ -66,7 +89,11 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
         if path.suffix == ".json":
             read_json(path)
     try:
-        tokenizer: Tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
+        tokenizer = _plain(folder) if whole else None
+        if tokenizer is None:
+            from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # made at run time
+
+            tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the Rust tokenizer raises nothing more specific
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
@@ -76,6 +103,54 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
                 f"{folder}: tokenizer has no token {text!r}; expected the Qwen2 tokenizer of the checkpoint"
             )
     return tokenizer
+
+
+class _Plain:
+    """Qwen2's tokenizer without transformers, which take seconds to import."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(
+        self, token_ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
+    ) -> str:
+        if clean_up_tokenization_spaces:
+            raise ValueError("clean_up_tokenization_spaces is not for Qwen2")
+        return str(self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def __len__(self) -> int:
+        return int(self._backend.get_vocab_size())
+
+
+def _plain(folder: Path) -> Tokenizer | None:
+    """The tokenizer that tokenizer.json alone describes; None where transformers have to say what it is.
+
+    Transformers take vocabulary, merges and added tokens from the file, add the special tokens of
+    tokenizer_config.json, and cut and join texts by their own rules: so the file's own must be the same, and all
+    special tokens in it.
+    """
+    if any((folder / name).is_file() for name in ("added_tokens.json", "special_tokens_map.json")):
+        return None
+    said = read_json(folder / "tokenizer_config.json")
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rules = (str(backend.pre_tokenizer), str(backend.decoder))
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    named = {said.get(name, _END_OF_TEXT) for name in ("unk_token", "eos_token", "pad_token")} - {None}
+    named |= set(said.get("additional_special_tokens", ())) | ({said.get("bos_token")} - {None})
+    if said.keys() - _KNOWN or rules != _qwen2_rules() or not named <= special:
+        return None
+    backend.normalizer = normalizers.NFC()
+    return _Plain(backend)
+
+
+def _qwen2_rules() -> tuple[str, str]:
+    split = pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated", invert=False)
+    cut = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return str(cut), str(decoders.ByteLevel())
 
 
 def check_rows(tokenizer: Tokenizer, folder: Path, rows: int) -> None:

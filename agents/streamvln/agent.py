@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import transformers
 
 from agents.common.files import generation_settings
 from agents.common.paces import measured
@@ -27,6 +26,7 @@ from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.util.machine import installed_version
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
 
@@ -54,6 +54,7 @@ class StreamVLNAgent(EpisodeLoop):
             device=placement.device,
             attn=placement.attn,
             trust_pickle=options.trust_pickle,
+            lean=not options.compile,
         )
         decoder = Decoder(
             model,
@@ -146,7 +147,7 @@ def _identity(
         "num_frames": windows.num_frames,
         "num_history": windows.num_history,
         "torch": torch.__version__,
-        "transformers": transformers.__version__,
+        "transformers": installed_version("transformers"),
     }
 
 

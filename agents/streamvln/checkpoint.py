@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from agents.common.files import CONFIG, DTYPES, GENERATION, Fields, read_json
 from agents.common.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.streamvln import prompt
 from agents.streamvln.config import read_config
+from agents.streamvln.network.lean import would_be_lean
 from agents.streamvln.network.model import StreamVLN
 from vlnbench.errors import UsageError
 
@@ -37,12 +39,14 @@ def load(
     attn: str = "sdpa",
     trust_pickle: bool = False,
     image_size: int | None = None,
+    lean: bool = False,
 ) -> StreamVLN:
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
     the tower's sizes; `dtype` and `image_size` (pixels) default to the checkpoint's. Tensors go to `device` one
-    at a time, so that the model is never held twice.
+    at a time, so that the model is never held twice. lean: only for `Decoder`: where it would run the model by
+    `lean`, only what that needs is there.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
@@ -50,8 +54,10 @@ def load(
     config = read_config(folder, vision_tower)
     paths = weights.weight_files(folder, trust_pickle)
     entries = weights.read_entries(paths, UNUSED)
+    count = sum(math.prod(entry.shape) for entry in entries.values())
+    bare = lean and would_be_lean(count, attn, torch.device(device), dtype or config.dtype)
     with torch.device("meta"):
-        model = StreamVLN(config, attn)
+        model = StreamVLN(config, attn, bare)
     weights.check_entries(entries, model, folder)
     weights.fill(model, paths, dtype or config.dtype, torch.device(device))
     model.fill_buffers(device)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Qwen2Config, SiglipVisionConfig
 
 from agents.common.files import CONFIG, DTYPES, Fields, read_json
 from vlnbench.errors import UsageError
@@ -84,34 +83,6 @@ class StreamVLNConfig:
         if size < self.vision.patch_size:
             raise UsageError(f"--image-size {size}: expected at least a patch, {self.vision.patch_size} pixels")
         return replace(self, vision=replace(self.vision, image_size=size))
-
-    def language_config(self, attn: str) -> Qwen2Config:
-        """The language model's part, for transformers."""
-        sizes: dict[str, Any] = {
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "num_key_value_heads": self.num_key_value_heads,
-            "max_position_embeddings": self.max_position_embeddings,
-            "rope_theta": self.rope_theta,
-            "rms_norm_eps": self.rms_norm_eps,
-            "attention_dropout": self.attention_dropout,
-            "tie_word_embeddings": False,
-            "use_sliding_window": False,
-            "attn_implementation": attn,
-        }
-        return Qwen2Config(**sizes)
-
-    def vision_config(self, attn: str) -> SiglipVisionConfig:
-        """The vision tower's part, for transformers: one block less than published and no pooling head."""
-        sizes: dict[str, Any] = asdict(self.vision) | {
-            "num_hidden_layers": self.vision.num_hidden_layers - 1,
-            "vision_use_head": False,
-            "attn_implementation": attn,
-        }
-        return SiglipVisionConfig(**sizes)
 
 
 def read_config(folder: Path, vision_tower: Path | None = None) -> StreamVLNConfig:

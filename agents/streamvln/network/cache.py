@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from transformers import DynamicCache
 
 from agents.streamvln.config import StreamVLNConfig
 
 SPARE = 64  # columns a buffer grows by, beyond what is asked for
 
 
-class CacheView(DynamicCache):
-    """Rows of a buffer as transformers' cache: new keys and values go to columns from `length` on.
+@dataclass(frozen=True)
+class CacheView:
+    """Rows of a buffer whose columns from `length` on are for new keys and values."""
 
-    Writing in place spares the copy of the whole cache per layer and token that appending to tensors costs.
-    """
-
-    def __init__(self, buffer: Tensor, length: int) -> None:
-        super().__init__()
-        self._buffer = buffer
-        self._length = length
+    buffer: Tensor
+    length: int
 
     def entries(self, count: int) -> Tensor:
         """All up to the `count` columns that a pass fills: (layers, 2, rows, kv heads, columns, head dim)."""
-        return self._buffer[..., : self._length + count, :]
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        layer = self._buffer[layer_idx, ..., : self._length + key_states.shape[-2], :]
-        layer[0, ..., self._length :, :] = key_states
-        layer[1, ..., self._length :, :] = value_states
-        return layer[0], layer[1]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._length
-
-    def get_query_offset(self, layer_idx: int = 0) -> int:
-        return self._length
-
-    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
-        return self._length + int(query_length), 0
+        return self.buffer[..., : self.length + count, :]
 
 
 class TurnCache:

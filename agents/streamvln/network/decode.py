@@ -14,8 +14,8 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -99,8 +99,11 @@ class Decoder:
         self.max_batch = max_batch
         if compile and (lacking := compiler_lacking(model.device)):
             raise UsageError(f"--compile cannot be used here: {lacking}")
-        self._blocks: Any = torch.compile(model.model, dynamic=True) if compile else model.model
         lean = not compile and lean_enough(model)
+        if not lean:
+            from agents.streamvln.network.backbone import read  # with transformers, which `lean` does without
+
+            self._read = partial(read, torch.compile(model.model, dynamic=True) if compile else model.model)
         self._lean = LeanBlocks(model.model, model.config) if lean else None
         self._patches = LeanTower(model) if lean else model.patch_features
         self._windows: dict[int, Window] = {}
@@ -236,14 +239,7 @@ class Decoder:
     def _states(self, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:
         """Hidden states (rows, length, hidden) of new tokens; mask: see `TurnCache.open`."""
         if self._lean is None:
-            found: Tensor = self._blocks(
-                inputs_embeds=embeddings,
-                attention_mask=mask,
-                position_ids=positions.to(self.model.device),
-                past_key_values=view,
-                use_cache=True,
-            ).last_hidden_state
-            return found
+            return self._read(embeddings, positions.to(self.model.device), view, mask)
         rows, length = positions.shape
         entries = view.entries(length)
         columns = entries.shape[-2]

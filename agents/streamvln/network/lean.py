@@ -37,13 +37,17 @@ class _Block:
 
 def lean_enough(model: StreamVLN) -> bool:
     """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32."""
-    few = sum(parameter.numel() for parameter in model.parameters()) <= FEW_PARAMETERS
-    sdpa = model.model.config._attn_implementation == "sdpa"
-    return few and sdpa and model.device.type == "cpu" and model.dtype == torch.float32
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return would_be_lean(count, model.attn, model.device, model.dtype)
+
+
+def would_be_lean(parameters: int, attn: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """The same for a model that there is not yet; parameters: how many it will have."""
+    return parameters <= FEW_PARAMETERS and attn == "sdpa" and device.type == "cpu" and dtype == torch.float32
 
 
 class LeanBlocks:
-    """The blocks of a `transformers.Qwen2Model` with weights as they are now: for inference only."""
+    """The blocks of a `Backbone`, or a `Bare` one, with weights as they are now: for inference only."""
 
     def __init__(self, backbone: Any, config: StreamVLNConfig) -> None:
         self._blocks = [_block(layer) for layer in backbone.layers]
@@ -110,7 +114,7 @@ class LeanTower:
         self._embeddings = tower.get_submodule("embeddings")
         encoder: Any = tower.get_submodule("encoder")
         self._blocks = [_tower_block(layer) for layer in encoder.layers]
-        self._activation = encoder.layers[0].mlp.activation_fn
+        self._gelu = "tanh" if config.hidden_act == "gelu_pytorch_tanh" else "none"
         self._heads, self._eps = config.num_attention_heads, float(config.layer_norm_eps)
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -124,7 +128,8 @@ class LeanTower:
             mixed = functional.scaled_dot_product_attention(queries, keys, values)
             state = state + functional.linear(mixed.transpose(1, 2).reshape(images, patches, width), *block.out)
             normed = functional.layer_norm(state, (width,), *block.mlp_norm, self._eps)
-            state = state + functional.linear(self._activation(functional.linear(normed, *block.up)), *block.down)
+            inner = functional.gelu(functional.linear(normed, *block.up), approximate=self._gelu)
+            state = state + functional.linear(inner, *block.down)
         return state
 
 

@@ -1,19 +1,20 @@
 """The StreamVLN network: SigLIP vision tower, projector, Qwen2 language model (arXiv 2507.05240).
 
-Built from transformers' own modules; parameter names are those of the published checkpoints.
+Built from transformers' own modules (`backbone`) or, for `lean`, from parameters alone (`bare`), under the names
+of the published checkpoints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Qwen2Model, SiglipVisionModel
 
 from agents.streamvln.config import LANGUAGE_ATTENTION, StreamVLNConfig
+from agents.streamvln.network.bare import Bare
 from vlnbench.errors import UsageError
 
 IMAGE, MEMORY, IGNORED = -200, -300, -100
@@ -29,22 +30,6 @@ def part_of(name: str) -> Part:
     return "mm_mlp_adapter" if "mm_projector" in name else "mm_language_model"
 
 
-class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of transformers
-    """The language model's blocks with the vision parts as children, where published checkpoints have them."""
-
-    def __init__(self, config: StreamVLNConfig, attn: str) -> None:
-        super().__init__(config.language_config(attn))
-        self.mm_projector = nn.Sequential(
-            nn.Linear(config.vision.hidden_size, config.hidden_size),
-            nn.GELU(),
-            nn.Linear(config.hidden_size, config.hidden_size),
-        )
-        self.vision_attention = "eager" if attn == "eager" else "sdpa"
-        tower = SiglipVisionModel(config.vision_config(self.vision_attention))
-        inner = getattr(tower, "vision_model", tower)  # transformers 4 has one more level
-        self.vision_tower = nn.ModuleDict({"vision_tower": nn.ModuleDict({"vision_model": inner})})
-
-
 def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
     """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
     trained = any(parameter.requires_grad for parameter in tower.parameters())
@@ -53,6 +38,15 @@ def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
         patches = tower.get_submodule("embeddings")(pixels)
         features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
     return features
+
+
+def _backbone(config: StreamVLNConfig, attn: str) -> Any:
+    from agents.streamvln.network.backbone import Backbone  # it takes seconds, which a bare network saves
+
+    try:
+        return Backbone(config, attn)
+    except ImportError as error:
+        raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
 class Output(NamedTuple):
@@ -66,20 +60,18 @@ class StreamVLN(nn.Module):
     """Vision tower, projector and language model of one checkpoint.
 
     `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
-    sdpa otherwise. Parameters are created in torch's default dtype on its default device.
+    sdpa otherwise. Parameters are created in torch's default dtype on its default device. bare: only for `lean`,
+    which needs parameters and nothing of transformers.
 
     Raises UsageError where flash_attention_2 is asked for and not installed.
     """
 
-    def __init__(self, config: StreamVLNConfig, attn: str = "sdpa") -> None:
+    def __init__(self, config: StreamVLNConfig, attn: str = "sdpa", bare: bool = False) -> None:
         super().__init__()
         if attn not in LANGUAGE_ATTENTION:
             raise UsageError(f"attention {attn!r}: expected one of {', '.join(LANGUAGE_ATTENTION)}")
-        self.config = config
-        try:
-            self.model = Backbone(config, attn)
-        except ImportError as error:
-            raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        self.config, self.attn = config, attn
+        self.model: Any = Bare(config) if bare else _backbone(config, attn)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.packed_loss: Callable[..., Tensor] | None = None
         """Computes the loss where no logits are wanted, faster than is done here; see `training.packed`."""
@@ -97,7 +89,8 @@ class StreamVLN(nn.Module):
     @property
     def tower(self) -> nn.Module:
         """The vision tower, without the wrappers that its checkpoint names have."""
-        return self.model.vision_tower.get_submodule("vision_tower.vision_model")
+        tower: nn.Module = self.model.vision_tower.get_submodule("vision_tower.vision_model")
+        return tower
 
     def enable_checkpointing(self) -> None:
         """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
@@ -109,11 +102,7 @@ class StreamVLN(nn.Module):
 
     def fill_buffers(self, device: torch.device | str) -> None:
         """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
-        embeddings = self.tower.get_submodule("embeddings")
-        count = self.config.vision.grid**2
-        embeddings.register_buffer("position_ids", torch.arange(count, device=device)[None], persistent=False)
-        with torch.device(device):
-            self.model.rotary_emb = type(self.model.rotary_emb)(config=self.model.config)
+        self.model.fill_buffers(device, self.config.vision.grid**2)
 
     def resize_images(self, size: int) -> None:
         """Take images of `size` pixels from now on: positions of patches are interpolated, as SigLIP's code does.

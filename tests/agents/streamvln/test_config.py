@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agents.streamvln.config import KNOWN_TOWERS, parse_config, read_config
+from agents.streamvln.network.backbone import language_config, vision_config
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 from vlnbench.errors import UsageError
 
@@ -35,7 +36,7 @@ def test_recorded_checkpoint(goldens: Path) -> None:
 
 def test_parts_for_transformers() -> None:
     config = tiny_config(rope_theta=12345.0)
-    language, vision = config.language_config("eager"), config.vision_config("eager")
+    language, vision = language_config(config, "eager"), vision_config(config, "eager")
     assert language.rope_parameters["rope_theta"] == 12345.0
     assert language.layer_types == ["full_attention"] * 2
     assert (vision.num_hidden_layers, vision.image_size, vision.vision_use_head) == (2, 96, False)

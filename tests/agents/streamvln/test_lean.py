@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from agents.common.files import GenerationSettings
+from agents.streamvln import checkpoint
+from agents.streamvln.network.backbone import read
+from agents.streamvln.network.bare import Bare
 from agents.streamvln.network.cache import CacheView
 from agents.streamvln.network.decode import Decoder
 from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
 from agents.streamvln.network.model import StreamVLN
-from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
+from tests.agents.streamvln.tiny import END, tiny_images, tiny_model, write_tiny
 
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
 """On the machine of the first comparison both were equal bit by bit; another may add in another order."""
@@ -30,13 +37,7 @@ def test_blocks_are_those_of_transformers(past: int, length: int) -> None:
     valid[1, 2 : 2 + hole] = False
     positions = past + torch.arange(length).expand(3, -1) - torch.tensor([0, hole, 0])[:, None]
     ours, theirs = entries.clone(), entries.clone()
-    expected = model.model(
-        inputs_embeds=embeddings,
-        attention_mask=valid,
-        position_ids=positions,
-        past_key_values=CacheView(theirs, past),
-        use_cache=True,
-    ).last_hidden_state
+    expected = read(model.model, embeddings, positions, CacheView(theirs, past), valid)
     causal = torch.ones(length, past + length, dtype=torch.bool).tril(past)
     found = LeanBlocks(model.model, config)(embeddings, positions, ours, causal & valid[:, None])
     assert_close(found, expected, **TOLERANCE)
@@ -58,3 +59,34 @@ def test_only_small_models_in_float32_with_sdpa_on_a_cpu_are_run_this_way(monkey
     monkeypatch.setattr("agents.streamvln.network.lean.FEW_PARAMETERS", 10)
     assert not lean_enough(model)
     assert Decoder(model, GenerationSettings(frozenset({END}), 1.05))._lean is None
+
+
+@torch.inference_mode()
+def test_a_bare_network_computes_the_same(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    bare, whole = checkpoint.load(tmp_path, lean=True), checkpoint.load(tmp_path)
+    assert isinstance(bare.model, Bare)
+    assert {name: each.shape for name, each in bare.named_parameters()} == {
+        name: each.shape for name, each in whole.named_parameters()
+    }
+    images, like = tiny_images(4), whole.model.norm.weight
+    assert torch.equal(LeanTower(bare)(images), LeanTower(whole)(images))
+    positions = torch.arange(whole.config.max_position_embeddings)[None]
+    for one, other in zip(
+        bare.model.rotary_emb(like, positions), whole.model.rotary_emb(like, positions), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_what_cannot_be_run_this_way_is_loaded_whole(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    assert not isinstance(checkpoint.load(tmp_path, lean=True, attn="eager").model, Bare)
+    assert not isinstance(checkpoint.load(tmp_path, lean=True, dtype=torch.bfloat16).model, Bare)
+
+
+def test_a_small_agent_loads_no_transformers() -> None:
+    code = (
+        "import sys; from vlnbench.rollout.agents import load_agent; load_agent('streamvln-tiny');"
+        "print('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

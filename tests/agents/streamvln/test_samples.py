@@ -218,7 +218,7 @@ def test_missing_and_surplus_frames_are_counted(tmp_path: Path) -> None:
         ("[", "cannot be read as JSON"),
         ("{}", "expected a list of trajectories"),
         ("[1]", "record 0: expected an object"),
-        ("[]", "no trajectory of at least 4 actions"),
+        ("[]", "expected a list of trajectories"),
     ],
 )
 def test_bad_annotations_are_one_line(tmp_path: Path, content: str | None, message: str) -> None:

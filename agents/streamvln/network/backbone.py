@@ -1,0 +1,108 @@
+"""The modules of transformers that StreamVLN consists of, under the names of the published checkpoints.
+
+Importing transformers' models takes seconds: whoever runs a small network by `lean` does without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, Qwen2Config, Qwen2Model, SiglipVisionConfig, SiglipVisionModel
+
+from agents.streamvln.config import StreamVLNConfig
+from agents.streamvln.network.bare import add_vision
+from agents.streamvln.network.cache import CacheView
+
+
+def language_config(config: StreamVLNConfig, attn: str) -> Qwen2Config:
+    """The language model's part of a config."""
+    sizes: dict[str, Any] = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rope_theta": config.rope_theta,
+        "rms_norm_eps": config.rms_norm_eps,
+        "attention_dropout": config.attention_dropout,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "attn_implementation": attn,
+    }
+    return Qwen2Config(**sizes)
+
+
+def vision_config(config: StreamVLNConfig, attn: str) -> SiglipVisionConfig:
+    """The vision tower's part of a config: one block less than published and no pooling head."""
+    sizes: dict[str, Any] = asdict(config.vision) | {
+        "num_hidden_layers": config.vision.num_hidden_layers - 1,
+        "vision_use_head": False,
+        "attn_implementation": attn,
+    }
+    return SiglipVisionConfig(**sizes)
+
+
+class _InPlace(DynamicCache):
+    """A `CacheView` as transformers' cache.
+
+    Writing in place spares the copy of the whole cache per layer and token that appending to tensors costs.
+    """
+
+    def __init__(self, view: CacheView) -> None:
+        super().__init__()
+        self._view = view
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        layer = self._view.entries(key_states.shape[-2])[layer_idx]
+        layer[0, ..., self._view.length :, :] = key_states
+        layer[1, ..., self._view.length :, :] = value_states
+        return layer[0], layer[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self._view.length
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        return self._view.length
+
+    def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
+        return self._view.length + int(query_length), 0
+
+
+class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of transformers
+    """The language model's blocks with the vision parts as children, where published checkpoints have them."""
+
+    def __init__(self, config: StreamVLNConfig, attn: str) -> None:
+        super().__init__(language_config(config, attn))
+        self.vision_attention = "eager" if attn == "eager" else "sdpa"
+        tower = SiglipVisionModel(vision_config(config, self.vision_attention))
+        add_vision(self, config, getattr(tower, "vision_model", tower))  # transformers 4 has one more level
+
+    def fill_buffers(self, device: torch.device | str, patches: int) -> None:
+        """Compute the tables that no checkpoint holds: rotations, and numbers of an image's patches."""
+        with torch.device(device):
+            self.rotary_emb = type(self.rotary_emb)(config=self.config)
+        embeddings = self.get_submodule("vision_tower.vision_tower.vision_model.embeddings")
+        embeddings.register_buffer("position_ids", torch.arange(patches, device=device)[None], persistent=False)
+
+
+def read(blocks: Any, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:
+    """Hidden states (rows, length, hidden) of new tokens.
+
+    blocks: a `Backbone`, as it is or compiled. embeddings: (rows, length, hidden). positions: (rows, length), on
+    the same device. mask: see `TurnCache.open`.
+    """
+    found: Tensor = blocks(
+        inputs_embeds=embeddings,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=_InPlace(view),
+        use_cache=True,
+    ).last_hidden_state
+    return found

@@ -17,7 +17,7 @@ class Bare(nn.Module):
     def __init__(self, config: StreamVLNConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = _table(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(_block(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         add_vision(self, config, _tower(config.vision))
@@ -85,6 +85,11 @@ def _tower(vision: VisionGeometry) -> nn.Module:
     )
 
 
+def _table(rows: int, width: int) -> nn.Embedding:
+    """An embedding whose values are still to come: to draw some on the meta device, torch imports its compiler."""
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+
+
 class _Named(nn.Module):
     """Modules by name."""
 
@@ -100,7 +105,7 @@ class _Patches(nn.Module):
     def __init__(self, vision: VisionGeometry) -> None:
         super().__init__()
         self.patch_embedding = nn.Conv2d(3, vision.hidden_size, vision.patch_size, vision.patch_size)
-        self.position_embedding = nn.Embedding(vision.grid**2, vision.hidden_size)
+        self.position_embedding = _table(vision.grid**2, vision.hidden_size)
 
     def forward(self, pixels: Tensor) -> Tensor:
         found: Tensor = self.patch_embedding(pixels).flatten(2).transpose(1, 2) + self.position_embedding.weight

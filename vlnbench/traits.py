@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -40,6 +41,16 @@ class Reports(Protocol):
 
     def report(self, slot: int) -> Mapping[str, float]:
         """Counts about the episode in a slot; they go into its row and are summed in the summary."""
+        ...
+
+
+@runtime_checkable
+class MadeOf(Protocol):
+    """Trait of an agent that can name every file from which it was made, beside code."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """While none of them changes, the agent that the same options make has the same identity."""
         ...
 
 

@@ -71,6 +71,9 @@ class StreamVLNAgent(EpisodeLoop):
         on_cpu = placement.device.type == "cpu" and not fixed
         self.paces: Mapping[int, float] = measured(rehearse) if on_cpu and options.max_batch is None else {}
         super().__init__(prompts, _Timed(decoder, self._threads), windows, config.vision.image_size)
+        self.files = tuple(
+            checkpoint.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle)
+        )
         self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (

@@ -92,12 +92,13 @@ def content_hash(
     trust_pickle: bool = False,
 ) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(_read_files(folder, tokenizer, vision_tower, trust_pickle))
+    return files.content_hash(read_files(folder, tokenizer, vision_tower, trust_pickle))
 
 
-def _read_files(
-    folder: Path, tokenizer: Path | None, vision_tower: Path | None, trust_pickle: bool
+def read_files(
+    folder: Path, tokenizer: Path | None = None, vision_tower: Path | None = None, trust_pickle: bool = False
 ) -> Iterator[Path]:
+    """The files that loading with these arguments reads."""
     source = _tokenizer_folder(folder, tokenizer)
     known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
     if vision_tower is not None and "vision_config" not in read_json(folder / CONFIG):

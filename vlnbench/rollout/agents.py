@@ -15,7 +15,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
-from vlnbench.traits import Describes, Remarks, Represents, Watches
+from vlnbench.traits import Describes, MadeOf, Remarks, Represents, Watches
 from vlnbench.util.loading import import_string
 from vlnbench.util.machine import hardware
 
@@ -26,7 +26,8 @@ class AgentFacts:
 
     name, code: what a record knows it by. place: where it runs, if it matters to a reader. watches: it can be
     overruled (`Watches`). host: the machine it is on; version: of vlnbench there. hardware: as of
-    `machine.hardware`, empty for an agent that only passes on to another.
+    `machine.hardware`, empty for an agent that only passes on to another. files: all that it was made from, with
+    its code; None where that is not known.
     """
 
     name: str
@@ -41,11 +42,12 @@ class AgentFacts:
     version: str
     host: str
     hardware: Mapping[str, Any]
+    files: tuple[Path, ...] | None = None
 
     def differences(self, other: AgentFacts) -> list[str]:
         """What would make results of the two another run."""
         ours, theirs = ({**asdict(each), **each.identity} for each in (self, other))
-        own = ("place", "description", "host", "hardware", "identity")
+        own = ("place", "description", "host", "hardware", "identity", "files")
         return [
             f"{key} {ours.get(key)!r} and {theirs.get(key)!r}"
             for key in sorted({*ours, *theirs})
@@ -118,12 +120,15 @@ def code_digest(agent: Agent) -> str | None:
     if isinstance(agent, Represents):
         return agent.stands_for.code
     try:
-        path = Path(inspect.getfile(type(agent)))
-        package = type(agent).__module__.rpartition(".")[0]
-        files = [path] if package in ("", "agents") else sorted(path.parent.rglob("*.py"))
-        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+        return hashlib.sha256(b"".join(file.read_bytes() for file in _code_files(agent))).hexdigest()[:12]
     except (TypeError, OSError):  # defined in an interactive session
         return None
+
+
+def _code_files(agent: Agent) -> list[Path]:
+    path = Path(inspect.getfile(type(agent)))
+    package = type(agent).__module__.rpartition(".")[0]
+    return [path] if package in ("", "agents") else sorted(path.parent.rglob("*.py"))
 
 
 def facts_of(agent: Agent, asked: str) -> AgentFacts:
@@ -141,6 +146,7 @@ def facts_of(agent: Agent, asked: str) -> AgentFacts:
         version=__version__,
         host=socket.gethostname(),
         hardware={} if isinstance(agent, Represents) else hardware(str(agent.identity.get("device"))),
+        files=(*agent.files, *_code_files(agent)) if isinstance(agent, MadeOf) else None,
     )
 
 

@@ -45,7 +45,7 @@ def is_current(folder: Path, asked: Mapping[str, Any]) -> bool:
 
 
 def _state(asked: Mapping[str, Any], files: Iterable[Path]) -> str:
-    """Hash of all that may decide the outcome: wishes, files, program, packages and what is seen of the machine."""
+    """Hash of all that may decide the outcome: wishes, files, program, packages and what is seen of a machine."""
     programs = [Path(folder, name) for root in _ROOTS for folder, _, names in os.walk(root) for name in names]
     sources = sorted(path for path in programs if path.suffix == ".py")
     # A folder's time tells whether a file has come or gone.

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -48,9 +49,14 @@ def sources() -> list[Path]:
     return [path for folder in ("vlnbench", "agents", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:  # relative ones stay inside their package
@@ -60,7 +66,7 @@ def imports(path: Path) -> list[str]:
 
 def strings(path: Path) -> list[str]:
     """Own modules that the code names in import strings."""
-    texts = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+    texts = (node.value for node in nodes(path) if isinstance(node, ast.Constant))
     found = (
         re.fullmatch(r"((?:vlnbench|agents|envs)(?:\.\w+)+)(?::\w+)?", text)
         for text in texts

@@ -229,6 +229,7 @@ def test_generated_data_tell_their_version(tmp_path: Path) -> None:
         load_split(houses, "val_seen", tmp_path)
 
 
+@pytest.mark.slow
 def test_published_headings_are_those_of_v1_3(shared: Path) -> None:
     for split in ("train", "val_seen", "val_unseen", "test"):
         found = load_split(get_benchmark("r2r-ce"), split, shared / "data")

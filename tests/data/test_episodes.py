@@ -330,6 +330,7 @@ def published(shared: Path) -> dict[str, Sequence[Episode]]:
     }
 
 
+@pytest.mark.slow
 def test_published_counts_and_trajectories(published: dict[str, Sequence[Episode]]) -> None:
     def counts(value: Callable[[Episode], str]) -> dict[str, int]:
         return {split: len({value(episode) for episode in episodes}) for split, episodes in published.items()}

@@ -46,6 +46,7 @@ def stock_config(shared: Path, **simulator: Any) -> Any:
     return habitat.get_config("benchmark/nav/vln_r2r.yaml", overrides)
 
 
+@pytest.mark.slow
 def test_stock_env_task_dataset_sensors_and_measures_run(shared: Path, val_seen: EpisodeSet) -> None:
     env = habitat.Env(stock_config(shared))
     try:

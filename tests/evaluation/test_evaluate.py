@@ -121,6 +121,7 @@ def test_a_torn_last_line_is_cut_off_and_run_again(tmp_path: Path, name: str) ->
     assert len(read_trajectories(tmp_path / "torn")) == 9
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
     """The process is killed outright between episodes; running again ends with the rows of a whole run."""
     script = textwrap.dedent(

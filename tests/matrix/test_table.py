@@ -24,6 +24,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}
 
 
+@pytest.mark.slow
 def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Made twice, in different folders, from nothing but matrix.json: the same bytes."""
     document = make_document(AXES, failed=(1,))

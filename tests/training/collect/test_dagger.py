@@ -290,6 +290,7 @@ class Batches(EpisodeAgent):
         return dict.fromkeys(observations, LEFT)
 
 
+@pytest.mark.slow
 def test_one_agent_drives_in_several_simulators_at_once(tmp_path: Path) -> None:
     """And what is collected is what it would collect in one."""
     episodes = [replace(straight(0, 2.5, 5), episode_id=str(i), scene_id=f"{i % 2}/s.glb") for i in range(6)]

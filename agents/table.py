@@ -13,7 +13,11 @@ class Listed(NamedTuple):
     summary: str
 
 
-FAMILIES: dict[str, str] = {"streamvln": "agents.streamvln.spec:FAMILY", "vlnce": "agents.vlnce.spec:FAMILY"}
+FAMILIES: dict[str, str] = {
+    "streamvln": "agents.streamvln.spec:FAMILY",
+    "vlnce": "agents.vlnce.spec:FAMILY",
+    "janusvln": "agents.janusvln.spec:FAMILY",
+}
 """Import strings of the `FamilySpec`s by name."""
 
 DEFAULT_FAMILY = "streamvln"
@@ -69,7 +73,7 @@ AGENTS: dict[str, Listed] = {
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
     ),
     "janusvln": Listed(
-        "agents.janusvln.agent:JanusVLNAgent", "", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"
+        "agents.janusvln.agent:JanusVLNAgent", "janusvln", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"
     ),
 }
 """Agents by name."""

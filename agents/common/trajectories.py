@@ -47,8 +47,8 @@ class Trajectory:
         return sorted(name for name in os.listdir(self.frames_dir) if name.lower().endswith(_SUFFIXES))
 
 
-def read_trajectories(folder: Path) -> list[Trajectory]:
-    """The trajectories of a folder that are long enough to train on, in the order of its annotations.
+def read_trajectories(folder: Path, shortest: int = SHORTEST) -> list[Trajectory]:
+    """The trajectories of a folder with at least `shortest` actions, in the order of its annotations.
 
     Every frame is looked for. Raises UsageError for records that break the format and for frames that are
     missing or too many, with their number.
@@ -58,10 +58,10 @@ def read_trajectories(folder: Path) -> list[Trajectory]:
     trajectories = [
         trajectory
         for index, record in enumerate(records)
-        if len((trajectory := _trajectory(path, index, record)).actions) >= SHORTEST
+        if len((trajectory := _trajectory(path, index, record)).actions) >= shortest
     ]
     if not trajectories:
-        raise UsageError(f"{path}: no trajectory of at least {SHORTEST} actions")
+        raise UsageError(f"{path}: no trajectory of at least {shortest} actions")
     _check_frames(path, trajectories)
     return trajectories
 

@@ -11,18 +11,17 @@ import transformers
 from agents.common.placement import Placement, place
 from agents.common.versions import check_transformers
 from agents.janusvln import checkpoint
-from agents.janusvln.config import PATCH, JanusVLNConfig, read_config
+from agents.janusvln.config import JanusVLNConfig, read_config
 from agents.janusvln.decode import Decoder
-from agents.janusvln.image import WIDTH, grid_of
+from agents.janusvln.image import grid_of, resized_height
 from agents.janusvln.loop import EpisodeLoop
-from agents.janusvln.network.geometry import FIRST, RECENT
 from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.options import JanusVLNOptions
 from agents.janusvln.prompt import Prompts
+from agents.janusvln.spec import FAMILY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
-
-HEIGHT = 490  # of a resized frame of 640 x 480, for which memory is stated
+from vlnbench.training.sources import find_checkpoint
 
 
 class JanusVLNAgent(EpisodeLoop):
@@ -36,7 +35,7 @@ class JanusVLNAgent(EpisodeLoop):
     def __init__(self, options: JanusVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
         folder = _checked(options)
-        config = read_config(folder)
+        config = read_config(folder).shown(options.image_width, options.num_history)
         placement = place(
             options.device, options.dtype, "sdpa" if options.attn == "auto" else options.attn, config.dtype
         )
@@ -49,14 +48,20 @@ class JanusVLNAgent(EpisodeLoop):
             eager=placement.attn == "eager",
             trust_pickle=options.trust_pickle,
         )
-        decoder = Decoder(model, settings, max_new_tokens=options.max_new_tokens, max_batch=options.batch)
-        super().__init__(Prompts(tokenizer), decoder, options.num_history, options.max_steps)
-        self.identity = _identity(options, folder, placement)
+        decoder = Decoder(
+            model,
+            settings,
+            max_new_tokens=options.max_new_tokens,
+            max_batch=options.batch,
+            window=(options.first_frames, options.recent_frames),
+        )
+        super().__init__(Prompts(tokenizer), decoder, config.num_history, options.max_steps, config.image_width)
+        self.identity = _identity(options, folder, placement, config)
         self.description = "\n".join(
             (
                 f"checkpoint {folder}: {_parameters(model)}; {placement.dtype_name} on {placement.device}, "
                 f"{placement.attn} attention",
-                _memory(model, options.max_steps),
+                _memory(model, config.image_width, options),
             )
         )
 
@@ -82,10 +87,12 @@ def _checked(options: JanusVLNOptions) -> Path:
         raise UsageError("agent 'janusvln' needs a trained model: name its folder with --checkpoint")
     options.check()
     check_transformers(transformers.__version__)
-    return options.checkpoint
+    return find_checkpoint(options.checkpoint, FAMILY)
 
 
-def _identity(options: JanusVLNOptions, folder: Path, placement: Placement) -> dict[str, Scalar]:
+def _identity(
+    options: JanusVLNOptions, folder: Path, placement: Placement, config: JanusVLNConfig
+) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
     return {
         "checkpoint": checkpoint.content_hash(
@@ -95,7 +102,10 @@ def _identity(options: JanusVLNOptions, folder: Path, placement: Placement) -> d
         "dtype": placement.dtype_name,
         "attn": placement.attn,
         "max_new_tokens": options.max_new_tokens,
-        "num_history": options.num_history,
+        "num_history": config.num_history,
+        "first_frames": options.first_frames,
+        "recent_frames": options.recent_frames,
+        "image_width": config.image_width,
         "max_steps": options.max_steps,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -110,18 +120,13 @@ def _parameters(model: JanusVLN) -> str:
     return f"{counts.total() / 1e6:,.1f} M parameters ({parts})"
 
 
-def _memory(model: JanusVLN, steps: int) -> str:
+def _memory(model: JanusVLN, width: int, options: JanusVLNOptions) -> str:
     """One line about the memory that an episode takes, with frames of 640 x 480."""
-    sizes, config = model.vggt.aggregator.sizes, model.config
-    tokens = 1 + sizes.registers + (HEIGHT // PATCH) * (WIDTH // PATCH)
-    frame = 2 * (sizes.depth - 1) * tokens * sizes.width * model.dtype.itemsize
-    kept = steps * _image_bytes(config, model.dtype)
-    most = (FIRST + RECENT + 1) * frame
+    height = resized_height(640, 480, width)
+    frame = model.vggt.aggregator.frame_bytes(height, width, model.dtype)
+    kept = options.max_steps * grid_of(height, width).cells * model.config.hidden_size * model.dtype.itemsize
+    most = (options.first_frames + options.recent_frames + 1) * frame
     return (
         f"memory per episode: geometry {frame / 1e6:,.1f} MB per frame, at most {most / 1e9:.2g} GB; "
-        f"images {kept / 1e9:.2g} GB of the host's after {steps} steps"
+        f"images {kept / 1e9:.2g} GB of the host's after {options.max_steps} steps"
     )
-
-
-def _image_bytes(config: JanusVLNConfig, dtype: torch.dtype) -> int:
-    return grid_of(HEIGHT, WIDTH).cells * config.hidden_size * dtype.itemsize

@@ -7,7 +7,7 @@ sizes of the VGGT aggregator are nowhere in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ MERGE = 2
 """Patches along one side of what becomes one embedding."""
 BLOCK = PATCH * MERGE
 """Pixels along one side of what becomes one embedding."""
+WIDTH = 644
+"""Pixels to which frames are scaled where a config says nothing else, 23 embeddings across."""
+HISTORY = 8
+"""Earlier frames that a question shows where a config says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ class GeometrySizes:
 class JanusVLNConfig:
     """Sizes of one checkpoint. `geometry_weight` is the factor lambda of geometry when it is added to images.
 
+    `image_width`, pixels to which frames are scaled, and `num_history`, earlier frames of a question, are fixed in
+    the published code and said by checkpoints that were trained with others.
+
     `raw` is config.json as it was read; saving writes it back with what changed.
     """
 
@@ -81,12 +88,26 @@ class JanusVLNConfig:
     vision: VisionSizes
     merger_hidden_size: int
     geometry_weight: float
+    image_width: int
+    num_history: int
     dtype: torch.dtype
     raw: Mapping[str, Any]
 
     @property
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    def shown(self, width: int | None = None, history: int | None = None) -> JanusVLNConfig:
+        """The same for images of another width and another number of earlier frames; None leaves them.
+
+        Raises UsageError for a width that is no whole number of embeddings.
+        """
+        changed: dict[str, int] = {}
+        if width is not None:
+            changed["image_width"] = image_width(width, f"--image-width {width}")
+        if history is not None:
+            changed["num_history"] = history
+        return replace(self, **changed, raw=dict(self.raw) | changed) if changed else self
 
 
 def read_config(folder: Path) -> JanusVLNConfig:
@@ -132,9 +153,18 @@ def parse_config(raw: Mapping[str, Any], where: str) -> JanusVLNConfig:
         vision=_vision(fields, hidden),
         merger_hidden_size=fields.integer("vggt_merger_hidden_dim", default=4096),
         geometry_weight=fields.number("lam"),
+        image_width=image_width(fields.integer("image_width", default=WIDTH), f"{where}: image_width"),
+        num_history=fields.integer("num_history", default=HISTORY),
         dtype=DTYPES[fields.choice("torch_dtype", *DTYPES, default=raw.get("dtype", "bfloat16"))],
         raw=dict(raw),
     )
+
+
+def image_width(width: int, where: str) -> int:
+    """The width itself. Raises UsageError, which begins with `where`, unless it is whole embeddings."""
+    if width < BLOCK or width % BLOCK:
+        raise UsageError(f"{where}: expected a multiple of {BLOCK} pixels, such as 644, 532, 448 or 392")
+    return width
 
 
 def _sections(fields: Fields, count: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from agents.common.batches import groups
 from agents.common.files import GenerationSettings
 from agents.janusvln.image import Grid, grid_of
-from agents.janusvln.network.geometry import FrameCache
+from agents.janusvln.network.geometry import FIRST, RECENT, FrameCache
 from agents.janusvln.network.language import KeyValues, expand
 from agents.janusvln.network.model import JanusVLN
 
@@ -54,17 +54,25 @@ class Decoder:
     """
 
     def __init__(
-        self, model: JanusVLN, settings: GenerationSettings, *, max_new_tokens: int = 24, max_batch: int = 8
+        self,
+        model: JanusVLN,
+        settings: GenerationSettings,
+        *,
+        max_new_tokens: int = 24,
+        max_batch: int = 8,
+        window: tuple[int, int] = (FIRST, RECENT),
     ) -> None:
+        """`window`: of how many first and recent frames VGGT keeps keys and values."""
         self.model = model.eval()
         self.settings = settings
         self.max_new_tokens = max_new_tokens
         self.max_batch = max_batch
+        self._window = window
         self._memories: dict[int, Memory] = {}
 
     def begin(self, slot: int) -> None:
         """Forget what the slot has seen."""
-        self._memories[slot] = Memory()
+        self._memories[slot] = Memory(FrameCache(*self._window))
 
     def memory(self, slot: int) -> Memory:
         return self._memories[slot]
@@ -82,9 +90,8 @@ class Decoder:
         """The same for a batch of frames of one size."""
         memories = [self._memories[slot] for slot in slots]
         shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
-        images = self.model.visual.merger(self.model.tower_features(shown)).cpu()
-        seen = self.model.geometry_features(shown, [memory.cache for memory in memories])
-        for memory, image, geometry in zip(memories, images, self.model.merger(seen), strict=True):
+        images, geometries = look(self.model, shown, [memory.cache for memory in memories])
+        for memory, image, geometry in zip(memories, images.cpu(), geometries, strict=True):
             memory.images.append(image)
             memory.current = grid_of(*shown.shape[1:3]), geometry
 
@@ -126,10 +133,7 @@ class Decoder:
     def _answer(self, questions: Sequence[Question], rows: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
         """Answer one batch."""
         model, device = self.model, self.model.device
-        lengths = [len(ids) for ids, _ in rows]
-        fused = torch.cat([self._fused(question) for question in questions])
-        past = KeyValues(model.config, lengths, like=fused)
-        hidden = model.hidden(rows, fused, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]
+        past, hidden = read(model, rows, torch.cat([self._fused(question) for question in questions]))
         following = torch.tensor([int(positions.max()) + 1 for _, positions in rows], device=device)
         seen = torch.zeros(len(rows), model.config.vocab_size, dtype=torch.bool, device=device)
         for row, (ids, _) in zip(seen, rows, strict=True):
@@ -160,3 +164,18 @@ class Decoder:
         penalty = self.settings.repetition_penalty
         penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
         return torch.where(seen, penalized, logits).argmax(-1)
+
+
+def look(model: JanusVLN, frames: Tensor, caches: Sequence[FrameCache]) -> tuple[Tensor, Tensor]:
+    """Embeddings of the next frame of every cache and of its geometry, both (N, embeddings, hidden); see
+    `JanusVLN.geometry_features`."""
+    images = model.visual.merger(model.tower_features(frames))
+    return images, model.merger(model.geometry_features(frames, caches))
+
+
+def read(model: JanusVLN, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor) -> tuple[KeyValues, Tensor]:
+    """What questions, expanded and with positions, leave behind: keys and values, and the last states (rows,
+    hidden). `fused`: embeddings of all images."""
+    lengths = [len(ids) for ids, _ in rows]
+    past = KeyValues(model.config, lengths, like=fused)
+    return past, model.hidden(rows, fused, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]

@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from agents.janusvln.config import BLOCK, MERGE, PATCH
+from agents.janusvln.config import BLOCK, MERGE, PATCH, WIDTH
 
-WIDTH = 644
-"""Pixels to which every frame is scaled, 23 embeddings across; no side may be longer."""
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """Per channel, of Qwen's image processor (CLIP's)."""
 
@@ -29,21 +27,26 @@ class Grid(NamedTuple):
         return self.rows * self.columns
 
 
-def resize(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """An RGB frame scaled to `WIDTH`, bicubic, as uint8 (height, WIDTH, 3).
+def resize(frame: NDArray[np.uint8], width: int = WIDTH) -> NDArray[np.uint8]:
+    """An RGB frame scaled to `width`, bicubic, as uint8 (height, width, 3).
 
-    The height is rounded to whole patches; what is above `WIDTH` of it is cut off at the top and bottom alike. The
+    The height is rounded to whole patches; what is above `width` of it is cut off at the top and bottom alike. The
     order of the multiplications matters: 480 rows of 640 become 490 because 34.5 is met from above.
 
     Raises ValueError for a frame so flat that not one embedding is left of it.
     """
     image = Image.fromarray(frame)
-    height = round(image.height * (WIDTH / image.width) / PATCH) * PATCH
+    height = resized_height(image.width, image.height, width)
     if height < BLOCK:
         raise ValueError(f"frames of {image.width} x {image.height} pixels are too flat for JanusVLN")
-    pixels = np.asarray(image.resize((WIDTH, height), Image.Resampling.BICUBIC))
-    top = max((height - WIDTH) // 2, 0)
-    return pixels[top : top + WIDTH].copy()
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+    top = max((height - width) // 2, 0)
+    return pixels[top : top + width].copy()
+
+
+def resized_height(columns: int, rows: int, width: int = WIDTH) -> int:
+    """Height of a frame of so many pixels when it is scaled to `width`, before anything is cut off."""
+    return round(rows * (width / columns) / PATCH) * PATCH
 
 
 def grid_of(height: int, width: int) -> Grid:

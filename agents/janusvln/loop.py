@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.janusvln.config import WIDTH
 from agents.janusvln.decode import Memory, Question
 from agents.janusvln.image import resize
 from agents.janusvln.prompt import LABELS, Prompts, shown_steps
@@ -27,18 +28,21 @@ class Answers(Protocol):
 
 
 class EpisodeLoop:
-    """Drives many episodes. From step `max_steps` on every action is STOP, as in the published evaluation, by
-    which an agent that stands near the goal then succeeds.
+    """Drives many episodes; frames are scaled to `width` pixels. From step `max_steps` on every action is STOP, as
+    in the published evaluation, by which an agent that stands near the goal then succeeds.
 
     `unreadable` counts answers that were none of the four labels, which stop the episode; `forced_stops` counts
     episodes that were ended at `max_steps`.
     """
 
-    def __init__(self, prompts: Prompts, decoder: Answers, num_history: int, max_steps: int) -> None:
+    def __init__(
+        self, prompts: Prompts, decoder: Answers, num_history: int, max_steps: int, width: int = WIDTH
+    ) -> None:
         self._prompts = prompts
         self._model: Answers | None = decoder
         self._num_history = num_history
         self._max_steps = max_steps
+        self._width = width
         self._instructions: dict[int, str] = {}
         self._seen: dict[int, int] = {}  # the last step whose frame a slot has seen
         self.unreadable = 0
@@ -80,7 +84,7 @@ class EpisodeLoop:
             if observation.rgb is None:
                 raise ValueError("the environment reported no RGB frame")
             if self._seen.get(slot) != observation.step:
-                frames[slot] = resize(observation.rgb)
+                frames[slot] = resize(observation.rgb, self._width)
         if frames:
             self._decoder.see(frames)
         self._seen |= {slot: observations[slot].step for slot in frames}

@@ -41,7 +41,18 @@ class Prompts:
 
         The instruction goes in as it is, not stripped. Raises ValueError where it holds a placeholder itself.
         """
-        ids = self._tokenizer.encode(question_text(instruction, images), add_special_tokens=False)
+        return self._asked(question_text(instruction, images), images)
+
+    def lesson(self, instruction: str, images: int) -> list[int]:
+        """The same as the published training asks."""
+        return self._asked(lesson_text(instruction, images), images)
+
+    def answer(self, label: str) -> list[int]:
+        """Token ids of an answer with the end of its block and the line break behind it."""
+        return self._tokenizer.encode(f"{label}{BLOCK_END}\n", add_special_tokens=False)
+
+    def _asked(self, text: str, images: int) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
         (image,) = self._tokenizer.encode(IMAGE, add_special_tokens=False)
         if ids.count(image) != images:
             raise ValueError(f"the instruction holds {IMAGE}, which stands for an image")
@@ -52,6 +63,20 @@ class Prompts:
         return self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+def lesson_text(instruction: str, images: int) -> str:
+    """The chat of the published training up to where the model answers, which is not that of its evaluation.
+
+    Its code drops the line break behind an image.
+    """
+    earlier = _SHOWN * (images - 1) or "\n"
+    told = (
+        f"{SYSTEM}\n This is your historical observation:{earlier}"
+        f" This is your current observation:{_SHOWN} Your task is to {instruction}\n"
+        " You should take one of the following actions:\n MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
+    )
+    return _chat("You are a helpful assistant.", told)
+
+
 def question_text(instruction: str, images: int) -> str:
     """The chat up to where the model answers: images from the oldest to the current one, then the text."""
     task = (
@@ -59,8 +84,13 @@ def question_text(instruction: str, images: int) -> str:
         f" Your task is to {instruction} \n You should take one of the following actions:\n"
         " MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
     )
-    blocks = (("system", SYSTEM), ("user", _SHOWN * images + task))
-    chat = "".join(f"{_BLOCK_START}{role}\n{text}{BLOCK_END}\n" for role, text in blocks)
+    return _chat(SYSTEM, _SHOWN * images + task)
+
+
+def _chat(system: str, user: str) -> str:
+    chat = "".join(
+        f"{_BLOCK_START}{role}\n{text}{BLOCK_END}\n" for role, text in (("system", system), ("user", user))
+    )
     return f"{chat}{_BLOCK_START}assistant\n"
 
 

@@ -12,17 +12,11 @@ from typing import Any
 import torch
 
 from agents.common.files import GENERATION
+from agents.common.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
 from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text
-
-END, BLOCK_START, BLOCK_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where Qwen2's tokenizer cuts text before it looks for merges."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
     """
     with tempfile.TemporaryDirectory() as made:
         source = Path(made)
-        ids = write_tokenizer(source, texts, preset.vocabulary)
+        ids = write_tokenizer(source, texts, preset.vocabulary, (*SYMBOLS, *_fixed_texts()))
         rows = -(-len(ids) // 64) * 64
         config = preset.config(rows, ids[END], ids[BLOCK_END])
         generation = {
@@ -119,42 +113,6 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
             torch.manual_seed(seed)
             model = StreamVLN(parse_config(config, "preset"))
         save(model, folder, source=source)
-
-
-def write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
-    """Learn a byte-level BPE of Qwen2's kind from texts and write its files; returns the vocabulary.
-
-    Actions, and the sentences that every prompt repeats, are one token each.
-    """
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    pieces = [
-        pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*SYMBOLS, *_fixed_texts())])
-    special = [AddedToken(text, special=True, normalized=False) for text in (END, BLOCK_START, BLOCK_END)]
-    tokenizer.add_special_tokens(special)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "additional_special_tokens": [BLOCK_START, BLOCK_END],
-        "bos_token": None,
-        "eos_token": BLOCK_END,
-        "pad_token": END,
-        "unk_token": None,
-        "model_max_length": 32768,
-        "clean_up_tokenization_spaces": False,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    return dict(tokenizer.get_vocab())
 
 
 def _fixed_texts() -> list[str]:

@@ -11,12 +11,14 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vlnbench.cli import Command
 from vlnbench.cli.selected import Selection
+from vlnbench.errors import UsageError
 from vlnbench.training.families import get_family, listed
 
 FILE = Path(__file__).with_suffix(".txt")
@@ -31,6 +33,8 @@ def commands(union: Any = Command, before: str = "vlnbench") -> Iterator[tuple[s
             yield from commands(kind, name)
         else:
             yield name, kind
+            if hasattr(kind, "variant"):
+                yield f"{name} --inference", kind.variant(["--inference"])
 
 
 def selections() -> dict[str, Selection]:
@@ -71,7 +75,8 @@ def of_families() -> Iterator[tuple[str, str, type, type]]:
     """Command, family, the family's options for it and what all families have of them."""
     for name, kind in commands():
         for family in listed() if hasattr(kind, "of_family") else ():
-            yield name, family, kind.of_family(get_family(family)), kind  # type: ignore[attr-defined]
+            with suppress(UsageError):  # of a family that cannot be planned there are no options
+                yield name, family, kind.of_family(get_family(family)), kind  # type: ignore[attr-defined]
 
 
 def flags(kind: type, without: frozenset[str] | set[str] = frozenset()) -> dict[str, Field[Any]]:

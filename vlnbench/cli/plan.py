@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+from vlnbench.rollout.agent_names import family_of
 from vlnbench.training.family import FamilySpec
+from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plans:
-    """Plans a training; its other options are a family's."""
+class Either:
+    """What both kinds of plans have in common."""
 
     checkpoint_option: ClassVar[str] = "model"
 
+    inference: bool = False
+    """Plan what the model needs while it acts, which has options of its own: vlnbench plan --inference --help."""
     json: bool = False
     """Print JSON, without suggestions."""
+
+    @staticmethod
+    def variant(arguments: Sequence[str]) -> type[PlanMemory] | type[PlanActing]:
+        """Which of the two commands of this name is meant."""
+        return PlanActing if "--inference" in arguments else PlanMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans(Either):
+    """Plans a training; its other options are a family's."""
 
     @staticmethod
     def of_family(family: FamilySpec) -> type[PlanOptions]:
@@ -41,5 +56,40 @@ class Plans:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Acts(Either):
+    """Plans an agent at work; its other options are a family's."""
+
+    @staticmethod
+    def of_family(family: FamilySpec) -> type[InferenceOptions]:
+        """The family's options. Raises UsageError where it cannot be planned."""
+        return family.check_inference()
+
+    @staticmethod
+    def family_of(agent: str) -> str:
+        """The family of an agent's checkpoints. Raises UsageError for one that loads none."""
+        return family_of(agent)
+
+    def run(self) -> None:
+        import json
+
+        from vlnbench.training.families import find_family
+        from vlnbench.training.memory.inference import format_inference, plan_inference, remedies
+
+        assert isinstance(self, InferenceOptions)
+        name = self.family or (family_of(self.agent) if self.agent else "")
+        kind = self.of_family(find_family(name, self.model, "--model")[0])
+        planned = plan_inference(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}))
+        if self.json:
+            print(json.dumps(planned.to_json(), indent=2))
+        else:
+            print(format_inference(planned, [] if planned.fits == "yes" else remedies(planned)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanMemory(Plans, PlanOptions):
     """Plan the GPU memory of a training setting, without a GPU: what needs it, whether it fits, what would fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanActing(Acts, InferenceOptions):
+    """Plan the GPU memory of an agent at work, without a GPU: weights, what it keeps, what a step computes."""

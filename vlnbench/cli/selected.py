@@ -54,6 +54,8 @@ def parse(commands: Any, arguments: Sequence[str], description: str | None = Non
     original: type | None = None
     for member in get_args(commands):
         command, named = get_args(member)[:2]
+        if hasattr(command, "variant") and arguments and named.name == arguments[0]:
+            command = command.variant(arguments)
         if arguments and named.name == arguments[0] and hasattr(command, "selections"):
             original = command
             member = annotated[(_narrowed(command, arguments), *member.__metadata__)]
@@ -115,6 +117,9 @@ def _of_family(command: Any, arguments: Sequence[str]) -> type:
     They are the command's own: a family's class of options derives from the one that all families share.
     """
     name, source = _given(arguments, "family"), _given(arguments, command.checkpoint_option)
+    agent = _given(arguments, "agent") if hasattr(command, "family_of") else None
+    if agent and not name:
+        name = command.family_of(agent)
     try:
         family = default_family()
         if name or source:

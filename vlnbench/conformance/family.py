@@ -39,7 +39,8 @@ class FamilyConformance:
         assert set(kind.RATES) <= set(parts)
         assert set(kind.RATES.values()) <= names
         assert kind.ADAPTED in (None, *parts)
-        assert kind.CACHED in (None, *parts)
+        assert not set(kind.FROZEN) & set(parts)
+        assert kind.CACHED in (None, *parts, *kind.FROZEN)
         assert spec.planning is None or parts == spec.planning.PARTS
         default = next(each.default for each in fields(kind) if each.name == "tunable_parts")
         assert default == parts, "with no --tunable-parts every part trains"
@@ -64,12 +65,15 @@ class FamilyConformance:
             for name, parameter in model.named_parameters():
                 wanted = made.family.part_of(name) == part and made.family.can_train(name)
                 assert (parameter.grad is not None) == wanted, f"{part}: {name}"
+        for name, _ in made.load().named_parameters():
+            if made.family.part_of(name) in made.options.FROZEN:
+                assert not made.family.can_train(name), f"{name} never trains, which it has to say"
 
     def test_every_parameter_has_a_part_and_layers_to_adapt_are_in_theirs(self, tmp_path: Path) -> None:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         model = made.load()
         parts = {made.family.part_of(name) for name, _ in model.named_parameters()}
-        assert parts == set(made.options.PARTS)
+        assert parts == {*made.options.PARTS, *made.options.FROZEN}
         layers = made.family.adapted(model)
         assert bool(layers) == (made.options.ADAPTED is not None)
         for name in layers:

@@ -36,6 +36,16 @@ def find_agent(name: str) -> tuple[str, str | None]:
     return added[listed].target, None
 
 
+def family_of(name: str) -> str:
+    """The model family of an agent's checkpoints. Raises UsageError for an agent that loads none."""
+    find_agent(name)
+    listed = import_module("agents.table").AGENTS.get(name)
+    if listed is None or not listed.family:
+        raise UsageError(f"--agent {name}: loads no checkpoint of a family; give --family or --model")
+    family: str = listed.family
+    return family
+
+
 def options_type(name: str) -> type[AgentOptions]:
     """The type of an agent's options. An agent of the table is not loaded for it.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vlnbench.errors import UsageError
+from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, TrainOptions
 from vlnbench.util.loading import import_string
 
@@ -39,11 +40,12 @@ class Source:
 class FamilySpec:
     """A family as the command line sees it.
 
-    training, planning: classes of its options; planning is None where memory cannot be planned, and `unplanned`
-    says why. implementation: import string of its `ModelFamily`. recognizes: whether a path is a checkpoint of
-    this family; reads a few lines at most. agent: who evaluates its checkpoints, a name or an import string.
-    presets: names of networks that can be made with random weights. sizes: names of networks that can only be
-    planned. set_files: files of which one says what the folder of a training set holds.
+    training, planning, inference: classes of its options of training, of planning its memory and of planning that
+    of acting; None where that cannot be planned, and `unplanned` says why of training. implementation: import
+    string of its `ModelFamily`. recognizes: whether a path is a checkpoint of this family; reads a few lines at
+    most. agent: who evaluates its checkpoints, a name or an import string. presets: names of networks that can be
+    made with random weights. sizes: names of networks that can only be planned. set_files: files of which one says
+    what the folder of a training set holds.
     """
 
     name: str
@@ -52,6 +54,7 @@ class FamilySpec:
     recognizes: Callable[[Path], bool]
     agent: str
     planning: type[PlanOptions] | None = None
+    inference: type[InferenceOptions] | None = None
     unplanned: str = ""
     presets: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
@@ -68,6 +71,12 @@ class FamilySpec:
             why = self.unplanned or "it does not say what a step takes in"
             raise UsageError(f"the memory of family {self.name!r} cannot be planned: {why}")
         return self.planning
+
+    def check_inference(self) -> type[InferenceOptions]:
+        """The class of its options for planning to act. Raises UsageError where that cannot be planned."""
+        if self.inference is None:
+            raise UsageError(f"family {self.name!r}: what acting needs cannot be planned")
+        return self.inference
 
 
 @dataclass(frozen=True)
@@ -119,22 +128,25 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Stretches:
-    """The two stretches of a forward pass that are timed: names, and the modules where the first starts and ends.
+    """The stretches of a forward pass that are timed: names, and the modules where the first starts and ends.
 
-    The second lasts from there to the network's end.
+    The second lasts from there to the network's end. With `middle` they are three: the first ends where that ends.
     """
 
-    names: tuple[str, str]
+    names: tuple[str, ...]
     start: nn.Module
     end: nn.Module
+    middle: nn.Module | None = None
 
 
 @dataclass(frozen=True)
 class Features:
     """What a frozen part makes of frames, to be kept.
 
-    tower: the part. encode: features (N, *shape) that a tower has of pixels (N, ...), in `dtype`. fingerprint:
-    hash of all that features depend on beside the frame. entry: the batch's entry that holds the frames.
+    tower: the part. encode: features (N, *shape) that a tower has of pixels (N, ...), in `dtype`; a first size of
+    -1 in `shape` is any number of rows. fingerprint: hash of all that features depend on beside the frame. entry:
+    the batch's entry that holds the frames. phase: the stretch of the forward pass that this is of, "" for the
+    first.
     """
 
     tower: nn.Module
@@ -143,6 +155,7 @@ class Features:
     dtype: torch.dtype
     fingerprint: str
     entry: str
+    phase: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,6 +185,19 @@ class Answer:
     before: Action | None
     predicted: Action | None
     loss: float
+
+
+@dataclass(frozen=True)
+class Acting:
+    """What an agent needs while it acts, at its largest.
+
+    caches: bytes that stay on the GPU from step to step, at their longest, by name. passes: what is computed in a
+    step, by name, to be run in shapes. notes: lines for people.
+    """
+
+    caches: Mapping[str, int]
+    passes: Mapping[str, Callable[[], object]]
+    notes: Sequence[str] = ()
 
 
 Scorer = Callable[[Path, int], Iterator[Answer]]
@@ -231,6 +257,18 @@ class ModelFamily(Protocol):
         """Whether a parameter takes part in the loss; one that does not stays frozen with any choice of parts."""
         return True
 
+    def also_trains(self, name: str, options: Any) -> bool:
+        """Whether the family's own options have a parameter train though its part is not tuned."""
+        return False
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Whether weight decay applies to a parameter."""
+        return parameter.ndim > 1
+
+    def remark(self, model: nn.Module, options: Any) -> str:
+        """What to know about what trains and what does not, beside the table of parts; empty for nothing."""
+        return ""
+
     def adapted(self, model: nn.Module) -> list[str]:
         """Names of the linear layers that low-rank adapters go to."""
         return []
@@ -289,6 +327,13 @@ class ModelFamily(Protocol):
         """What can be kept of the frozen part that the options call CACHED."""
         raise UsageError("--feature-cache: models of this family have no features to keep; leave it out")
 
+    def all_features(self, model: nn.Module, device: torch.device) -> Sequence[Features]:
+        """The same where several frozen parts have features to keep, each in an entry of its own.
+
+        `samples` is given one `Known` for all of them, so their keys must differ.
+        """
+        return [self.features(model, device)]
+
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         """A checkpoint loaded to be scored on expert walks, as its agent would be asked there."""
         raise UsageError("models of this family cannot be scored on walks")
@@ -309,4 +354,22 @@ class ModelFamily(Protocol):
 
     def changes(self, options: Any) -> Iterator[Change]:
         """What of this family's own options could be changed to need less memory; see `memory.changes`."""
+        return iter(())
+
+    # planning to act; `options` are the spec's inference options
+
+    def inference_config(self, source: Source, options: Any) -> Any:
+        """The network's sizes as `options` let it act; reads no weight. Raises UsageError as `config` does."""
+        raise UsageError("what acting needs cannot be planned for this family")
+
+    def inference_network(self, config: Any, options: Any) -> nn.Module:
+        """The network in torch's default dtype, on its default device."""
+        raise NotImplementedError
+
+    def inference(self, network: Any, config: Any, options: Any) -> Acting:
+        """What stays from step to step and what a step computes; `network` is that of `inference_network`."""
+        raise NotImplementedError
+
+    def inference_changes(self, options: Any) -> Iterator[Change]:
+        """What of this family's own options could be changed so that acting needs less."""
         return iter(())

@@ -41,6 +41,8 @@ _CHECKSUM = 4
 class FeatureStore:
     """Tensors of one shape and dtype by key, in a folder that any number of processes read and write at once.
 
+    A first size of -1 is any number of rows.
+
     A file ends with the CRC-32 of what is before it and gets its name when it is complete. `COUNT` holds how many
     bytes the files of all fingerprints take; it is locked while a file is added and raised before that is written,
     so that a process killed at any moment leaves it too high, never too low. `open` counts anew.
@@ -54,7 +56,7 @@ class FeatureStore:
         self._limit = limit
         self._shape = shape
         self._dtype = dtype
-        self._bytes = math.prod(shape) * dtype.itemsize
+        self._bytes = abs(math.prod(shape)) * dtype.itemsize  # of one row where their number is open
         self.closed: str | None = None
         """Why nothing more is added, if so."""
 
@@ -77,14 +79,14 @@ class FeatureStore:
                         continue
                     size = _blocks(path.stat().st_size)
                     total += size
-                    own += size if path.is_relative_to(self._folder) else 0
+                    own += path.is_relative_to(self._folder)
                 _write_count(count, total)
         except OSError as error:
             raise UsageError(
                 f"--feature-cache {self._root}: cannot be used as a folder for features ({error.strerror})"
             ) from error
         return (
-            f"feature cache {self._root}: {own // _blocks(self._bytes + _CHECKSUM):,} frames of this tower, "
+            f"feature cache {self._root}: {own:,} frames of this tower, "
             f"{total / 1e9:.2f} of {self._limit / 1e9:g} GB taken"
         )
 
@@ -97,12 +99,17 @@ class FeatureStore:
             return None
         payload = memoryview(content)[:-_CHECKSUM]
         if (
-            len(payload) != self._bytes
+            not self._fits(len(payload))
             or zlib.crc32(payload).to_bytes(_CHECKSUM, "little") != content[-_CHECKSUM:]
         ):
             path.unlink(missing_ok=True)
             return None
-        return torch.frombuffer(content, dtype=self._dtype, count=math.prod(self._shape)).view(self._shape)
+        count = len(payload) // self._dtype.itemsize
+        return torch.frombuffer(content, dtype=self._dtype, count=count).view(self._shape)
+
+    def _fits(self, size: int) -> bool:
+        """Whether a tensor of the store's shape may have so many bytes."""
+        return size % self._bytes == 0 and size > 0 if self._shape[0] == -1 else size == self._bytes
 
     def put(self, key: str, tensor: Tensor) -> None:
         """Add a tensor, unless its file would not fit or cannot be written; then the store is closed."""
@@ -151,7 +158,7 @@ class CachedTower:
         self._process = process
         self._dtype = made.dtype
         self._encode = made.encode
-        self.entry = made.entry
+        self.entry, self.phase = made.entry, made.phase
         self._found = self._frames = 0
         self._total = torch.zeros(2, dtype=torch.int64)
 
@@ -184,7 +191,8 @@ class CachedTower:
         """How often features were found up to the last `count`, in one line."""
         found, frames = self._total.tolist()
         why = f"; nothing more is added: {self._store.closed}" if self._store.closed else ""
-        return f"feature cache: {found:,} of {frames:,} frames found ({found / max(1, frames):.1%}){why}"
+        name = f" of {self.phase}" if self.phase else ""
+        return f"feature cache{name}: {found:,} of {frames:,} frames found ({found / max(1, frames):.1%}){why}"
 
     def _look_up(self, key: str, pixels: Tensor) -> Tensor:
         """Features of one frame that was not kept when its batch was made, but may be by now."""

@@ -32,10 +32,11 @@ class Phases:
             self._seconds[phase] += self._now() - start
 
     def watch(self, model: nn.Module, stretches: Stretches) -> None:
-        """Split forward passes of `model` in two."""
+        """Split forward passes of `model` in two or three."""
         starts: dict[str, float] = {}
-        first, second = stretches.names
-        self._names[1:1] = stretches.names
+        names = stretches.names
+        ends = [stretches.end] if stretches.middle is None else [stretches.middle, stretches.end]
+        self._names[1:1] = names
 
         def begin(phase: str) -> Callable[..., None]:
             return lambda *_: starts.update({phase: self._now()})
@@ -46,10 +47,11 @@ class Phases:
 
             return add
 
-        stretches.start.register_forward_pre_hook(begin(first))
-        stretches.end.register_forward_hook(end(first))
-        stretches.end.register_forward_hook(begin(second))
-        model.register_forward_hook(end(second))
+        stretches.start.register_forward_pre_hook(begin(names[0]))
+        for module, ended, begun in zip(ends, names[:-1], names[1:], strict=True):
+            module.register_forward_hook(end(ended))
+            module.register_forward_hook(begin(begun))
+        model.register_forward_hook(end(names[-1]))
 
     def take(self) -> dict[str, float]:
         """Seconds since the last call, by phase, and start again."""

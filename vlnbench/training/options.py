@@ -39,11 +39,12 @@ class StepOptions:
     """What an optimizer step does: all that its memory depends on, shared by training and planning.
 
     The class variables are what a family says about its network: PARTS, the names of its tunable parts in order;
-    ADAPTED, the part whose layers get low-rank adapters, if any can; CACHED, the part whose features can be kept
-    while it is frozen, if there is one.
+    FROZEN, those of parts that never train; ADAPTED, the part whose layers get low-rank adapters, if any can;
+    CACHED, the part whose features can be kept while it is frozen, if there is one.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = ()
+    FROZEN: ClassVar[tuple[str, ...]] = ()
     ADAPTED: ClassVar[str | None] = None
     CACHED: ClassVar[str | None] = None
 

@@ -52,17 +52,19 @@ def freeze(model: nn.Module, family: ModelFamily, options: StepOptions) -> None:
     decay alone would change it.
     """
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(family.part_of(name) in options.parts and family.can_train(name))
+        wanted = family.part_of(name) in options.parts or family.also_trains(name, options)
+        parameter.requires_grad_(wanted and family.can_train(name))
     if options.adapters is not None:
         _add_adapters(model, family.adapted(model), options.adapters)
 
 
 def groups(model: nn.Module, family: ModelFamily, options: StepOptions) -> list[Group]:
-    """Trainable parameters by part, and within a part by whether weight decay applies (matrices only)."""
+    """Trainable parameters by part, and within a part by whether weight decay applies."""
     found: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            found.setdefault((part_of(family, name), parameter.ndim > 1), []).append((name, parameter))
+            decays = parameter.ndim > 1 if ".lora_" in name else family.decays(name, parameter)
+            found.setdefault((part_of(family, name), decays), []).append((name, parameter))
     order = [*options.PARTS, LORA]
     return [
         Group(

@@ -159,7 +159,7 @@ class _Run:
         trained = groups(model, family, options)
         if process.first:
             write_json(options.out / COUNTS, {**count(model, trained, options), "data": objective.counts()})
-            say(format_groups(model, trained, options))
+            say("\n".join(filter(None, (format_groups(model, trained, options), family.remark(model, options)))))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
         self._settle_threads(model)
         self._phases = Phases(process.device)

@@ -237,6 +237,11 @@ class Aggregator(nn.Module):
             tokens = global_block(alone, turns, i, caches)
             yield torch.cat((alone, tokens), dim=-1)
 
+    def frame_bytes(self, height: int, width: int, dtype: torch.dtype) -> int:
+        """What a `FrameCache` keeps of a frame of so many pixels."""
+        tokens = 1 + self.sizes.registers + (height // PATCH) * (width // PATCH)
+        return 2 * (self.sizes.depth - 1) * tokens * self.sizes.width * dtype.itemsize
+
     def _turns(self, rows: int, columns: int, device: torch.device) -> Turns:
         """Rotations inside a frame: patches are counted from 1, special tokens stand at 0."""
         sides = (torch.arange(1, side + 1, device=device) for side in (rows, columns))

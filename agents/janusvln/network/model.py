@@ -5,7 +5,7 @@ Parameter names are those of the published checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -101,21 +101,11 @@ class JanusVLN(nn.Module):
         Returns (N, 4 * embeddings, 2 * width): only the patches that have an embedding, the four of an embedding
         one after the other. In half precision VGGT runs under autocast, as in the original.
         """
-        half = self.dtype != torch.float32
-        with (
-            torch.no_grad(),
-            torch.autocast(self.device.type, self.dtype if half else torch.bfloat16, enabled=half),
-        ):
-            found: Tensor = self.vggt.aggregator(scaled(frames.to(self.device)), caches).to(self.dtype)
-        rows, columns = grid_of(*frames.shape[1:3])
-        found = found.reshape(len(frames), -1, columns * MERGE, found.shape[2])[:, : rows * MERGE]
-        found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)
-        return found.reshape(len(frames), rows * columns * MERGE**2, -1)
+        return geometry_features(self.vggt, frames.to(self.device), caches)
 
     def final_geometry(self, frames: Tensor) -> Tensor:
         """Geometry features (4 * embeddings, 2 width) of the last of a sample's frames after all the others."""
-        cache = FrameCache(recent=None)
-        return [self.geometry_features(frame[None], [cache]) for frame in frames][-1][0]
+        return final_geometry(self.vggt, frames.to(self.device))
 
     def fuse(self, images: Tensor, geometry: Tensor) -> Tensor:
         """Embeddings of a sample's images (k, embeddings, hidden), each with the geometry of its current frame
@@ -149,9 +139,12 @@ class JanusVLN(nn.Module):
     def forward(
         self,
         input_ids: Sequence[Sequence[int]],
-        frames: Sequence[Tensor],
+        frames: Sequence[Tensor] | None,
         labels: Sequence[Sequence[int]] | None = None,
         *,
+        grids: Sequence[Grid] | None = None,
+        towers: Sequence[Tensor] | None = None,
+        geometries: Sequence[Tensor] | None = None,
         want_logits: bool = True,
     ) -> Output:
         """One training step's forward pass.
@@ -160,50 +153,73 @@ class JanusVLN(nn.Module):
         width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none.
         Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
         ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary.
-        """
-        grids = [grid_of(*seen.shape[1:3]) for seen in frames]
-        towers = [self.tower_features(seen) for seen in frames]
-        geometries = [self.final_geometry(seen) for seen in frames]
-        return self.forward_features(input_ids, grids, towers, geometries, labels, want_logits=want_logits)
 
-    def forward_features(
-        self,
-        input_ids: Sequence[Sequence[int]],
-        grids: Sequence[Grid],
-        towers: Sequence[Tensor],
-        geometries: Sequence[Tensor],
-        labels: Sequence[Sequence[int]] | None = None,
-        *,
-        want_logits: bool = True,
-    ) -> Output:
-        """The same from what the encoders see, which does not change where they are frozen.
-
-        Per sample: its images' grid, tower features (k, patches, width) and the current frame's geometry features
-        (patches, 2 width).
+        What an encoder sees may be given, which does not change while it is frozen: `towers`, per sample (k,
+        patches, width), and `geometries`, of its current frame, (1, patches, 2 width). With both, `grids` stand
+        for the frames, which may be None.
         """
+        if grids is None:
+            grids = [grid_of(*seen.shape[1:3]) for seen in frames or ()]
+        if towers is None:
+            towers = together(self.tower_features, frames or ())
+        images = together(self.visual.merger, towers)
+        if geometries is None:
+            geometries = [self.final_geometry(seen)[None] for seen in frames or ()]
+        merged = together(self.merger, geometries)
         token = self.config.image_token
         rows = [
-            expand(ids, [grid] * len(tower), token)
-            for ids, grid, tower in zip(input_ids, grids, towers, strict=True)
+            expand(ids, [grid] * len(shown), token)
+            for ids, grid, shown in zip(input_ids, grids, images, strict=True)
         ]
-        fused = [
-            self.fuse(self.visual.merger(tower), self.merger(geometry[None])[0]).flatten(0, 1)
-            for tower, geometry in zip(towers, geometries, strict=True)
-        ]
+        fused = [self.fuse(*pair).flatten(0, 1) for pair in zip(images, merged, strict=True)]
         hidden = self.hidden(rows, torch.cat(fused))
         loss = None
         if labels is not None:
-            targets = nn.utils.rnn.pad_sequence(
-                [
-                    _spread(sample, ids, row, token)
-                    for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
-                ],
-                batch_first=True,
-                padding_value=IGNORED,
-            )[:, 1:].to(self.device)
-            supervised = targets != IGNORED
-            loss = functional.cross_entropy(self.logits(hidden[:, :-1][supervised]).float(), targets[supervised])
+            spread = [
+                _spread(sample, ids, row, token)
+                for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
+            ]
+            scores, targets = self.supervised(hidden, spread)
+            loss = functional.cross_entropy(scores, targets)
         return Output(self.logits(hidden) if want_logits else None, loss)
+
+    def supervised(self, hidden: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Scores (n, vocabulary), float32, of all positions of a batch before a label that counts, and the labels.
+
+        hidden: (rows, length, hidden). labels: of every row's expanded ids, which may be fewer.
+        """
+        padded = nn.utils.rnn.pad_sequence(list(labels), batch_first=True, padding_value=IGNORED)
+        targets = padded[:, 1:].to(self.device)
+        chosen = targets != IGNORED
+        return self.logits(hidden[:, :-1][chosen]).float(), targets[chosen]
+
+
+def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """What a function makes of every tensor's rows, those of tensors of one shape at once."""
+    found: dict[int, Tensor] = {}
+    for shape in dict.fromkeys(part.shape[1:] for part in parts):
+        alike = [i for i, part in enumerate(parts) if part.shape[1:] == shape]
+        made = run(torch.cat([parts[i] for i in alike]))
+        found.update(zip(alike, torch.split(made, [len(parts[i]) for i in alike]), strict=True))
+    return [found[i] for i in range(len(parts))]
+
+
+def geometry_features(vggt: Geometry, frames: Tensor, caches: Sequence[FrameCache]) -> Tensor:
+    """See `JanusVLN.geometry_features`; the frames are on VGGT's device."""
+    dtype, device = vggt.aggregator.camera_token.dtype, frames.device.type
+    half = dtype != torch.float32 and device != "meta"
+    with torch.no_grad(), torch.autocast(device if half else "cpu", dtype if half else None, enabled=half):
+        found: Tensor = vggt.aggregator(scaled(frames), caches).to(dtype)
+    rows, columns = grid_of(*frames.shape[1:3])
+    found = found.reshape(len(frames), -1, columns * MERGE, found.shape[2])[:, : rows * MERGE]
+    found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)
+    return found.reshape(len(frames), rows * columns * MERGE**2, -1)
+
+
+def final_geometry(vggt: Geometry, frames: Tensor) -> Tensor:
+    """See `JanusVLN.final_geometry`; the frames are on VGGT's device."""
+    cache = FrameCache(recent=None)
+    return [geometry_features(vggt, frame[None], [cache]) for frame in frames][-1][0]
 
 
 def _spread(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:

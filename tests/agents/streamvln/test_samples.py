@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.new_tokenizer import write_tokenizer
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
-from agents.streamvln.presets import write_tokenizer
-from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
+from agents.streamvln.prompt import PHRASES, SYMBOLS, Prompts, load_tokenizer
 from agents.streamvln.training.samples import FrameReader, WindowDataset, Wording, collate
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
@@ -255,7 +255,7 @@ def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
     records = json.loads((folder / "annotations.json").read_text())
     records[0]["actions"][30:35] = [2, 2, 1, 3, 1]
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Go."], 300)
+    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
     prompts = Prompts(load_tokenizer(tmp_path))
     dataset = WindowDataset(
         read_trajectories(folder), prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.2
@@ -281,7 +281,7 @@ def test_strays_are_read_and_not_learned(tmp_path: Path, wording: Wording) -> No
     records = json.loads((folder / "annotations.json").read_text())
     records[0]["strays"] = [1, 5, 6, 34]
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Go."], 300)
+    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
     prompts = Prompts(load_tokenizer(tmp_path))
     symbols = prompts.symbol_ids()
     step = 0

@@ -28,7 +28,7 @@ class Supervised:
         self._options, self._family, self._process = options, family, process
         self._sets = data.read_sets(options, family)
         self.schedule = data.make_schedule(options, family, self._sets, process.world_size)
-        self._tower: CachedTower | None = None
+        self._towers: list[CachedTower] = []
         self._samples: list[Samples] = []
 
     def manifest(self) -> Mapping[str, Any]:
@@ -64,10 +64,11 @@ class Supervised:
         """Open the feature cache, if there is to be one, and the datasets."""
         options, family = self._options, self._family
         if options.feature_cache is not None:
-            self._tower = open_cache(options, family.features(model, self._process.device), self._process)
-        known = None if self._tower is None else self._tower.known
+            made = family.all_features(model, self._process.device)
+            self._towers = [open_cache(options, each, self._process) for each in made]
+        known = _Known(self._towers) if self._towers else None
         self._samples = family.samples([each.content for each in self._sets], model, base, options, known)
-        self._phases, self._stretches = phases, family.stretches(model, self._tower is not None)
+        self._phases, self._stretches = phases, family.stretches(model, bool(self._towers))
         phases.watch(model, self._stretches)
 
     def begin(self, begun: Begun) -> None:
@@ -89,9 +90,9 @@ class Supervised:
         for _ in range(self._options.accumulation):
             with self._phases.timed("load"):
                 batch: dict[str, Any] = next(self._batches)
-            if self._tower is not None:
-                with self._phases.timed(self._stretches.names[0]):
-                    batch[self._tower.entry] = self._tower.features(batch[self._tower.entry])
+            for tower in self._towers:
+                with self._phases.timed(tower.phase or self._stretches.names[0]):
+                    batch[tower.entry] = tower.features(batch[tower.entry])
             if self._owners is not None:
                 batch = self._as_owned(batch, next(self._owners))
             yield self._family.loss(self._engine, batch)
@@ -107,8 +108,22 @@ class Supervised:
 
     def notes(self) -> Mapping[str, Any]:
         """How often features were found."""
-        return {} if self._tower is None else {"feature_cache": self._tower.count()}
+        counts = [tower.count() for tower in self._towers]
+        if not counts:
+            return {}
+        return {"feature_cache": {name: sum(count[name] for count in counts) for name in counts[0]}}
 
     def summary(self) -> str:
         """How often features were found in all."""
-        return "" if self._tower is None else self._tower.describe()
+        return "\n".join(tower.describe() for tower in self._towers)
+
+
+class _Known:
+    """What any of several towers keeps; a class, since it goes to the processes that read frames."""
+
+    def __init__(self, towers: list[CachedTower]) -> None:
+        self._towers = towers
+
+    def __call__(self, key: str) -> Tensor | None:
+        """Features by their key, None where no tower keeps them."""
+        return next((found for tower in self._towers if (found := tower.known(key)) is not None), None)

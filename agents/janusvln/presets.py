@@ -1,0 +1,139 @@
+"""Small JanusVLN models to train from scratch: sizes, a tokenizer of their own and random weights."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.common.files import GENERATION
+from agents.common.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
+from agents.janusvln.checkpoint import save
+from agents.janusvln.config import ARCHITECTURE, MODEL_TYPE, GeometrySizes, parse_config
+from agents.janusvln.network.model import JanusVLN
+from agents.janusvln.prompt import IMAGE, LABELS, TOKENS, lesson_text, question_text
+
+SPREAD = 0.02
+"""Standard deviation of the tokens and tables that torch leaves at zero."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a small model. `image_width` in pixels; `vision_*` are Qwen's tower, `geometry` is VGGT."""
+
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vision_width: int
+    vision_mlp: int
+    blocks: int
+    vision_heads: int
+    image_width: int
+    merger: int
+    geometry: GeometrySizes
+    vocabulary: int
+
+    def config(self, vocab_size: int = 1024, end: int = 0, image: int = 1) -> dict[str, Any]:
+        """config.json of a model of these sizes, in the fields of the published checkpoints."""
+        half = self.hidden_size // self.heads // 2
+        return {
+            "architectures": [ARCHITECTURE],
+            "model_type": MODEL_TYPE,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e4,
+            "rope_scaling": {"type": "mrope", "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]},
+            "vocab_size": vocab_size,
+            "tie_word_embeddings": False,
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "image_token_id": image,
+            "lam": 0.2,
+            "vggt_merger_hidden_dim": self.merger,
+            "image_width": self.image_width,
+            "torch_dtype": "float32",
+            "vision_config": {
+                "hidden_size": self.vision_width,
+                "intermediate_size": self.vision_mlp,
+                "depth": self.blocks,
+                "num_heads": self.vision_heads,
+                "window_size": 112,
+                "fullatt_block_indexes": [self.blocks - 1],
+                "out_hidden_size": self.hidden_size,
+            },
+        }
+
+
+PRESETS = {
+    "janusvln-tiny": Preset(
+        hidden_size=128,
+        intermediate_size=384,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        vision_width=128,
+        vision_mlp=256,
+        blocks=2,
+        vision_heads=4,
+        image_width=112,
+        merger=128,
+        geometry=GeometrySizes(
+            width=32,
+            intermediate_size=64,
+            depth=2,
+            heads=2,
+            registers=2,
+            dino_intermediate_size=64,
+            dino_depth=1,
+            dino_registers=2,
+            position_side=8,
+            head_width=4,
+            head_channels=(4, 4, 4, 4),
+        ),
+        vocabulary=1000,
+    ),
+}
+
+
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
+
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made)
+        marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
+        ids = write_tokenizer(source, texts, preset.vocabulary, (*LABELS, *_fixed_texts()), marks)
+        rows = -(-len(ids) // 64) * 64
+        config = preset.config(rows, ids[BLOCK_END], ids[IMAGE])
+        generation = {"bos_token_id": ids[END], "eos_token_id": [ids[BLOCK_END], ids[END]]}
+        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = JanusVLN(parse_config(config, "preset"), preset.geometry)
+            for parameter in model.vggt.aggregator.parameters():
+                if not bool(parameter.any()):
+                    torch.nn.init.normal_(parameter, std=SPREAD)
+        save(model, folder, source=source)
+
+
+def _fixed_texts() -> list[str]:
+    """What every question says alike. One token each: a small model's time goes into the sequence's length."""
+    pieces = []
+    for written in (question_text("\0", 2), lesson_text("\0", 2)):
+        for part in written.split("\0"):
+            between = part.split(IMAGE)
+            pieces += [piece.removesuffix("<|vision_start|>").removeprefix("<|vision_end|>") for piece in between]
+    return [piece for piece in dict.fromkeys(pieces) if len(piece) > 1]

@@ -1,0 +1,39 @@
+"""What the command line knows of JanusVLN as a model family. Loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agents.janusvln.training.options import (
+    SET_FILES,
+    JanusVLNInference,
+    JanusVLNPlanning,
+    JanusVLNTraining,
+)
+from vlnbench.training.family import FamilySpec
+
+ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
+"""What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a JanusVLN."""
+    try:
+        return bool(json.loads((folder / "config.json").read_bytes()).get("architectures") == [ARCHITECTURE])
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+FAMILY = FamilySpec(
+    name="janusvln",
+    training=JanusVLNTraining,
+    planning=JanusVLNPlanning,
+    inference=JanusVLNInference,
+    implementation="agents.janusvln.training.family:JanusVLNFamily",
+    recognizes=recognizes,
+    agent="janusvln",
+    presets=("janusvln-tiny",),
+    sizes=("janusvln-7b", "janusvln-3b"),
+    set_files=SET_FILES,
+)

@@ -1,0 +1,214 @@
+"""JanusVLN as a model family: what training and planning need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.common import weights
+from agents.common.placement import place
+from agents.common.versions import check_transformers
+from agents.janusvln import checkpoint
+from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
+from agents.janusvln.network.model import JanusVLN, part_of
+from agents.janusvln.presets import PRESETS, create
+from agents.janusvln.prompt import Prompts
+from agents.janusvln.sizes import SIZES, VGGT_1B
+from agents.janusvln.training import planning
+from agents.janusvln.training.acting import acting, acting_changes
+from agents.janusvln.training.features import cached_features
+from agents.janusvln.training.options import (
+    LLM,
+    VGGT,
+    JanusVLNInference,
+    JanusVLNPlanning,
+    JanusVLNStep,
+    JanusVLNTraining,
+)
+from agents.janusvln.training.samples import Reader, StepSamples, collate
+from agents.janusvln.training.score import StepScorer
+from agents.janusvln.training.walks import WalkSet, read_set
+from vlnbench.errors import UsageError
+from vlnbench.training.family import (
+    Acting,
+    Features,
+    Known,
+    ModelFamily,
+    Placement,
+    Probe,
+    Samples,
+    Scorer,
+    Source,
+    Stretches,
+)
+from vlnbench.training.memory.changes import Change
+
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A network's sizes: what config.json says, and VGGT's."""
+
+    config: JanusVLNConfig
+    geometry: GeometrySizes
+
+
+class JanusVLNFamily(ModelFamily):
+    """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
+
+    def config(self, source: Source, options: JanusVLNStep) -> Sizes:
+        found = _sizes(source)
+        if found.config.tied and options.train_head:
+            raise UsageError(f"--train-head: the output layer of {source.name} is its embeddings, part of {LLM}")
+        return Sizes(found.config.shown(options.image_width, options.history), found.geometry)
+
+    def content_hash(self, path: Path, options: JanusVLNTraining) -> str:
+        return checkpoint.content_hash(path, tokenizer=options.tokenizer)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        create(PRESETS[preset], folder, texts, seed)
+
+    def placement(self, options: JanusVLNTraining, device: torch.device) -> Placement:
+        import transformers
+
+        check_transformers(transformers.__version__)
+        attn = "sdpa" if options.attn == "auto" else options.attn
+        found = place(str(device), options.dtype, attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
+
+    def load(self, path: Path, options: JanusVLNTraining, placement: Placement) -> JanusVLN:
+        model = checkpoint.load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
+        model.config = model.config.shown(options.image_width, options.history)  # the agent has to see as much
+        return model
+
+    def shapes(self, model: nn.Module) -> JanusVLN:
+        network = _janusvln(model)
+        with torch.device("meta"):
+            return JanusVLN(network.config, network.vggt.aggregator.sizes)
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: JanusVLNTraining) -> None:
+        checkpoint.save(_janusvln(model), folder, source=base, tokenizer=options.tokenizer)
+
+    # parts
+
+    def part_of(self, name: str) -> str:
+        return part_of(name)
+
+    def can_train(self, name: str) -> bool:
+        return part_of(name) != VGGT
+
+    def also_trains(self, name: str, options: JanusVLNStep) -> bool:
+        return options.train_head and name == HEAD
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        return not name.endswith("bias")  # RMSNorm's weights decay, too: the published code exempts LayerNorm only
+
+    def remark(self, model: nn.Module, options: JanusVLNStep) -> str:
+        untied = HEAD in dict(model.named_parameters())
+        if LLM in options.parts or not untied:
+            return ""
+        if options.train_head:
+            return f"{HEAD} trains though {LLM} is frozen, as in the published code (--train-head)"
+        return f"{HEAD} is frozen with {LLM}; the published code trains it even then (--train-head)"
+
+    def adapted(self, model: nn.Module) -> list[str]:
+        return [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
+        ]
+
+    def is_hidden(self, name: str) -> bool:
+        return "embed" not in name and not name.startswith("lm_head")
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        _janusvln(model).enable_checkpointing()
+
+    # data
+
+    def read_set(self, folder: Path, options: JanusVLNTraining) -> WalkSet:
+        return read_set(folder, options)
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: JanusVLNTraining, known: Known | None
+    ) -> list[Samples]:
+        network = _janusvln(model)
+        prompts = Prompts(checkpoint.load_tokenizer(base, network.config, options.tokenizer))
+        sees = not any(parameter.requires_grad for parameter in network.visual.blocks.parameters())
+        reader = Reader(network.config.image_width, known, sees)
+        published = options.wording == "published"
+        return [StepSamples(each, prompts, network.config, reader, published) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    # a step
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = model(**batch, want_logits=False).loss
+        return loss
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        visual = _janusvln(model).visual
+        seen = cached and not any(parameter.requires_grad for parameter in visual.blocks.parameters())
+        start = visual.merger if seen else visual.patch_embed
+        return Stretches(("vision", "geometry", "language"), start, _janusvln(model).merger, visual.merger)
+
+    def all_features(self, model: nn.Module, device: torch.device) -> list[Features]:
+        return cached_features(_janusvln(model), device)
+
+    def scorer(self, path: Path, device: torch.device) -> Scorer:
+        return StepScorer(path, device)
+
+    # planning
+
+    def build(self, config: Sizes, options: JanusVLNPlanning) -> JanusVLN:
+        return JanusVLN(config.config, config.geometry, options.attn == "eager")
+
+    def probe(self, config: Sizes, options: JanusVLNPlanning, device: str) -> Probe:
+        return planning.probe(config.config, options, device)
+
+    def flops(self, config: Sizes, options: JanusVLNStep, parts: Mapping[str, int], tokens: int) -> float:
+        return planning.flops(config.config, options, parts, tokens)
+
+    def changes(self, options: JanusVLNPlanning) -> Iterator[Change]:
+        return planning.changes(options)
+
+    # planning to act
+
+    def inference_config(self, source: Source, options: JanusVLNInference) -> Sizes:
+        found = _sizes(source)
+        return Sizes(found.config.shown(options.image_width, options.num_history), found.geometry)
+
+    def inference_network(self, config: Sizes, options: JanusVLNInference) -> JanusVLN:
+        return JanusVLN(config.config, config.geometry)
+
+    def inference(self, network: JanusVLN, config: Sizes, options: JanusVLNInference) -> Acting:
+        return acting(network, options)
+
+    def inference_changes(self, options: JanusVLNInference) -> Iterator[Change]:
+        return acting_changes(options)
+
+
+def _sizes(source: Source) -> Sizes:
+    """A network's sizes as its source has them."""
+    if source.kind == "sizes":
+        return Sizes(parse_config(SIZES[source.name], source.name), VGGT_1B)
+    if source.path is None:
+        preset = PRESETS[source.name]
+        return Sizes(parse_config(preset.config(), source.name), preset.geometry)
+    config = read_config(source.path)
+    entries = weights.read_entries(weights.weight_files(source.path))
+    shapes = {name: entry.shape for name, entry in entries.items()}
+    return Sizes(config, geometry_sizes(shapes, str(source.path)))
+
+
+def _janusvln(model: nn.Module) -> JanusVLN:
+    assert isinstance(model, JanusVLN)
+    return model

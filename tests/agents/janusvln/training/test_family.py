@@ -1,0 +1,258 @@
+"""The family: the contract, parts and groups against the recordings, samples, kept features."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agents.janusvln.network.language import expand
+from agents.janusvln.network.model import JanusVLN
+from agents.janusvln.spec import FAMILY
+from agents.janusvln.training.family import HEAD, JanusVLNFamily
+from agents.janusvln.training.options import PARTS, JanusVLNPlanning, JanusVLNTraining
+from agents.janusvln.training.samples import StepSamples
+from tests.agents.janusvln.recordings import ids_of, recordings
+from tests.agents.janusvln.tiny import END, IMAGE, write_tiny
+from tests.agents.janusvln.training.walks import write_frame, write_trajectories
+from vlnbench.conformance import FamilyConformance
+from vlnbench.errors import UsageError
+from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.memory.plan import plan
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.parts import freeze, groups
+
+CPU = torch.device("cpu")
+PUBLISHED = ("mm_mlp", "mm_llm", "geometry_merger")
+
+
+def options(folder: Path, checkpoint: str = "preset:janusvln-tiny", **changes: Any) -> JanusVLNTraining:
+    return JanusVLNTraining(
+        checkpoint=checkpoint, out=folder / "out", trajectories=folder / "sets", sets=("ScaleVLN",), **changes
+    )
+
+
+@pytest.mark.slow  # together some seconds
+class TestJanusVLN(FamilyConformance):
+    def make_spec(self) -> FamilySpec:
+        return FAMILY
+
+    def make_options(self, folder: Path) -> TrainOptions:
+        if not (folder / "sets").exists():
+            write_trajectories(folder / "sets/ScaleVLN", (3, 2))
+        return options(folder)
+
+
+class Made:
+    """A small checkpoint by formula with a set to train on, frames 140 pixels wide."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        write_trajectories(folder / "sets/ScaleVLN", (11, 3))
+        write_tiny(folder / "base")
+        self.options = options(folder, str(folder / "base"), image_width=140, **changes)
+        self.family = JanusVLNFamily()
+        self.base = folder / "base"
+        self.content = self.family.read_set(folder / "sets/ScaleVLN", self.options)
+        self.model = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
+        freeze(self.model, self.family, self.options)
+
+    def samples(self, known: Any = None) -> StepSamples:
+        (found,) = self.family.samples([self.content], self.model, self.base, self.options, known)
+        assert isinstance(found, StepSamples)
+        return found
+
+    def batch(self, *indices: int, known: Any = None) -> dict[str, Any]:
+        samples = self.samples(known)
+        return self.family.collate([samples.sample(index, random.Random(0)) for index in indices])
+
+
+def test_recorded_samples_have_the_recorded_ids_and_labels(goldens: Path, tmp_path: Path) -> None:
+    traced = recordings(goldens)["training"]
+    chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=PUBLISHED)
+    family = JanusVLNFamily()
+    model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
+    sets = [family.read_set(goldens / "train_data" / name, chosen) for name in ("R2R", "ScaleVLN")]
+    parts = family.samples(sets, model, goldens / "checkpoint", chosen, None)
+    for sample in traced["samples"][1:3]:
+        index = sample["record"]
+        part = index >= len(parts[0])
+        made = parts[part].sample(index - part * len(parts[0]), random.Random(0))
+        ids, positions = expand(made.input_ids, [made.grid] * len(made.frames), model.config.image_token)
+        assert ids.tolist() == ids_of(sample["input_ids_rle"])
+        assert positions.max() == sample["position_ids"]["max"]
+        assert [label for label in made.labels if label >= 0] == sample["labels"]
+        assert family.loss(model, family.collate([made])).item() == pytest.approx(sample["loss"], abs=1e-4)
+
+
+@pytest.mark.parametrize("vision", [False, True])
+def test_parts_and_groups_are_the_recorded_ones(goldens: Path, tmp_path: Path, vision: bool) -> None:
+    """The published code also trains geometry merger and output layer whatever its switches say."""
+    traced = recordings(goldens)["training"]
+    rates = {"learning_rate": 2e-5, "projector_lr": 1e-5, "geometry_lr": 1e-5}
+    parts = PARTS if vision else PUBLISHED
+    if vision:
+        rates["vision_tower_lr"] = 1e-6
+    chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=parts, **rates)
+    family = JanusVLNFamily()
+    model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
+    names = traced["parameter_names"]
+    freeze(model, family, chosen)
+    found = {
+        name: (chosen.rate_of(group.part), chosen.weight_decay if group.decays else 0.0)
+        for group in groups(model, family, chosen)
+        for name in group.names
+    }
+    known = {}
+    for group in traced["optimizer_groups"][f"vision={int(vision)} mlp=1 llm=1"]:
+        rate = 2e-5 if isinstance(group["lr"], str) else group["lr"]
+        known.update({names[index]: (rate, group["weight_decay"]) for index in group["params"]})
+    assert found == known
+
+
+@pytest.mark.parametrize("switches", ["vision=0 mlp=0 llm=0", "vision=1 mlp=1 llm=0", "vision=0 mlp=0 llm=1"])
+def test_what_trains_is_what_the_published_switches_train(goldens: Path, tmp_path: Path, switches: str) -> None:
+    traced = recordings(goldens)["training"]
+    on = [name for name, value in re.findall(r"(\w+)=(\d)", switches) if value == "1"]
+    parts = (*(f"mm_{name}" for name in on), "geometry_merger")
+    chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=parts, train_head="llm" not in on)
+    family = JanusVLNFamily()
+    model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
+    freeze(model, family, chosen)
+    found = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    names = traced["parameter_names"]
+    assert found == {names[index] for index in traced["trainable"][switches]["trainable"]}
+
+
+def test_the_output_layer_is_frozen_with_its_part_unless_it_is_asked_for(tmp_path: Path) -> None:
+    made = Made(tmp_path, tunable_parts=("mm_mlp",))
+    assert not made.model.get_parameter(HEAD).requires_grad
+    assert "lm_head.weight is frozen with mm_llm; the published code trains it" in made.family.remark(
+        made.model, made.options
+    )
+    asked = replace(made.options, train_head=True)
+    freeze(made.model, made.family, asked)
+    assert made.model.get_parameter(HEAD).requires_grad
+    assert "as in the published code (--train-head)" in made.family.remark(made.model, asked)
+    everything = replace(made.options, tunable_parts=PARTS)
+    assert not made.family.remark(made.model, everything)
+    with pytest.raises(UsageError, match="--train-head: the output layer is of mm_llm, which trains anyway"):
+        replace(asked, tunable_parts=PARTS).check()
+
+
+def test_questions_are_those_of_training_or_of_the_evaluation(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    samples = made.samples()
+    first = samples.sample(2, random.Random(0))
+    assert [label for label in first.labels if label >= 0] == [*map(ord_id, "TURN_RIGHT"), END, ord_id("\n")]
+    assert first.input_ids.count(IMAGE) == 3
+    asked = replace(made.options, wording="evaluation")
+    (other,) = made.family.samples([made.content], made.model, made.base, asked, None)
+    second = other.sample(2, random.Random(0))
+    assert [label for label in second.labels if label >= 0] == [*map(ord_id, "TURN_RIGHT"), END]
+    assert second.input_ids[: second.labels.index(ord_id("T"))] == samples._prompts.question(
+        made.content.walks[0].texts[0], 3
+    )
+
+
+def ord_id(character: str) -> int:
+    """Id of a byte in the small tokenizer, whose alphabet is sorted by the letters that stand for bytes."""
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    return alphabet.index("Ċ" if character == "\n" else character)
+
+
+class Kept(dict[str, torch.Tensor]):
+    """A feature cache in memory."""
+
+    def fill(self, made: Made, batch: dict[str, Any]) -> dict[str, Any]:
+        filled = dict(batch)
+        for each in made.family.all_features(made.model, CPU):
+            mixed = batch[each.entry]
+            rows = list(mixed.known)
+            for key, pixels in zip(mixed.keys, mixed.pixels, strict=True):
+                self[key] = each.encode(each.tower, pixels[None].to(each.dtype))[0].detach()
+                rows.append(self[key])
+            filled[each.entry] = [torch.stack([rows[place] for place in order]) for order in mixed.order]
+        return filled
+
+
+@pytest.mark.parametrize("parts", [PUBLISHED, PARTS])
+def test_kept_features_give_the_same_loss(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    """With the tower frozen a known frame is not decoded, with it trained VGGT's features are kept alone."""
+    made = Made(tmp_path, tunable_parts=parts)
+    indices = (0, 10, 12)
+    plain = made.family.loss(made.model, made.batch(*indices)).item()
+    kept = Kept()
+    cold = made.batch(*indices, known=kept.get)
+    assert made.family.loss(made.model, kept.fill(made, cold)).item() == pytest.approx(plain, abs=1e-5)
+    warm = made.batch(*indices, known=kept.get)
+    assert not warm["geometries"].keys
+    if parts == PUBLISHED:
+        assert warm["frames"] is None
+        assert not warm["towers"].keys
+        assert len(cold["towers"].keys) == 1 + 8 + 2, "a frame counts once in a batch"
+    else:
+        assert "towers" not in warm
+    assert made.family.loss(made.model, kept.fill(made, warm)).item() == pytest.approx(plain, abs=1e-5)
+
+
+def test_geometry_is_known_by_all_frames_in_order(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    keys = {made.batch(index, known={}.get)["geometries"].keys[0] for index in range(made.content.windows)}
+    assert len(keys) == made.content.windows
+
+
+def test_kept_features_of_unlike_frames_cannot_share_a_batch(tmp_path: Path) -> None:
+    made = Made(tmp_path, tunable_parts=PUBLISHED)
+    kept = Kept()
+    kept.fill(made, made.batch(11, known=kept.get))
+    for path in (tmp_path / "sets/ScaleVLN/images/scene_0/rgb").iterdir():
+        write_frame(path, 5, (64, 64))
+    kept.fill(made, made.batch(0, known=kept.get))
+    with pytest.raises(UsageError, match="--feature-cache: frames of a batch differ in shape; give --batch 1"):
+        made.batch(0, 11, known=kept.get)
+
+
+def test_broken_frames_and_wrong_widths_are_one_line(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.content.walks[0].folder.joinpath("000.png").write_bytes(b"no picture")
+    with pytest.raises(UsageError, match=r"000\.png: cannot be read as a frame"):
+        made.batch(0)
+    with pytest.raises(UsageError, match="--image-width 150: expected a multiple of 28 pixels"):
+        made.family.config(Source("checkpoint", "base", made.base), replace(made.options, image_width=150))
+
+
+def test_a_wrong_version_of_transformers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.__version__", "5.4.1")
+    with pytest.raises(UsageError, match=r"transformers 5\.4\.1 gives the images of Qwen2\.5-VL wrong positions"):
+        JanusVLNFamily().placement(options(tmp_path), CPU)
+
+
+def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_path: Path) -> None:
+    made = Made(tmp_path, history=3)
+    made.family.save(made.model, tmp_path / "saved", made.base, made.options)
+    again = made.family.load(
+        tmp_path / "saved",
+        replace(made.options, image_width=None),
+        made.family.placement(made.options, CPU),
+    )
+    assert isinstance(again, JanusVLN)
+    assert (again.config.image_width, again.config.num_history) == (140, 3)
+
+
+@pytest.mark.slow
+def test_the_published_sizes_are_planned() -> None:
+    """Weights of the 7 B and the states of the published setting, exactly; the rest is the planner's."""
+    planned = plan(JanusVLNPlanning(gpus="8x80GB", tunable_parts=PUBLISHED, zero=3))
+    assert sum(planned.parts.values()) == 9_314_832_390
+    assert planned.trainable == 7_708_435_200
+    assert planned.tokens == 230 + 9 * 391
+    smaller = plan(JanusVLNPlanning(gpus="8x80GB", tunable_parts=PUBLISHED, zero=3, image_width=448))
+    assert smaller.tokens == 230 + 9 * 16 * 12
+    assert smaller.usage.activations < planned.usage.activations

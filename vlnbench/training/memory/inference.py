@@ -1,0 +1,240 @@
+"""Does a GPU suffice to act? Memory of an agent at its largest, planned without a GPU and without the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import torch
+from tabulate import tabulate
+
+from vlnbench.errors import UsageError
+from vlnbench.training.families import find_family
+from vlnbench.training.family import FamilySpec, ModelFamily, Source
+from vlnbench.training.memory.changes import Change, Fields
+from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.memory.plan import (
+    CONTEXT_BYTES,
+    FRAGMENTATION,
+    GIB,
+    MARGIN,
+    Gpus,
+    Verdict,
+    parse_gpus,
+)
+from vlnbench.training.memory.report import VERDICTS, gb
+from vlnbench.training.memory.trace import default_dtype
+from vlnbench.training.memory.tracker import LiveMemory, fused_attention
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SIMULATOR_BYTES = 1_200_000_000
+"""One habitat-sim beside JanusVLN on a 24 GB card, as a reproduction of it reports
+(github.com/CHANGJianshuo/JanusVLN_reproduction, April 2026); not measured here."""
+MAX_CHANGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class InferencePlan:
+    """What acting needs. Bytes: weights and caches are exact, activations are those of the passes run in shapes.
+
+    caches: what stays from step to step, at its longest, by name. passes: the activations of each pass.
+    """
+
+    request: InferenceOptions
+    gpus: Gpus
+    parameters: int
+    weights: int
+    caches: dict[str, int]
+    passes: dict[str, int]
+    simulators: int
+    context: int
+    notes: tuple[str, ...]
+
+    @property
+    def activations(self) -> int:
+        return max(self.passes.values(), default=0)
+
+    @property
+    def fragmentation(self) -> int:
+        return round(FRAGMENTATION * (self.activations + sum(self.caches.values())))
+
+    @property
+    def allocated(self) -> int:
+        """What PyTorch would count at the peak."""
+        return self.weights + sum(self.caches.values()) + self.activations
+
+    @property
+    def peak(self) -> int:
+        return self.allocated + self.fragmentation + self.simulators + self.context
+
+    @property
+    def margin(self) -> int:
+        return round(MARGIN * (self.peak - self.weights - sum(self.caches.values())))
+
+    @property
+    def fits(self) -> Verdict:
+        if self.peak + self.margin <= self.gpus.usable:
+            return "yes"
+        return "tight" if self.peak <= self.gpus.usable else "no"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, with the derived values, for a JSON file."""
+        names = ("activations", "fragmentation", "allocated", "peak", "margin", "fits")
+        return asdict(self) | {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Changes that together make it fit, and what it then needs."""
+
+    changes: tuple[Change, ...]
+    plan: InferencePlan
+
+
+def plan_inference(options: InferenceOptions) -> InferencePlan:
+    """Plan one way of acting; takes seconds. Raises UsageError for what cannot be."""
+    spec, source = find_family(options.family, options.model, "--model")
+    if not isinstance(options, spec.check_inference()):
+        raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
+    options.check()
+    gpus = parse_gpus(options.gpus)
+    found = _run(spec, source, replace(options, gpus="1x24GB", simulators=0, agent=""))
+    return InferencePlan(
+        request=options,
+        gpus=gpus,
+        parameters=found.parameters,
+        weights=found.weights,
+        caches=dict(found.caches),
+        passes=dict(found.passes),
+        simulators=options.simulators * SIMULATOR_BYTES,
+        context=CONTEXT_BYTES,
+        notes=found.notes,
+    )
+
+
+class _Found(NamedTuple):
+    """What a network takes in shapes, whatever the GPU is."""
+
+    parameters: int
+    weights: int
+    caches: dict[str, int]
+    passes: dict[str, int]
+    notes: tuple[str, ...]
+
+
+@lru_cache(maxsize=32)
+def _run(spec: FamilySpec, source: Source, options: InferenceOptions) -> _Found:
+    family: ModelFamily = spec.load()
+    config = family.inference_config(source, options)
+    with default_dtype(DTYPES[options.dtype]), torch.device("meta"):
+        network = family.inference_network(config, options)
+    found = family.inference(network.eval(), config, options)
+    passes = {}
+    with fused_attention(), torch.no_grad():
+        for name, run in found.passes.items():
+            with LiveMemory() as memory:
+                run()
+            passes[name] = memory.peak
+    parameters = list(network.parameters())
+    weights = sum(each.numel() * each.element_size() for each in parameters)
+    count = sum(each.numel() for each in parameters)
+    return _Found(count, weights, dict(found.caches), passes, tuple(found.notes))
+
+
+def remedies(planned: InferencePlan, count: int = 5) -> list[Remedy]:
+    """The cheapest sets of at most three changes after which it fits; none has all kinds of another.
+
+    Every change is planned by itself, and sets that would suffice if what is saved were added up are planned.
+    """
+    request = planned.request
+    spec, _ = find_family(request.family, request.model, "--model")
+    possible = [*_changes(request), *spec.load().inference_changes(request)]
+    sets = [
+        chosen
+        for size in range(1, MAX_CHANGES + 1)
+        for chosen in combinations(possible, size)
+        if len({change.kind for change in chosen}) == size
+    ]
+    saved = {change: planned.peak - plan_inference(_changed(request, change)).peak for change in possible}
+    found: list[Remedy] = []
+    for chosen in sorted(sets, key=lambda each: sum(change.cost for change in each)):
+        kinds = {change.kind for change in chosen}
+        if len(found) == count:
+            break
+        if planned.peak - sum(saved[change] for change in chosen) > planned.gpus.usable:
+            continue
+        if any({change.kind for change in done.changes} <= kinds for done in found):
+            continue
+        candidate = plan_inference(_changed(request, *chosen))
+        if candidate.fits == "yes":
+            found.append(Remedy(chosen, candidate))
+    return found
+
+
+def _changed(request: InferenceOptions, *chosen: Change) -> InferenceOptions:
+    fields: dict[str, Any] = dict(pair for change in chosen for pair in change.fields)
+    return replace(request, **fields)
+
+
+def _changes(request: InferenceOptions) -> Iterator[Change]:
+    """What could be done otherwise, whatever the family is."""
+    fields: Fields
+    if request.dtype == "fp32":
+        fields = (("dtype", "bf16"),)
+        yield Change("dtype", "--dtype bfloat16", 3, fields, "as published; answers differ in close cases")
+    if request.max_batch > 1:
+        yield Change("batch", "--max-batch 1", 1, (("max_batch", 1),), "slower, same answers")
+    if request.simulators:
+        fields = (("simulators", 0),)
+        yield Change("simulator", "--simulators 0", 2, fields, "embedded simulator, or habitat-sim on another GPU")
+
+
+def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> str:
+    """All of a plan, for people."""
+    request, gpus = planned.request, planned.gpus
+    highest = max(planned.passes, key=lambda name: planned.passes[name])
+    rows = [
+        ("weights", planned.weights),
+        *planned.caches.items(),
+        (f"activations ({highest})", planned.activations),
+        (f"simulators ({request.simulators})", planned.simulators),
+        ("CUDA context", planned.context),
+        ("fragmentation", planned.fragmentation),
+        ("peak", planned.peak),
+    ]
+    table = [[name, gb(size), f"{size / GIB:.1f}"] for name, size in rows]
+    low, high = planned.peak - planned.margin, planned.peak + planned.margin
+    lines = [
+        f"{request.model}: {planned.parameters / 1e6:,.1f} M parameters acting in {request.dtype}, "
+        f"{request.max_batch} {'episode' if request.max_batch == 1 else 'episodes'} at once",
+        "",
+        tabulate(
+            table, headers=["one copy", "GB", "GiB"], disable_numparse=True, colalign=("left", "right", "right")
+        ),
+        "",
+        f"peak: {gb(planned.peak)} GB ({gb(low)} to {gb(high)}), {gb(planned.allocated)} GB of it by PyTorch",
+        f"GPU:  {gpus.label}: {gb(gpus.usable)} GB ({gpus.usable / GIB:.1f} GiB) usable: {VERDICTS[planned.fits]}",
+        *(f"note: {note}" for note in planned.notes),
+        f"note: weights and caches are exact, the rest uncertain by {MARGIN:.0%}; not compared with a GPU yet",
+    ]
+    if planned.fits != "yes":
+        lines += ["", _format_remedies(found)]
+    return "\n".join(lines)
+
+
+def _format_remedies(found: Sequence[Remedy]) -> str:
+    if not found:
+        return "No three changes make it fit."
+    rows = [
+        [
+            ", ".join(change.text for change in each.changes),
+            gb(each.plan.peak),
+            "; ".join(change.price for change in each.changes),
+        ]
+        for each in found
+    ]
+    headers = ["what would fit, cheapest first", "peak GB", "price"]
+    return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", "right", "left")))

@@ -102,7 +102,7 @@ class JanusVLNConfig:
 
         Raises UsageError for a width that is no whole number of embeddings.
         """
-        changed: dict[str, int] = {}
+        changed: dict[str, Any] = {}
         if width is not None:
             changed["image_width"] = image_width(width, f"--image-width {width}")
         if history is not None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from agents.common.model_type import model_type
-from agents.streamvln.training.options import CONVERSATIONS, TRAJECTORIES, StreamVLNPlanning, StreamVLNTraining
+from agents.streamvln.training.options import (
+    CONVERSATIONS,
+    TRAJECTORIES,
+    StreamVLNInference,
+    StreamVLNPlanning,
+    StreamVLNTraining,
+)
 from vlnbench.training.family import FamilySpec
 
 MODEL_TYPE = "llava_qwen"
@@ -21,6 +27,7 @@ FAMILY = FamilySpec(
     name="streamvln",
     training=StreamVLNTraining,
     planning=StreamVLNPlanning,
+    inference=StreamVLNInference,
     implementation="agents.streamvln.training.family:StreamVLNFamily",
     recognizes=recognizes,
     agent="streamvln",

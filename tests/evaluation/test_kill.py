@@ -349,10 +349,15 @@ def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.M
     now[0] += 36.0
     tally.add(row("ok", 0.0, "b"))
     scores = ["SR 33.3 % (SE 47.1, [0.1, 99.7], n 3)", "SPL 33.3 % (SE 47.1, [0.1, 99.7], n 3)"]
-    assert tally.note(10) == ", ".join([*scores, "1 error, 100 episodes/h, ETA 0:06:00"])
+    told = tally.note(10).split("; ")
+    assert told[0] == ", ".join([*scores, "1 error, 100 episodes/h, ETA 0:06:00"])
+    assert told[1:3] == ["0.2 steps/s", "agent 75 %, simulator 25 %"]
+    assert told[3].startswith("host memory ")
+    assert tally.values()["seconds/agent"] == 3.0
+    assert tally.values()["memory/host"] > 0
     tally.add(row("timeout", scene="a"))
     assert tally.note(9).startswith("SR 25.0 % (SE ")
-    assert tally.note(9).endswith(", n 4), 2 errors, 200 episodes/h, ETA 0:02:42")
+    assert ", n 4), 2 errors, 200 episodes/h, ETA 0:02:42; 0.2 steps/s; " in tally.note(9)
     secret = Tally([])
     now[0] += 1.0
     secret.add(row("unscored"))
@@ -360,8 +365,9 @@ def test_progress_tells_success_errors_speed_and_time_left(monkeypatch: pytest.M
 
 
 def row(status: str, success: float | None = None, scene: str = "a") -> Row:
-    scores: dict[str, Score] = {} if success is None else {"success": success, "spl": success}
-    return Row("b", "f", "s", "1", 0, scene, "1", 0, status, None, scores)
+    scores: dict[str, Score] = {} if success is None else {"success": success, "spl": success, "steps": 7}
+    seconds = {} if success is None else {"agent": 3.0, "env": 1.0}
+    return Row("b", "f", "s", "1", 0, scene, "1", 0, status, None, scores, seconds)
 
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_trainings_and_matrices(run: Path, tmp_path: Path) -> None:
     assert format_status(status).splitlines() == [
         "training: not running",
         "40 of 100 steps; last 2026-03-01T12:00:00+00:00, 0:00:05 ago",
-        "loss 1.5000, 1800 steps/h",
+        "1800 steps/h; loss 1.5000, 2.00 windows/s",
     ]
     (work / "matrix.json").write_text("{}")
     (work / "eval" / "key").mkdir(parents=True)
@@ -116,6 +116,27 @@ def test_trainings_and_matrices(run: Path, tmp_path: Path) -> None:
     status = read_status(work)
     assert [(each["kind"], each["done"]) for each in status["runs"]] == [("training", 40), ("evaluation", 4)]
     assert "4/9" in format_status(status)
+
+
+def test_a_training_says_where_its_time_goes_and_what_every_process_takes(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", 40)
+    entry = {
+        "step": 40,
+        "loss": 1.5,
+        "windows_per_s": 2.0,
+        "seconds": {"load": 0.5, "vision": 1.5, "backward": 2.0, "save": 0.0},
+        "memory": [{"reserved": 46 * 10**9, "host": 5}, {"reserved": 78 * 10**9, "host": 9}],
+        "memory_spread": {"spread": 32 * 10**9},
+    }
+    (folder / "train_log.jsonl").write_text(json.dumps(entry) + "\n")
+    told = format_status(read_status(folder)).splitlines()[-1]
+    assert told.endswith(
+        "loss 1.5000, 2.00 windows/s; load 12 %, vision 38 %, backward 50 %; "
+        "GPU memory reserved 46.00 (rank 0) to 78.00 GB (rank 1)"
+    )
+    (folder / "train_log.jsonl").write_text(json.dumps(entry | {"memory": [{"host": "much"}]}) + "\n")
+    with pytest.raises(UsageError, match="field 'memory': expected a list of objects with numbers of bytes"):
+        read_status(folder)
 
 
 @pytest.mark.parametrize(

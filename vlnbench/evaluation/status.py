@@ -12,11 +12,12 @@ from tabulate import tabulate
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.identity import read_identity
-from vlnbench.evaluation.records import MANIFEST, ROWS, read_attempts, read_manifest, read_rows
+from vlnbench.evaluation.records import MANIFEST, ROWS, Row, read_attempts, read_manifest, read_rows
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
 from vlnbench.util.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
 from vlnbench.util.files import count_lines, in_use, read_jsonl, read_object
+from vlnbench.util.monitor import PEAKS, PHASES, shares, training_note
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"
 
@@ -66,6 +67,7 @@ def _evaluation(folder: Path, now: datetime) -> Status:
         "last_row_age_s": None if last is None else round((now - last).total_seconds(), 1),
         "episodes_per_h": None if per_s is None else round(3600 * per_s, 1),
         "seconds_left": _left(identity.planned - len(rows), per_s),
+        "seconds": _seconds(rows),
         "metrics": {m.label: asdict(value) if (value := found[m.label]) else None for m in _SHOWN},
         "failures": [
             {"episode_id": row.episode_id, "repeat": row.repeat, "status": row.status, "reason": row.reason}
@@ -82,9 +84,10 @@ def _training(folder: Path, now: datetime) -> Status:
     schedule, counts = manifest["schedule"], dict.fromkeys(("steps", "windows_per_step"), POSITIVE)
     check_fields(schedule, counts, where, needed=frozenset(counts), others=ANYTHING, inside="schedule.")
     entries, told = [], {"step": COUNT, "windows_per_s": POSITIVE, "loss": NUMBER}
+    monitored = {"seconds": PHASES, "memory": PEAKS}
     for number, entry in read_jsonl(folder / TRAINING_LOG):
         line = f"{folder / TRAINING_LOG}: line {number}"
-        check_fields(entry, told, line, needed=frozenset(told), others=ANYTHING)
+        check_fields(entry, told | monitored, line, needed=frozenset(told), others=ANYTHING)
         entries.append(entry)
     last = entries[-1] if entries else None
     time = _changed(folder / TRAINING_LOG) if entries else None
@@ -99,6 +102,8 @@ def _training(folder: Path, now: datetime) -> Status:
         "steps_per_h": None if per_s is None else round(3600 * per_s, 1),
         "seconds_left": _left(schedule["steps"] - done, per_s),
         "loss": None if last is None else last["loss"],
+        **{name: None if last is None else last.get(name) for name in ("seconds", "memory", "memory_spread")},
+        "note": None if last is None else training_note(last),
     }
 
 
@@ -116,7 +121,8 @@ def _format_evaluation(status: Status) -> Iterable[str]:
     yield f"{status['done']} of {status['planned']} episodes, {len(failures)} failed; {_last(status)}"
     yield ", ".join(_metric(metric, status["metrics"][metric.label]) for metric in _SHOWN)
     if status["episodes_per_h"] is not None:
-        yield f"{status['episodes_per_h']:.0f} episodes/h{_eta(status)}"
+        where = f"; {told}" if (told := shares(status["seconds"])) else ""
+        yield f"{status['episodes_per_h']:.0f} episodes/h{_eta(status)}{where}"
     for failure in failures:
         yield f"episode {failure['episode_id']}: {failure['status']}: {failure['reason']}"
 
@@ -125,7 +131,7 @@ def _format_training(status: Status) -> Iterable[str]:
     yield f"training: {_state(status)}"
     yield f"{status['done']} of {status['planned']} steps; {_last(status)}"
     if status["steps_per_h"] is not None:
-        yield f"loss {status['loss']:.4f}, {status['steps_per_h']:.0f} steps/h{_eta(status)}"
+        yield f"{status['steps_per_h']:.0f} steps/h{_eta(status)}; {status['note']}"
 
 
 def _format_matrix(status: Status) -> Iterable[str]:
@@ -157,6 +163,15 @@ def _eta(status: Status) -> str:
 def _metric(metric: Metric, value: dict[str, Any] | None) -> str:
     mean, se, interval, n = shown(None if value is None else Estimate(**value), metric)
     return f"{metric.label} {mean} % (SE {se}, {interval}, n {n})"
+
+
+def _seconds(rows: Iterable[Row]) -> dict[str, float]:
+    """Seconds of agents and simulators in all episodes."""
+    found = {"agent": 0.0, "simulator": 0.0}
+    for row in rows:
+        found["agent"] += row.seconds.get("agent", 0.0)
+        found["simulator"] += row.seconds.get("env", 0.0)
+    return {name: round(value, 1) for name, value in found.items()}
 
 
 def _rate(count: int, seconds: float) -> float | None:

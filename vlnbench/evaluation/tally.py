@@ -1,4 +1,4 @@
-"""What is known of a run before its end: rates with intervals, speed, time left."""
+"""What is known of a run before its end: rates with intervals, speed, time left, where the time goes, memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import estimate_sums
 from vlnbench.evaluation.summary import METRICS, Metric, estimate_kind, shown
+from vlnbench.util import measure
+from vlnbench.util.monitor import KINDS, memory_note, shares
 
 _RUNNING = [metric for metric in METRICS if metric.label in ("SR", "SPL")]
 """What progress lines show of a run."""
@@ -22,6 +25,8 @@ class Tally:
         self._counts: Counter[str] = Counter()
         self._sums = {metric.field: defaultdict[str, float](float) for metric in _RUNNING}
         self._errors = self._new = 0
+        self._spent = {"agent": 0.0, "simulator": 0.0}
+        self._steps = 0
         self._start = time.monotonic()
         for row in kept:
             self._count(row)
@@ -30,12 +35,24 @@ class Tally:
         """Count a row of this attempt."""
         self._new += 1
         self._count(row)
+        self._spent["agent"] += row.seconds.get("agent", 0.0)
+        self._spent["simulator"] += row.seconds.get("env", 0.0)
+        self._steps += int(row.scores.get("steps") or 0)
 
     def values(self) -> dict[str, float]:
         """What trackers are sent; rates over the episodes so far, in [0, 1]."""
         scored = self._counts.total()
         rates = {m.label: sum(self._sums[m.field].values()) / scored for m in _RUNNING} if scored else {}
-        return {**rates, "errors": float(self._errors), "episodes_per_h": 3600 / self._seconds}
+        speed = {"episodes_per_h": 3600 / self._seconds, "steps_per_s": self._steps_per_s}
+        spent = {f"seconds/{name}": seconds for name, seconds in self._spent.items()}
+        peaks = _peaks()
+        memory = {f"memory/{kind}": float(peaks[kind]) for kind in KINDS if peaks[kind] is not None}
+        return {**rates, "errors": float(self._errors), **speed, **spent, **memory}
+
+    @property
+    def _steps_per_s(self) -> float:
+        """Steps of all episodes of this attempt per second of wall-clock time."""
+        return self._steps / (self._seconds * self._new)
 
     @property
     def _seconds(self) -> float:
@@ -47,7 +64,9 @@ class Tally:
         rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
         errors = f"{self._errors} error{'s' * (self._errors != 1)}"
         eta = timedelta(seconds=round(self._seconds * left))
-        return f"{rates}, {errors}, {3600 / self._seconds:.0f} episodes/h, ETA {eta}"
+        line = f"{rates}, {errors}, {3600 / self._seconds:.0f} episodes/h, ETA {eta}"
+        steps = f"{self._steps_per_s:.1f} steps/s"
+        return "; ".join(filter(None, (line, steps, shares(self._spent), memory_note([_peaks()]))))
 
     def _rate(self, metric: Metric) -> str:
         sums = [self._sums[metric.field][scene] for scene in self._counts]
@@ -62,3 +81,8 @@ class Tally:
         self._counts[row.scene_id] += 1
         for name, sums in self._sums.items():
             sums[row.scene_id] += float(row.scores.get(name) or 0.0)
+
+
+def _peaks() -> dict[str, Any]:
+    """What this process has taken so far: of the host, and where the agent computes in it on a GPU, of that."""
+    return measure.current_peaks().to_json()

@@ -92,6 +92,9 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         | {split: _seconds(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]},
         "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
         "host": max((attempt["host"] for attempt in tried), default=None),
+        "memory_spread": _widest(log),
+        "phases": _phases(log),
+        "feature_cache": _hits(log),
         "device_hours": _device_hours(matrix, work, setting),
         "gpus": last.get("gpus"),
         "machine": last.get("machine"),
@@ -228,6 +231,27 @@ def _vram(
         "capacity": most("capacity", ranks),
         "gpu": next((rank["gpu"] for rank in ranks if rank.get("gpu")), None),
     }
+
+
+def _widest(log: list[dict[str, Any]]) -> Any:
+    """The entry of `memory_spread` in which the ranks' peaks differ most; None with one rank."""
+    found = [entry["memory_spread"] for entry in log if entry.get("memory_spread") and len(entry["memory"]) > 1]
+    return max(found, key=lambda each: each["spread"], default=None)
+
+
+def _phases(log: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds of the first process by phase, from all that the log has."""
+    found: dict[str, float] = {}
+    for entry in log:
+        for name, seconds in entry.get("seconds", {}).items():
+            found[name] = round(found.get(name, 0.0) + seconds, 4)
+    return found
+
+
+def _hits(log: list[dict[str, Any]]) -> dict[str, int] | None:
+    """How many features were asked for and found in the cache; None without one."""
+    counted = [entry["feature_cache"] for entry in log if "feature_cache" in entry]
+    return {name: sum(each[name] for each in counted) for name in ("found", "frames")} if counted else None
 
 
 def _result(folder: Path) -> dict[str, Any] | None:

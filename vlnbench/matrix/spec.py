@@ -129,7 +129,14 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     """
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
     values = asdict(options) | joined | {"family": family.name}
-    later = {"family": default_family().name, "objective": "supervised"}
+    later = {
+        "family": default_family().name,
+        "objective": "supervised",
+        "prefetch": 2,
+        "pin_memory": False,
+        "hang_minutes": 20.0,
+        "group_ranks": False,
+    }
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
 

@@ -24,6 +24,7 @@ from vlnbench.util.tables import markdown_cell
 CSV, MARKDOWN = "matrix.csv", "matrix.md"
 GB = 10**9
 TAIL_LINES = 8
+HITS = ("found", "frames")
 
 
 def write_tables(results: Path) -> str:
@@ -91,6 +92,10 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         "fits": row["vram"]["fits"],
         "host_bytes": row["host"],
     }
+    if phases := _phase_names(document):
+        spread, hits = row.get("memory_spread") or {}, row.get("feature_cache") or {}
+        flat |= {f"phase_{name}_s": row.get("phases", {}).get(name) for name in phases}
+        flat |= {"spread_bytes": spread.get("spread"), **{f"features_{each}": hits.get(each) for each in HITS}}
     flat |= _flat_results(row, document)
     gpus = ", ".join(machine.get("gpus", ())) or None
     versions = {name: machine.get(name) for name in ("cpu", "cores", "vlnbench", "git")}
@@ -129,7 +134,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         "process as the driver sees it; host: largest process of the training. A window is a sample of training. "
         "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
     ]
-    parts += [*sections(document), *offline_section(document)]
+    parts += [*sections(document), *offline_section(document), *_training_section(document)]
     failed = [row for row in [*document.get("references", ()), *document["rows"]] if row["reason"]]
     if failed:
         parts += ["## Failed and skipped", *(_failure(row) for row in failed)]
@@ -184,6 +189,38 @@ def _main_table(document: Mapping[str, Any], style: str) -> str:
     align = ("right", "left", "right", "left", *["right"] * (len(headers) - 4), "left")
     headers += ["status"]
     return str(tabulate(rows, headers=headers, tablefmt=style, disable_numparse=True, colalign=align))
+
+
+def _training_section(document: Mapping[str, Any]) -> list[str]:
+    """Where the time of every training went, and how evenly its ranks took memory; nothing for older documents."""
+    rows = [row for row in document["rows"] if row.get("phases")]
+    if not rows:
+        return []
+    names, lines = _phase_names(document), []
+    for row in rows:
+        total = sum(row["phases"].values()) or 1.0
+        cells = [f"{100 * row['phases'].get(name, 0.0) / total:.0f}" for name in names]
+        spread, hits = row["memory_spread"], row["feature_cache"]
+        found = "-" if hits is None else f"{100 * hits['found'] / max(1, hits['frames']):.1f}"
+        lines.append([row["name"], *cells, found, _scaled(spread and spread["spread"], GB, 2)])
+    headers = ["setting", *(f"{name} (%)" for name in names), "features found (%)", "ranks' spread (GB)"]
+    table = tabulate(
+        [[markdown_cell(cell) for cell in line] for line in lines],
+        headers=headers,
+        tablefmt="github",
+        disable_numparse=True,
+        colalign=("left", *["right"] * (len(headers) - 1)),
+    )
+    told = (
+        "Shares of the first process's time in every phase of a step; how many frames' features were found in the "
+        "cache; and by how much the peaks of a training's processes differ (of the GPU, without any of the host)."
+    )
+    return ["## Where the time of training goes", told, str(table)]
+
+
+def _phase_names(document: Mapping[str, Any]) -> list[str]:
+    """The phases that any training has; none in documents of older versions."""
+    return list(dict.fromkeys(name for row in document["rows"] for name in row.get("phases") or ()))
 
 
 def _device_hours(row: Row) -> Mapping[str, Any]:

@@ -179,7 +179,8 @@ class RankBatches:
         run = list(positions(sets, schedule, options.seed))
         if options.group_by_length:
             lengths = [length for each in sets for length in each.content.lengths()]
-            run = group_by_length(run, lengths, per_step, options.batch, options.seed)
+            together = per_step // options.accumulation if options.group_ranks else options.batch
+            run = group_by_length(run, lengths, per_step, together, options.seed)
         self._all = run[start * per_step :]
         self._batch = options.batch
         self._rank = rank
@@ -262,6 +263,8 @@ def make_loader(
         num_workers=options.workers,
         collate_fn=family.collate,
         persistent_workers=options.workers > 0,
+        prefetch_factor=options.prefetch if options.workers else None,
+        pin_memory=options.pin_memory,
     )
 
 

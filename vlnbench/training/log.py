@@ -17,14 +17,16 @@ from vlnbench.training.family import Stretches
 class Phases:
     """Wall-clock seconds by phase. On CUDA every boundary waits for the device, or time would be misattributed."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, begins: Callable[[str], None] = lambda phase: None) -> None:
+        """`begins` is told of every phase that begins."""
+        self._device, self._begins = device, begins
         self._names = ["load", "backward", "optimizer", "save"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add what happens inside to a phase."""
+        self._begins(phase)
         start = self._now()
         try:
             yield
@@ -39,7 +41,11 @@ class Phases:
         self._names[1:1] = names
 
         def begin(phase: str) -> Callable[..., None]:
-            return lambda *_: starts.update({phase: self._now()})
+            def note(*_: object) -> None:
+                self._begins(phase)
+                starts[phase] = self._now()
+
+            return note
 
         def end(phase: str) -> Callable[..., None]:
             def add(*_: object) -> None:

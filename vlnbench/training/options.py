@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -217,6 +217,9 @@ class TrainOptions(StepOptions):
 
     group_by_length: bool = False
     """Batch windows of like length, which saves padding. Each is still seen once per epoch, in another order."""
+    group_ranks: bool = False
+    """With --group-by-length: windows of like length on all GPUs at the same time, too, so that none waits for
+    another or has a peak of its own."""
     feature_cache: Path | None = None
     """Folder in which features of frames are kept, where the part that makes them is frozen; not for frames that
     are altered every time."""
@@ -227,6 +230,13 @@ class TrainOptions(StepOptions):
 
     workers: int = 2
     """Processes that read frames, per GPU."""
+    prefetch: int = 2
+    """Batches that each of these processes reads ahead."""
+    pin_memory: bool = False
+    """Read batches into pinned memory, from which copies to a GPU are faster."""
+    hang_minutes: float = 20.0
+    """Minutes without progress after which every process says in which step, phase and call to the others it is,
+    and ends; 0 waits for ever."""
     seed: int = 0
     """Seed of the order of windows, of phrases and of jitter."""
     log_every: int = 10
@@ -262,8 +272,12 @@ class TrainOptions(StepOptions):
             self._check_cache()
 
     def _check_numbers(self) -> None:
-        for name in ("log_every", "save_every"):
+        for name in ("log_every", "save_every", "prefetch"):
             at_least(name, getattr(self, name), 1)
+        if not 0 <= self.hang_minutes < math.inf:
+            raise UsageError(f"--hang-minutes {self.hang_minutes}: expected 0 or more")
+        if self.group_ranks and not self.group_by_length:
+            raise UsageError("--group-ranks: needs --group-by-length")
         for name in ("workers", "seed"):
             at_least(name, getattr(self, name), 0)
         for name in ("learning_rate", *self.RATES.values(), "epochs", "clip", "lora_alpha", "feature_cache_gb"):
@@ -292,6 +306,11 @@ def plain(options: StepOptions) -> dict[str, Any]:
     """Options by name as JSON has them: lists stay lists, paths are text."""
     found = asdict(options)
     return {name: _plain(found[name]) for name in found}
+
+
+def defaults(options: StepOptions) -> dict[str, Any]:
+    """Defaults of the options that have one, as JSON has them: what a run meant that does not know an option."""
+    return {each.name: _plain(each.default) for each in fields(options) if each.default is not MISSING}
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Placement
-from vlnbench.training.options import TrainOptions, plain
+from vlnbench.training.options import TrainOptions, defaults, plain
 from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
 
 FORMAT = 2
@@ -26,6 +26,9 @@ EXECUTION = (
     "out",
     "family",
     "workers",
+    "prefetch",
+    "pin_memory",
+    "hang_minutes",
     "log_every",
     "save_every",
     "trajectories",
@@ -63,9 +66,10 @@ def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
 
     def check(found: dict[str, Any]) -> None:
         options_then = found.get("options")
+        options_then = defaults(options) | (options_then if isinstance(options_then, dict) else {})
         differing = {
             **differences({**found, "options": None}, {**manifest, "options": None}),
-            **differences(options_then if isinstance(options_then, dict) else {}, manifest["options"]),
+            **differences(options_then, manifest["options"]),
         }
         refuse_another(options.out, KIND, {k: v for k, v in differing.items() if k not in EXECUTION})
 

@@ -42,8 +42,10 @@ from vlnbench.training.setup import (
     start_engine,
 )
 from vlnbench.training.states import load_state, save_state
+from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
 from vlnbench.util.files import append_line, open_for_append, write_json
+from vlnbench.util.monitor import spread, training_note
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
@@ -84,13 +86,16 @@ def train(options: TrainOptions) -> Trained:
             if process.first:
                 say(f"{options.out / MODEL}: this run is complete")
             return Trained(options.out / MODEL, 0, 0.0, None)
+        watch = stack.enter_context(HangWatch(process, options.hang_minutes))
+        watch.at("connecting to the other processes")
         stack.enter_context(connected(process))
+        watch.at("making the checkpoint to start from")
         base = _base(options, family, source, objective, process)
         if process.first:
             (options.out / OUT_OF_MEMORY).unlink(missing_ok=True)
         barrier(process)
         try:
-            run = stack.enter_context(_Run(options, family, base, process, objective, placement))
+            run = stack.enter_context(_Run(options, family, base, process, objective, placement, watch))
             return run.go()
         except torch.cuda.OutOfMemoryError as error:
             write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
@@ -147,9 +152,11 @@ class _Run:
         process: Process,
         objective: Objective,
         placement: Placement,
+        watch: HangWatch,
     ) -> None:
         self._options, self._family, self._base = options, family, base
-        self._process, self._objective = process, objective
+        self._process, self._objective, self._hangs = process, objective, watch
+        watch.at("loading weights")
         self._schedule = objective.schedule
         model = family.load(base, options, placement)
         freeze(model, family, options)
@@ -162,12 +169,14 @@ class _Run:
             say("\n".join(filter(None, (format_groups(model, trained, options), family.remark(model, options)))))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
         self._settle_threads(model)
-        self._phases = Phases(process.device)
+        self._phases = Phases(process.device, watch.phase)
         objective.prepare(model, base, self._phases)
+        watch.at("starting DeepSpeed")
         self._engine = start_engine(model, options, trained, process, placement.dtype)
         if options.compile:
             self._engine.compile()
         self._watch = vram.start()
+        watch.at("reading the last state")
         self._start = load_state(self._engine, options.out / STATE)
         objective.begin(Begun(self._engine, self._start))
 
@@ -210,20 +219,25 @@ class _Run:
             logged = time.monotonic()
             for step in range(self._start + 1, schedule.steps + 1):
                 losses.append(self._step(step))
+                if step == self._start + 1:
+                    losses[0].item()  # so that it is done, on a GPU too
+                    self._hangs.first_step(step, time.monotonic() - logged)
                 if step % options.save_every == 0 and step < schedule.steps:
                     with self._phases.timed("save"):
                         save_state(self._engine, options.out / STATE, step, self._process)
                 if step % options.log_every and step != schedule.steps:
                     continue
+                self._hangs.at(f"what step {step} gave")
                 loss = self._mean(losses)
-                notes = {"memory": self._peaks(), **self._objective.notes()}
+                peaks = self._peaks()
+                notes = {"memory": peaks, "memory_spread": spread(peaks), **self._objective.notes()}
                 now = time.monotonic()
                 if self._process.first:
                     rate = len(losses) * schedule.windows_per_step / (now - logged)
                     entry = self._entry(step, loss, rate) | notes
                     append_line(log, entry)
                     trackers.log(numbers(entry), step)
-                    progress.update(step, schedule.steps, f"loss {loss:.4f}, {rate:.2f} windows/s")
+                    progress.update(step, schedule.steps, training_note(entry))
                 losses, logged = [], now
             self._save_model()
             if self._process.first:
@@ -235,6 +249,7 @@ class _Run:
     def _step(self, step: int) -> torch.Tensor:
         """One optimizer step; returns this rank's mean loss."""
         engine, timed = self._engine, self._phases.timed
+        self._hangs.at(f"step {step}")
         torch.manual_seed(hash((self._options.seed, step, self._process.rank)))  # dropout, the same when resumed
         for group in engine.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * rate_factor(self._options, step, self._schedule.steps)
@@ -281,6 +296,7 @@ class _Run:
         }
 
     def _save_model(self) -> None:
+        self._hangs.at("writing the checkpoint")
         with self._phases.timed("save"):
             merge_adapters(self._engine.module)
             model = _in_host_memory(self._engine.module, self._family, self._process.first)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -124,6 +125,14 @@ class Vram:
 def start() -> Vram:
     """Watch this process from here on."""
     return Vram().start()
+
+
+def current_peaks() -> VramPeaks:
+    """What this process has taken since it began; PyTorch is not imported for it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():  # to ask more would take memory of the GPU
+        return VramPeaks(None, None, None, None, None, None, None, peak_host_bytes())
+    return Vram().peaks()
 
 
 def peak_host_bytes() -> int:

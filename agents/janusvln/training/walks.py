@@ -61,7 +61,7 @@ class WalkSet:
     @property
     def counts(self) -> Mapping[str, int]:
         """Of each kind how many: of what is no fault always, of what may be one only where there are some."""
-        found = {"walks": len(self.walks), "instructions": sum(len(walk.texts) for walk in self.walks)}
+        found = {"trajectories": len(self.walks), "instructions": sum(len(walk.texts) for walk in self.walks)}
         faults = {
             "episodes without frames": self.absent,
             "walks not in order (--chronological)": sum(map(_is_mixed, self.walks)),

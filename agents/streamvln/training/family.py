@@ -18,11 +18,13 @@ from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_fe
 from agents.streamvln.presets import PRESETS, create
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training import planning
+from agents.streamvln.training.acting import acting, acting_changes
 from agents.streamvln.training.conversations import Conversation, ConversationDataset, read_conversations
 from agents.streamvln.training.features import fingerprint
 from agents.streamvln.training.options import (
     CONVERSATIONS,
     TRAJECTORIES,
+    StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNStep,
     StreamVLNTraining,
@@ -33,6 +35,7 @@ from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.training.family import (
+    Acting,
     Features,
     Known,
     ModelFamily,
@@ -86,14 +89,7 @@ class StreamVLNFamily(ModelFamily):
     """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
 
     def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
-        if source.kind == "sizes":
-            config = parse_config(planning.SIZES[source.name], source.name)
-        elif source.path is None:
-            preset = PRESETS[source.name]
-            config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
-        else:
-            config = read_config(source.path, options.vision_tower)
-        return config if options.image_size is None else config.with_image_size(options.image_size)
+        return _config(source, options)
 
     def content_hash(self, path: Path, options: StreamVLNTraining) -> str:
         return checkpoint.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
@@ -237,6 +233,30 @@ class StreamVLNFamily(ModelFamily):
 
     def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
         return planning.changes(options)
+
+    def inference_config(self, source: Source, options: StreamVLNInference) -> StreamVLNConfig:
+        return _config(source, options)
+
+    def inference_network(self, config: StreamVLNConfig, options: StreamVLNInference) -> StreamVLN:
+        return StreamVLN(config, "sdpa")
+
+    def inference(self, network: StreamVLN, config: StreamVLNConfig, options: StreamVLNInference) -> Acting:
+        return acting(network, options)
+
+    def inference_changes(self, options: StreamVLNInference) -> Iterator[Change]:
+        return acting_changes(options)
+
+
+def _config(source: Source, options: StreamVLNStep | StreamVLNInference) -> StreamVLNConfig:
+    """A network's sizes as its source has them, for the images that the options name."""
+    if source.kind == "sizes":
+        config = parse_config(planning.SIZES[source.name], source.name)
+    elif source.path is None:
+        preset = PRESETS[source.name]
+        config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
+    else:
+        config = read_config(source.path, options.vision_tower)
+    return config if options.image_size is None else config.with_image_size(options.image_size)
 
 
 def samples_of(found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader) -> Samples:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
+from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, above_zero, at_least
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
@@ -109,3 +110,23 @@ class StreamVLNPlanning(StreamVLNStep, PlanOptions):
     def settings_of(cls, options: TrainOptions) -> dict[str, object]:
         eager = isinstance(options, StreamVLNTraining) and options.attn == "eager"
         return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNInference(InferenceOptions):
+    """Planning what a StreamVLN needs while it acts."""
+
+    model: str = "streamvln-8b"
+    """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
+    vlnbench, by its name, or a folder (only its config is read)."""
+    image_size: int | None = None
+    """Width and height in pixels of images; default the checkpoint's."""
+    vision_tower: Path | None = None
+    """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
+    max_new_tokens: int = 512
+    """Tokens of one answer at most."""
+
+    def check(self) -> None:
+        super().check()
+        for name in ("image_size", "max_new_tokens"):
+            at_least(name, getattr(self, name), 1)

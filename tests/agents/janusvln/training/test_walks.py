@@ -55,12 +55,12 @@ def test_episodes_with_a_folder_of_frames_each(tmp_path: Path) -> None:
     assert first.actions[:3] == (Action.MOVE_FORWARD, Action.MOVE_FORWARD, Action.STOP)
     assert second.actions == (Action.TURN_RIGHT,)
     faults = {"episodes without frames": 1, "walks not in order (--chronological)": 1}
-    assert found.counts == {"walks": 2, "instructions": 2, **faults}
+    assert found.counts == {"trajectories": 2, "instructions": 2, **faults}
     assert found.lengths()[:3] == [(1, 31), (2, 31), (3, 31)]
     assert found.lengths()[11] == (9, 31), "the current frame and eight of those before"
     ordered = read(folder, chronological=True)
     assert ordered.walks[0].frames == tuple(NAMES)
-    assert ordered.counts == {"walks": 2, "instructions": 2, "episodes without frames": 1}
+    assert ordered.counts == {"trajectories": 2, "instructions": 2, "episodes without frames": 1}
 
 
 def test_gzipped_episodes_of_rxr_beside_images(tmp_path: Path) -> None:

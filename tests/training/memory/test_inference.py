@@ -1,0 +1,92 @@
+"""Plans of agents at work: against the real tensors of small networks, and what would make a large one fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.janusvln.decode import look, read
+from agents.janusvln.image import grid_of
+from agents.janusvln.network.geometry import FrameCache
+from agents.janusvln.network.language import expand
+from agents.janusvln.training.options import JanusVLNInference
+from agents.streamvln.training.options import StreamVLNInference
+from tests.agents.janusvln.tiny import tiny_frames, write_tiny
+from vlnbench.cli import main
+from vlnbench.errors import UsageError
+from vlnbench.training.memory.inference import SIMULATOR_BYTES, format_inference, plan_inference, remedies
+from vlnbench.training.memory.plan import GB
+from vlnbench.training.memory.tracker import LiveMemory
+
+SMALL = JanusVLNInference(
+    model="preset:janusvln-tiny", dtype="fp32", text_tokens=40, first_frames=2, recent_frames=3, simulators=0
+)
+
+
+def test_caches_and_passes_are_those_of_the_real_network(tmp_path: Path) -> None:
+    """The small network runs for real on the CPU, an episode that is long enough for frames to be let go."""
+    model = write_tiny(tmp_path / "tiny")
+    options = replace(SMALL, model=str(tmp_path / "tiny"), image_width=140)
+    planned = plan_inference(options)
+    assert planned.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert planned.weights == 4 * planned.parameters
+    cache = FrameCache(2, 3)
+    with torch.no_grad():
+        for number in range(8):
+            frame = tiny_frames(1, 112, 140, seed=number)
+            with LiveMemory() as memory:
+                look(model, frame, [cache])
+    assert sum(planned.caches.values()) == cache.bytes
+    assert planned.passes["looking at a frame"] == pytest.approx(memory.peak, rel=0.1)
+    grid, images = grid_of(112, 140), 9
+    rows = [expand([0] * 40 + [model.config.image_token] * images, [grid] * images, model.config.image_token)]
+    with torch.no_grad(), LiveMemory() as memory:
+        model.logits(read(model, rows, torch.zeros(images * grid.cells, 16))[1]).float()
+    assert planned.passes["reading a question"] == pytest.approx(memory.peak, rel=0.1)
+
+
+def test_episodes_and_simulators_add_up() -> None:
+    one = plan_inference(SMALL)
+    three = plan_inference(replace(SMALL, max_batch=3, simulators=2))
+    assert sum(three.caches.values()) == 3 * sum(one.caches.values())
+    assert three.passes["looking at a frame"] > 2 * one.passes["looking at a frame"]
+    assert three.weights == one.weights
+    assert three.simulators == 2 * SIMULATOR_BYTES
+
+
+def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="--max-batch 0: expected at least 1"):
+        plan_inference(replace(SMALL, max_batch=0))
+    with pytest.raises(UsageError, match="--image-width 100: expected a multiple of 28"):
+        plan_inference(replace(SMALL, image_width=100))
+    with pytest.raises(UsageError, match="is of the family janusvln, the options are not"):
+        plan_inference(StreamVLNInference(model="preset:janusvln-tiny"))
+    assert main(["plan", "--inference", "--agent", "blind"]) == 2
+    assert main(["plan", "--inference", "--family", "vlnce"]) == 2
+    assert main(["plan", "--recent-frames", "3"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "vlnbench: error: --agent blind: loads no checkpoint of a family; give --family or --model"
+    assert told[1] == "vlnbench: error: family 'vlnce': what acting needs cannot be planned"
+
+
+def test_the_command_plans_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--inference", "--agent", "streamvln", "--model", "streamvln-tiny"]) == 0
+    told = capsys.readouterr().out
+    assert "streamvln-tiny: 1.5 M parameters acting in bf16, 1 episode at once" in told
+    assert "fits" in told
+    assert "not compared with a GPU yet" in told
+
+
+@pytest.mark.slow
+def test_the_published_janusvln_needs_less_of_its_memory_for_24_gb() -> None:
+    """Beside the figure that a reproduction of the published code reports: 27.3 GB, without context."""
+    planned = plan_inference(JanusVLNInference(gpus="1x24GB"))
+    assert planned.weights == 2 * 9_314_832_390
+    assert planned.allocated / GB == pytest.approx(27.3, rel=0.05)
+    assert planned.fits == "no"
+    found = remedies(planned)
+    assert all(each.plan.fits == "yes" for each in found)
+    assert "--recent-frames" in format_inference(planned, found)

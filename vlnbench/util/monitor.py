@@ -1,0 +1,82 @@
+"""What running work says of itself beside its results: where the time goes, and what every process takes.
+
+Terminal, `status` and trackers say the same, from the same entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlnbench.util.fields import COUNT, NUMBER, Kind
+
+GB = 1e9
+KINDS = ("reserved", "allocated", "host")
+"""Peaks that are compared, the best known first: of the GPU by PyTorch's allocator, of the host."""
+PHASES = Kind("an object of numbers", lambda value: type(value) is dict and all(map(NUMBER.fits, value.values())))
+"""Seconds by phase, in a file."""
+PEAKS = Kind(
+    "a list of objects with numbers of bytes",
+    lambda value: (
+        type(value) is list
+        and all(
+            type(each) is dict and all(COUNT.or_null().fits(each.get(kind)) for kind in KINDS) for each in value
+        )
+    ),
+)
+"""Peaks of every process, in a file."""
+SHOWN = 0.005
+"""Shares of the time below this are not shown."""
+
+
+def shares(seconds: Mapping[str, float]) -> str:
+    """Where the time went, in percent: `vision 20 %, language 55 %`; empty where no time was taken."""
+    total = sum(seconds.values())
+    if total <= 0:
+        return ""
+    parts = (f"{name} {100 * value / total:.0f} %" for name, value in seconds.items() if value >= SHOWN * total)
+    return ", ".join(parts)
+
+
+def spread(peaks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The largest and the smallest peak of several processes, in bytes, with their ranks; None if none is known.
+
+    `of` is what the peaks are of, one of `KINDS`: the first that all processes know.
+    """
+    kind = next((kind for kind in KINDS if peaks and all(peak.get(kind) is not None for peak in peaks)), None)
+    if kind is None:
+        return None
+    sizes = [int(peak[kind]) for peak in peaks]
+    high, low = max(sizes), min(sizes)
+    return {
+        "of": kind,
+        "high": high,
+        "high_rank": sizes.index(high),
+        "low": low,
+        "low_rank": sizes.index(low),
+        "spread": high - low,
+    }
+
+
+def memory_note(peaks: Sequence[Mapping[str, Any]]) -> str:
+    """Peaks of all processes in a few words; empty if none is known."""
+    found = spread(peaks)
+    if found is None:
+        return ""
+    where = "host memory" if found["of"] == "host" else f"GPU memory {found['of']}"
+    if len(peaks) == 1:
+        return f"{where} {found['high'] / GB:.2f} GB"
+    return (
+        f"{where} {found['low'] / GB:.2f} (rank {found['low_rank']}) to {found['high'] / GB:.2f} GB "
+        f"(rank {found['high_rank']})"
+    )
+
+
+def training_note(entry: Mapping[str, Any]) -> str:
+    """One line about an entry of a training log: loss, speed, where the time went, memory and its balance."""
+    parts = [
+        f"loss {entry['loss']:.4f}, {entry['windows_per_s']:.2f} windows/s",
+        shares(entry.get("seconds") or {}),
+        memory_note(entry.get("memory") or []),
+    ]
+    return "; ".join(filter(None, parts))

@@ -103,7 +103,7 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
     ("changes", "message"),
     [
         ({"checkpoint": None}, "agent 'janusvln' needs a trained model: name its folder with --checkpoint"),
-        ({"checkpoint": Path("nowhere")}, "nowhere is not a checkpoint: expected a folder with config.json"),
+        ({"checkpoint": Path("nowhere")}, "--checkpoint nowhere: no such file or folder"),
         ({"max_batch": 0}, "--max-batch 0: expected 1 or more"),
         ({"max_new_tokens": 0}, "--max-new-tokens 0: expected 1 or more"),
         ({"num_history": 0}, "--num-history 0: expected 1 or more"),

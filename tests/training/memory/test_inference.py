@@ -66,7 +66,6 @@ def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         plan_inference(StreamVLNInference(model="preset:janusvln-tiny"))
     assert main(["plan", "--inference", "--agent", "blind"]) == 2
     assert main(["plan", "--inference", "--family", "vlnce"]) == 2
-    assert main(["plan", "--recent-frames", "3"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "vlnbench: error: --agent blind: loads no checkpoint of a family; give --family or --model"
     assert told[1] == "vlnbench: error: family 'vlnce': what acting needs cannot be planned"

@@ -71,7 +71,7 @@ def test_the_line_names_process_step_phase_and_the_last_call(monkeypatch: pytest
         watch.at("step 12")
         watch.phase("backward")
         assert watch.line().endswith("step 12, phase backward; last call to others: none")
-        torch.distributed.all_reduce("tensor")  # type: ignore[arg-type]
+        torch.distributed.all_reduce("tensor")
         assert watch.line().startswith("vlnbench: rank 3 of 8 (")
         assert watch.line().endswith("step 12, phase backward; last call to others: all_reduce")
         watch.at("step 13")

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from types import FrameType
 from typing import Any
 
@@ -117,7 +117,7 @@ class HangWatch:
             if original is None:
                 continue
             setattr(torch.distributed, name, self._noting(name, original))
-            self._restore.append(lambda name=name, original=original: setattr(torch.distributed, name, original))
+            self._restore.append(partial(setattr, torch.distributed, name, original))
 
     def _noting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ TRAINED = ("mm_mlp", "mm_llm", "geometry_merger")
 def test_small_trainings_from_scratch(tmp_path: Path) -> None:
     """With ZeRO 2 and 0, with features kept and not, on one epoch: the same losses up to rounding."""
     write_trajectories(tmp_path / "sets/R2R", (6, 3))
-    common = {
+    common: dict[str, Any] = {
         "checkpoint": "preset:janusvln-tiny",
         "trajectories": tmp_path / "sets",
         "tunable_parts": TRAINED,
@@ -34,8 +35,8 @@ def test_small_trainings_from_scratch(tmp_path: Path) -> None:
         "geometry_lr": 1e-4,
         "gradient_checkpointing": False,
     }
-    kept = {"feature_cache": tmp_path / "cache", "zero": 0}
-    ways = {"plain": {"zero": 0}, "zero": {"zero": 2}, "cold": kept, "warm": kept}
+    kept: dict[str, Any] = {"feature_cache": tmp_path / "cache", "zero": 0}
+    ways: dict[str, dict[str, Any]] = {"plain": {"zero": 0}, "zero": {"zero": 2}, "cold": kept, "warm": kept}
     answers = run_all([{**common, **way, "out": tmp_path / name} for name, way in ways.items()])
     assert [answer.get("error") for answer in answers] == [None] * 4
     logs = {name: log_of(tmp_path / name) for name in ways}

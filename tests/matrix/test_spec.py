@@ -204,6 +204,13 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
             for setting in matrix.settings
         )
         assert Counter(cells.values()) == {5: 6, 2: 6}
+    elif path.stem.startswith("janusvln"):
+        base, *others = matrix.settings
+        together = [{"tunable_parts", "lora_rank"}, {"batch", "accumulation"}, {"workers", "prefetch"}]
+        for setting in others:  # one lever at a time
+            names = setting.given.keys() - {"seed"}
+            changed = {name for name in names if setting.given[name] != base.given.get(name)}
+            assert len(changed) == 1 or changed in together, setting.name
     elif path.stem != "smoke":
         assert len(parts) == 7
         arms = {(setting.train.sets, setting.train.steps_of) for setting in matrix.settings}

@@ -171,7 +171,7 @@ def _seconds(rows: Iterable[Row]) -> dict[str, float]:
     for row in rows:
         found["agent"] += row.seconds.get("agent", 0.0)
         found["simulator"] += row.seconds.get("env", 0.0)
-    return {name: round(value, 1) for name, value in found.items()}
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _rate(count: int, seconds: float) -> float | None:

@@ -160,3 +160,19 @@ def test_dealt_batches_hold_the_windows_of_all_ranks_once_under_their_owners(fol
             assert windows
             found += zip(each.owners[number], windows, strict=True)
         assert sorted(found) == sorted((owner, window) for owner in range(2) for window in owned[owner][number])
+
+
+def test_ranks_have_windows_of_like_length_at_the_same_time(folders: Path) -> None:
+    """Or else one of them has a peak of its own, and the others wait for it."""
+    sets = data.read_sets(options(folders), STREAMVLN)
+    lengths = [length for each in sets for length in each.content.lengths()]
+
+    def difference(**changes: Any) -> int:
+        asked = options(folders, epochs=5.0, batch=1, accumulation=2, group_by_length=True, **changes)
+        found = [batches(asked, world=2, rank=rank) for rank in range(2)]
+        pairs = zip(*([lengths[batch[0][1]][0] for batch in each] for each in found), strict=True)
+        return sum(abs(one - other) for one, other in pairs)
+
+    assert difference(group_ranks=True) < difference() / 3
+    with pytest.raises(UsageError, match="--group-ranks: needs --group-by-length"):
+        options(folders, group_ranks=True).check()

@@ -22,6 +22,7 @@ from agents.janusvln.spec import FAMILY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint
+from vlnbench.util.hub import spoken
 
 
 class JanusVLNAgent(EpisodeLoop):
@@ -59,8 +60,8 @@ class JanusVLNAgent(EpisodeLoop):
         self.identity = _identity(options, folder, placement, config)
         self.description = "\n".join(
             (
-                f"checkpoint {folder}: {_parameters(model)}; {placement.dtype_name} on {placement.device}, "
-                f"{placement.attn} attention",
+                f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "
+                f"{placement.device}, {placement.attn} attention",
                 _memory(model, config.image_width, options),
             )
         )
@@ -87,7 +88,7 @@ def _checked(options: JanusVLNOptions) -> Path:
         raise UsageError("agent 'janusvln' needs a trained model: name its folder with --checkpoint")
     options.check()
     check_transformers(transformers.__version__)
-    return find_checkpoint(options.checkpoint, FAMILY)
+    return find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
 
 
 def _identity(

@@ -26,6 +26,7 @@ from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -77,8 +78,8 @@ class StreamVLNAgent(EpisodeLoop):
         self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
         self.description = "\n".join(
             (
-                f"checkpoint {folder}: {_parameters(model)}; {placement.dtype_name} on {placement.device}, "
-                f"{placement.attn} attention",
+                f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "
+                f"{placement.device}, {placement.attn} attention",
                 decoder.describe(),
                 f"frames: {self.frame_bytes(EPISODE_STEPS) / 1e6:.0f} MB per episode of {EPISODE_STEPS} steps",
                 *self._threads.description,
@@ -127,7 +128,7 @@ def _checked(options: StreamVLNOptions) -> Path:
     if options.checkpoint is None:
         raise UsageError("agent 'streamvln' needs a trained model: name its folder with --checkpoint")
     options.check()
-    return find_checkpoint(options.checkpoint, FAMILY)
+    return find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
 
 
 def _identity(

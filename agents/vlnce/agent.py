@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from agents.vlnce.views import TextFeatures, numbered, tokens, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.util.hub import spoken
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
 
@@ -63,7 +63,9 @@ class VLNCEAgent:
                 f"agent {name!r} needs a trained model: name its file (.pth) or folder with --checkpoint"
             )
         placement = place(options.device, "float32", "eager", torch.float32)
-        loaded = _load(options.checkpoint)
+        path = options.checkpoint
+        path = path if path.suffix == PTH else find_checkpoint(path, FAMILY)
+        loaded = load(path) if path.suffix == PTH else Loaded(*load_folder(path))
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
@@ -83,7 +85,7 @@ class VLNCEAgent:
         self._numbers = word_numbers(config.vocabulary)
         count = sum(parameter.numel() for parameter in loaded.policy.parameters())
         self.description = (
-            f"checkpoint {options.checkpoint}: {config.network.kind}, {count / 1e6:,.1f} M parameters, "
+            f"checkpoint {spoken(path)}: {config.network.kind}, {count / 1e6:,.1f} M parameters, "
             f"{config.network.num_actions} actions, {self.identity['actions']}; float32 on {placement.device}"
         )
 
@@ -166,12 +168,6 @@ class Seq2SeqAgent(VLNCEAgent):
     """Sequence to sequence."""
 
     kind: Kind = "seq2seq"
-
-
-def _load(path: Path) -> Loaded:
-    if path.suffix == PTH:
-        return load(path)
-    return Loaded(*load_folder(find_checkpoint(path, FAMILY)))
 
 
 def _texts(options: VLNCEOptions, rxr: bool) -> TextFeatures | None:

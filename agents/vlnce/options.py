@@ -20,7 +20,7 @@ class VLNCEOptions(DeviceOptions):
 
     checkpoint: Path | None = None
     """File of a released checkpoint (.pth), which is read as data, nothing in it is run; a folder that training
-    wrote; or the name of one that comes with vlnbench."""
+    wrote, also on the Hugging Face hub (hf:ORG/NAME@REVISION); or the name of one that comes with vlnbench."""
     frames: Literal["own", "gray", "other"] = "own"
     """What is shown to it: its own frames; gray ones, in which nothing is to be seen; or those of another walk.
     That tells how far it uses what it sees."""

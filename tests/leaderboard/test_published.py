@@ -38,7 +38,8 @@ def test_every_row_can_be_found_and_says_who_reports_it() -> None:
         assert date.fromisoformat(row.checked.date) <= date.today(), row.id
         assert row.gpu_hours is None or row.gpu_hours.where, row.id
     unread = [row.id for row in rows if row.checked.where.startswith("not read again")]
-    assert len(unread) == 15 and all(row_id.startswith("streamvln-") for row_id in unread), unread
+    assert len(unread) == 15, unread
+    assert all(row_id.startswith("streamvln-") for row_id in unread), unread
 
 
 def test_both_trainings_of_a_model_are_there() -> None:

@@ -68,7 +68,7 @@ class Source(_Model):
 
 
 class Checked(_Model):
-    """When a source for a row was last looked for, and which was read: values and facts that were not are named."""
+    """When sources of a row were last looked for, and which were read; values and facts that were not: named."""
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     where: Text

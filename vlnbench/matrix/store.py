@@ -24,6 +24,7 @@ from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import RUN, Stage, read_json
 from vlnbench.training.families import find_family
 from vlnbench.training.options import parse_set
+from vlnbench.training.sources import with_weights
 from vlnbench.util.files import write_json
 
 IDENTITY, LINK = "identity.json", "work"
@@ -36,7 +37,7 @@ Identity = Mapping[str, Any]
 def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
     """All that can change what a training makes. gpus: it has, 0 on the CPU. Loads torch, and reads files."""
     options = setting.train
-    _, source = find_family(options.family, options.checkpoint)
+    source = with_weights(find_family(options.family, options.checkpoint)[1])
     started = f"preset {source.name}"
     if source.path is not None:
         started = setting.family.load().content_hash(source.path, options)
@@ -67,8 +68,9 @@ def evaluation_identity(of: Identity | None, options: Mapping[str, Any], split: 
     checkpoint = options.get("checkpoint")
     if checkpoint is not None:
         spec, source = find_family("", str(checkpoint))
+        path = with_weights(source).path
         trained = spec.training(checkpoint=str(checkpoint), out=Path())
-        chosen["checkpoint"] = source.path and spec.load().content_hash(source.path, trained)
+        chosen["checkpoint"] = path and spec.load().content_hash(path, trained)
     return {
         "vlnbench": __version__,
         "of": of,

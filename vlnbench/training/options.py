@@ -167,8 +167,8 @@ class TrainOptions(StepOptions):
     RATES: ClassVar[Mapping[str, str]] = {}
 
     checkpoint: str
-    """What to start from: a folder, a checkpoint that comes with vlnbench, by its name, or preset:NAME for random
-    weights."""
+    """What to start from: a folder, hf:ORG/NAME@REVISION on the Hugging Face hub, a checkpoint that comes with
+    vlnbench, by its name, or preset:NAME for random weights."""
     out: Path
     """Folder of this run. The trained checkpoint appears in it as model/."""
     trajectories: Path = Path("trajectory_data")

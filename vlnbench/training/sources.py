@@ -1,6 +1,7 @@
 """What a checkpoint's name means: one rule for training, planning, evaluation and matrices. Loads nothing heavy.
 
 preset:NAME   a network that a family makes with random weights
+hf:ORG/NAME   a checkpoint on the Hugging Face hub; hf:ORG/NAME@REVISION one commit, tag or branch of it
 a path        that folder or file
 NAME          the checkpoint of that name that comes with vlnbench; or published sizes, which are only planned;
               or a preset, where nothing else has its name
@@ -9,10 +10,12 @@ NAME          the checkpoint of that name that comes with vlnbench; or published
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family import FamilySpec, Source
+from vlnbench.util import hub
 from vlnbench.util.loading import import_module
 
 PRESET = "preset:"
@@ -24,9 +27,13 @@ def shipped() -> dict[str, Path]:
     return {folder.name: folder for folder in sorted(root.iterdir()) if folder.is_dir()}
 
 
-def find_checkpoint(name: str | Path, *families: FamilySpec) -> Path:
-    """Where a trained checkpoint lies. Raises UsageError for a name that is none, and for presets."""
-    source = find_source(str(name), families)
+def find_checkpoint(name: str | Path, *families: FamilySpec, trust_pickle: bool = False) -> Path:
+    """Where a trained checkpoint lies, weights and all.
+
+    trust_pickle: whether pickled weights are downloaded where the hub has no others. Raises UsageError for a name
+    that is none, and for presets.
+    """
+    source = with_weights(find_source(str(name), families), trust_pickle)
     if source.path is None:
         raise UsageError(
             f"--checkpoint {name}: without trained weights; expected a path or one of {', '.join(shipped())}"
@@ -34,8 +41,18 @@ def find_checkpoint(name: str | Path, *families: FamilySpec) -> Path:
     return source.path
 
 
+def with_weights(source: Source, trust_pickle: bool = False) -> Source:
+    """The same, of which all files are here: `find_source` fetches of a repository only what says what it is."""
+    if not hub.is_hub(source.name):
+        return source
+    return replace(source, path=hub.fetch(source.name, trust_pickle=trust_pickle).folder)
+
+
 def find_source(name: str, families: Sequence[FamilySpec], option: str = "--checkpoint") -> Source:
-    """What `name` means. Raises UsageError if nothing is called so; `option` is what the user gave it to."""
+    """What `name` means; that of a checkpoint on the hub ends with its commit.
+
+    Raises UsageError if nothing is called so; `option` is what the user gave it to.
+    """
     presets = [preset for family in families for preset in family.presets]
     sizes = [size for family in families for size in family.sizes]
     if name.startswith(PRESET):
@@ -43,6 +60,9 @@ def find_source(name: str, families: Sequence[FamilySpec], option: str = "--chec
         if wanted not in presets:
             raise UsageError(f"{option} {name}: {unknown('preset', wanted, presets)}")
         return Source("preset", wanted)
+    if hub.is_hub(name):
+        fetched = hub.fetch(name, weights=False)
+        return Source("checkpoint", fetched.name, fetched.folder)
     if Path(name).exists():
         return Source("checkpoint", name, Path(name))
     if name in shipped():

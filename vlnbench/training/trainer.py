@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,12 @@ from vlnbench.training.setup import (
     settle_threads,
     start_engine,
 )
+from vlnbench.training.sources import with_weights
 from vlnbench.training.states import load_state, save_state
 from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
 from vlnbench.util.files import append_line, open_for_append, write_json
+from vlnbench.util.hub import is_hub
 from vlnbench.util.monitor import spread, training_note
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
@@ -69,6 +71,8 @@ def train(options: TrainOptions) -> Trained:
     spec, source = find_family(options.family, options.checkpoint)
     if not isinstance(options, spec.training):
         raise UsageError(f"--checkpoint {options.checkpoint}: is of the family {spec.name}, the options are not")
+    if is_hub(source.name):  # the run says which commit it is, and goes on with that one
+        source, options = with_weights(source), replace(options, checkpoint=source.name)
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written
     family = spec.load()

@@ -18,6 +18,7 @@ from vlnbench.training.families import find_family
 from vlnbench.training.family import Answer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import ANNOTATIONS, scene_of, view_of
+from vlnbench.training.sources import find_checkpoint
 from vlnbench.util.files import write_json
 from vlnbench.util.progress import say
 
@@ -55,7 +56,7 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    scorer = spec.load().scorer(source.path, torch.device(device))
+    scorer = spec.load().scorer(find_checkpoint(source.name, spec), torch.device(device))
     began, sets = time.monotonic(), {}
     for name in options.sets:
         found = {}

@@ -1,0 +1,52 @@
+"""Checkpoints on the Hugging Face hub, by one rule for agents, training and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.vlnce.agent import VLNCEAgent
+from agents.vlnce.options import VLNCEOptions
+from tests.fake_hub import FakeHub, Repository, disconnect, serve_hub, use
+from vlnbench.errors import UsageError
+from vlnbench.training.families import find_family
+from vlnbench.training.sources import find_checkpoint, find_source, shipped, with_weights
+
+COMMIT = "c" * 40
+NAME = "hf:org/cma@v1"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """Holds the CMA that comes with vlnbench."""
+    with serve_hub() as served:
+        use(served, tmp_path / "cache", monkeypatch)
+        files = {path.name: path.read_bytes() for path in shipped()["cma-tiny"].iterdir()}
+        served.repositories["org/cma"] = Repository({COMMIT: files}, {"main": COMMIT, "v1": COMMIT})
+        yield served
+
+
+def test_the_family_is_told_by_a_few_bytes_and_the_commit_is_kept(hub: FakeHub) -> None:
+    family, source = find_family("", NAME)
+    assert (family.name, source.kind, source.name) == ("vlnce", "checkpoint", f"hf:org/cma@{COMMIT}")
+    assert "org/cma/model.safetensors" not in hub.downloads
+    path = with_weights(source).path
+    assert path is not None
+    assert (path / "model.safetensors").is_file()
+    assert find_checkpoint(NAME) == find_checkpoint(Path(NAME)) == path
+    local = find_source("cma-tiny", [])
+    assert with_weights(local) is local
+
+
+def test_an_agent_of_the_hub_is_the_one_of_the_folder(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = VLNCEAgent(VLNCEOptions(checkpoint=Path(NAME), device="cpu"))
+    here = VLNCEAgent(VLNCEOptions(checkpoint=shipped()["cma-tiny"], device="cpu"))
+    assert there.identity == here.identity
+    assert f"checkpoint hf:org/cma@{COMMIT}: cma" in there.description
+    disconnect(monkeypatch)
+    again = VLNCEAgent(VLNCEOptions(checkpoint=Path("hf:org/cma"), device="cpu"))
+    assert (again.identity, again.description) == (there.identity, there.description)
+    with pytest.raises(UsageError, match=r"hf:org/other: the hub does not answer"):
+        VLNCEAgent(VLNCEOptions(checkpoint=Path("hf:org/other")))

@@ -1,4 +1,4 @@
-"""The commands `vlnbench data …`: generate, check and draw data, make questions."""
+"""The commands `vlnbench data …`: generate, get, check and draw data, make questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Houses(HousesOptions):
 
 @dataclass(frozen=True)
 class Check:
-    """Check the data of benchmarks: files, numbers of episodes, fields, ground truth and scenes."""
+    """Check the data of benchmarks: files, numbers of episodes, fields, ground truth and scenes.
+
+    Without --benchmark also the trajectory sets that StreamVLN and JanusVLN published: which folders are missing.
+    """
 
     benchmark: str | None = None
     """Name from `vlnbench list`, or a file .yaml or .py; default all of which there are files."""
@@ -44,6 +47,36 @@ class Check:
             failed += not item.ok
         if failed:
             raise UsageError(f"{failed} checks of the data below {self.data_root} failed")
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Say what to download from where and under which license, and check what is there. It downloads nothing."""
+
+    what: str | None = None
+    """What to get: mp3d, r2r-ce, rxr-ce, streamvln-trajectories, janusvln-trajectories; default a list of them."""
+    data_root: Path = Path("data")
+    """Folder that holds, or is to hold, datasets/ and scene_datasets/."""
+
+    def run(self) -> None:
+        from vlnbench.data.downloads import DOWNLOADS, describe
+
+        if self.what is None:
+            for name, download in DOWNLOADS.items():
+                print(f"{name:<24}{download.holds}")
+            print("steps and license of one: vlnbench data fetch --what NAME")
+            return
+        for line in describe(self.what, self.data_root):
+            print(line)
+        found = []
+        for item in DOWNLOADS[self.what].look(self.data_root):
+            print(item, flush=True)
+            found.append(item)
+        failed = sum(not item.ok for item in found)
+        if failed:
+            raise UsageError(f"{failed} of {len(found)} checks of {self.what} below {self.data_root} failed")
+        if not found:
+            print(f"nothing of it is below {self.data_root} yet; give this command again to check it when it is")
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,7 @@ class Questions(QuestionsOptions):
 Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]
+    | Annotated[Fetch, subcommand("fetch", prefix_name=False)]
     | Annotated[Preview, subcommand("preview", prefix_name=False)]
     | Annotated[Questions, subcommand("questions", prefix_name=False)]
 )

@@ -17,6 +17,7 @@ from vlnbench.data.datasets import (
     version_of,
 )
 from vlnbench.data.episodes import read_episodes, read_ground_truth
+from vlnbench.data.trajectory_sets import check_sets
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 from vlnbench.util.json_stream import sha256
@@ -45,9 +46,27 @@ class Item:
 def check_data(data_root: Path, benchmark: str | None = None, split: str | None = None) -> Iterator[Item]:
     """Check splits below a data root: those of one benchmark or of all, one split or all that are found.
 
-    Benchmarks that read the same episodes of the same files share their lines. Raises UsageError for names that do
-    not exist and if nothing is found.
+    Benchmarks that read the same episodes of the same files share their lines. Where none is named, the trajectory
+    sets that others published are looked at, too. Raises UsageError for names that do not exist and if nothing is
+    found.
     """
+    found = 0
+    for item in check_splits(data_root, benchmark, split):
+        found += 1
+        yield item
+    if benchmark is None and split is None:
+        for name, (ok, what, detail) in check_sets(data_root):
+            found += 1
+            yield Item(ok, name, what, detail)
+    if not found:
+        raise UsageError(
+            f"{data_root}: no split of {benchmark or 'any benchmark'} is there; "
+            "set --data-root to the folder that holds datasets/ and scene_datasets/"
+        )
+
+
+def check_splits(data_root: Path, benchmark: str | None = None, split: str | None = None) -> Iterator[Item]:
+    """As `check_data`, without trajectory sets; yields nothing where there is no split."""
     chosen = [get_benchmark(benchmark)] if benchmark else every_benchmark()
     known = {name for one in chosen for name in one.splits}
     if split is not None and split not in known:
@@ -63,11 +82,6 @@ def check_data(data_root: Path, benchmark: str | None = None, split: str | None 
                 continue
             key = (files, name, one.reader, one.roles, one.languages)
             groups.setdefault(key, ([], name, files))[0].append(one)
-    if not groups:
-        raise UsageError(
-            f"{data_root}: no split of {benchmark or 'any benchmark'} is there; "
-            "set --data-root to the folder that holds datasets/ and scene_datasets/"
-        )
     for sharing, name, files in groups.values():
         subject = f"{name} of {', '.join(one.name for one in sharing)}"
         for ok, item, detail in _check_split(sharing[0], name, files, data_root):

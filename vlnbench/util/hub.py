@@ -120,8 +120,8 @@ def _weights(name: str, files: Sequence[_File], trust_pickle: bool) -> list[_Fil
         raise UsageError(f"{name}: holds no weights; expected *.safetensors")
     if not trust_pickle:
         raise UsageError(
-            f"{name}: its weights are pickles ({pickled[0].name}), which can run code, and were not downloaded: take "
-            "a repository with safetensors, or say with --trust-pickle that you trust it"
+            f"{name}: its weights are pickles ({pickled[0].name}), which can run code, and were not downloaded: "
+            "take a repository with safetensors, or say with --trust-pickle that you trust it"
         )
     return pickled
 

@@ -144,20 +144,45 @@ class cuda:
     device_count = lambda: 2
     get_device_name = lambda i: "Card " + str(i)
     get_device_properties = lambda i: S(total_memory=80 * 2**30)
+    get_device_capability = lambda i: (9, 0)
+    get_arch_list = lambda: ["sm_80", "{architecture}"]
 version = S(cuda="12.8")
 """
-    (tmp_path / "torch.py").write_text(fake.format(available=True))
+    (tmp_path / "torch.py").write_text(fake.format(available=True, architecture="sm_90"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(checks, "installed_version", lambda name: "2.9")
     assert list(map(str, checks.check_cuda())) == [
         f"ok    CUDA device {i}     Card {i}, 80.0 GiB (torch built for CUDA 12.8)" for i in range(2)
     ]
-    (tmp_path / "torch.py").write_text(fake.format(available=False))
+    (tmp_path / "torch.py").write_text(fake.format(available=True, architecture="sm_120"))
+    for finding in checks.check_cuda():
+        assert finding.level == "FAIL"
+        assert "(torch built for CUDA 12.8), which has no code for sm_90, only for sm_80, sm_120" in finding.detail
+    (tmp_path / "torch.py").write_text(fake.format(available=False, architecture="sm_90"))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert levels(checks.check_cuda()) == {"CUDA": "warn"}
     (tmp_path / "nvidia-smi").touch(mode=0o755)
     (finding,) = checks.check_cuda()
     assert "sees no device though there is one" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "runs"),
+    [
+        ((8, 6), ["sm_75", "sm_80"], True),  # machine code runs on later cards of the same generation
+        ((8, 0), ["sm_86"], False),
+        ((12, 0), ["sm_80", "sm_90"], False),  # an RTX 50 card and a build of 2024
+        ((12, 0), ["sm_80", "sm_90", "compute_90"], True),  # the driver translates
+        ((12, 0), ["sm_100", "sm_120"], True),
+        ((12, 1), ["sm_120f"], True),
+        ((10, 3), ["sm_100a"], False),  # for one architecture alone
+        ((9, 0), ["sm_90a"], True),
+        ((7, 5), ["sm_80", "compute_80"], False),
+        ((9, 4), ["gfx942"], True),  # of another maker: nothing is said
+    ],
+)
+def test_builds_and_cards(capability: tuple[int, int], architectures: list[str], runs: bool) -> None:
+    assert checks.has_code_for(*capability, architectures) is runs
 
 
 def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch) -> None:

@@ -14,6 +14,7 @@ PAGES = [
         for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md", "examples/README.md")
     ),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "agents" / "checkpoints").glob("*/README.md")),
 ]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`]+)`")

@@ -11,11 +11,12 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -171,18 +172,24 @@ def check_simulator() -> Iterator[Finding]:
 
 
 def check_cuda() -> Iterator[Finding]:
-    """GPUs as torch sees them."""
+    """GPUs as torch sees them, and whether its build has code for them."""
     if installed_version("torch") is None:
         yield Finding("warn", "CUDA", "unknown without torch", "learned agents need torch")
         return
     code = (
         "import json, torch; c = torch.cuda; n = c.device_count() if c.is_available() else 0; "
-        "print(json.dumps([torch.version.cuda, [[c.get_device_name(i), c.get_device_properties(i).total_memory] "
-        "for i in range(n)]]))"
+        "print(json.dumps([torch.version.cuda, c.get_arch_list(), [[c.get_device_name(i), "
+        "c.get_device_properties(i).total_memory, c.get_device_capability(i)] for i in range(n)]]))"
     )
-    build, devices = json.loads(probe(code))
-    for i, (name, memory) in enumerate(devices):
-        yield Finding("ok", f"CUDA device {i}", f"{name}, {memory / GIB:.1f} GiB (torch built for CUDA {build})")
+    build, architectures, devices = json.loads(probe(code))
+    for i, (name, memory, (major, minor)) in enumerate(devices):
+        found = f"{name}, {memory / GIB:.1f} GiB (torch built for CUDA {build})"
+        if has_code_for(major, minor, architectures):
+            yield Finding("ok", f"CUDA device {i}", found)
+            continue
+        detail = f"{found}, which has no code for sm_{major}{minor}, only for {', '.join(architectures)}"
+        advice = "install a torch build that has (newer cards want a newer one), or give --device cpu"
+        yield Finding("FAIL", f"CUDA device {i}", detail, advice)
     if devices:
         return
     if shutil.which("nvidia-smi"):
@@ -190,6 +197,26 @@ def check_cuda() -> Iterator[Finding]:
         yield Finding("warn", "CUDA", f"torch (built for CUDA {build}) sees no device though there is one", advice)
     else:
         yield Finding("warn", "CUDA", "no device", "scripted agents run without; learned ones will be slow")
+
+
+_ARCHITECTURE = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
+
+
+def has_code_for(major: int, minor: int, architectures: Sequence[str]) -> bool:
+    """Whether a torch build can run on a card of compute capability major.minor; True for lists of other makers.
+
+    Its list names machine code (sm_86 is for 8.6 and later 8.x, sm_90a for 9.0 alone, sm_100f for 10.x) and code that
+    the driver translates (compute_90 is for 9.0 and later). Source: CUDA C++ Programming Guide, "Compute
+    Capabilities".
+    """
+    parsed = [found for each in architectures if (found := _ARCHITECTURE.fullmatch(each))]
+    for found in parsed:
+        of = int(found["major"]), int(found["minor"])
+        translated = found["kind"] == "compute" and not found["only"]
+        within = of == (major, minor) if found["only"] == "a" else of[0] == major and of[1] <= minor
+        if within or (translated and of <= (major, minor)):
+            return True
+    return not parsed
 
 
 def check_egl() -> Iterator[Finding]:

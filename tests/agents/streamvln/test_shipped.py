@@ -21,7 +21,7 @@ NAMES = ("streamvln-tiny", "streamvln-tiny-base")
 @pytest.mark.parametrize("name", NAMES)
 def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
     folder = shipped()[name]
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".safetensors", ".md"}
     assert sum(path.stat().st_size for path in folder.iterdir()) < 10e6
     model = checkpoint.load(folder)
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())

@@ -8,6 +8,11 @@ from typing import Literal
 
 from tyro.conf import Positional
 
+CLOSING = (
+    "note: the server that scores these files is being closed (https://github.com/jacobkrantz/VLN-CE/issues/74), and "
+    "the test split has no other; what can be compared is val_unseen (vlnbench leaderboard)"
+)
+
 
 @dataclass(frozen=True)
 class Export:
@@ -16,7 +21,7 @@ class Export:
     run_folder: Positional[Path]
     """Run folder."""
     format: Literal["evalai-r2r", "rxr"]
-    """R2R-CE (EvalAI) or RxR-Habitat."""
+    """R2R-CE (EvalAI, whose server is being closed) or RxR-Habitat."""
     out: Path
     """File to write."""
     data_root: Path = Path("data")
@@ -32,3 +37,5 @@ class Export:
         options = {"allow_partial": self.allow_partial, "force": self.force}
         count = export(self.run_folder, self.out, self.format, self.data_root, **options)
         print(f"{count} episodes as {self.format}: {self.out}")
+        if self.format == "evalai-r2r":
+            print(CLOSING)

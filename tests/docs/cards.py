@@ -29,8 +29,8 @@ RESULTS = ROOT / "results"
 CARD, WEIGHTS = "README.md", "model.safetensors"
 SHOWN = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW")
 ABOUT = {
-    "streamvln-tiny-base": "what variants of streamvln-tiny are fine-tuned from; it has seen other houses and little "
-    "walking",
+    "streamvln-tiny-base": "what variants of streamvln-tiny are fine-tuned from; it has seen other houses and "
+    "little walking",
 }
 """Of checkpoints that are no agent by their own name."""
 
@@ -63,8 +63,8 @@ vlnbench eval {agent} --split val_unseen
 {_reached(runs)}
 ## How it was trained
 
-On generated houses alone: [the commands](../../../docs/train.md), [the houses](../../../docs/houses.md). No image or
-text of Matterport3D, R2R or RxR was used.
+On generated houses alone: [the commands](../../../docs/train.md), [the houses](../../../docs/houses.md). No image
+or text of Matterport3D, R2R or RxR was used.
 
 ## What it is not for
 

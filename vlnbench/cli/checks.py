@@ -205,8 +205,8 @@ _ARCHITECTURE = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P
 def has_code_for(major: int, minor: int, architectures: Sequence[str]) -> bool:
     """Whether a torch build can run on a card of compute capability major.minor; True for lists of other makers.
 
-    Its list names machine code (sm_86 is for 8.6 and later 8.x, sm_90a for 9.0 alone, sm_100f for 10.x) and code that
-    the driver translates (compute_90 is for 9.0 and later). Source: CUDA C++ Programming Guide, "Compute
+    Its list names machine code (sm_86 is for 8.6 and later 8.x, sm_90a for 9.0 alone, sm_100f for 10.x) and code
+    that the driver translates (compute_90 is for 9.0 and later). Source: CUDA C++ Programming Guide, "Compute
     Capabilities".
     """
     parsed = [found for each in architectures if (found := _ARCHITECTURE.fullmatch(each))]

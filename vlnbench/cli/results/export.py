@@ -9,8 +9,8 @@ from typing import Literal
 from tyro.conf import Positional
 
 CLOSING = (
-    "note: the server that scores these files is being closed (https://github.com/jacobkrantz/VLN-CE/issues/74), and "
-    "the test split has no other; what can be compared is val_unseen (vlnbench leaderboard)"
+    "note: the server that scores these files is being closed (https://github.com/jacobkrantz/VLN-CE/issues/74), "
+    "and the test split has no other; what can be compared is val_unseen (vlnbench leaderboard)"
 )
 
 

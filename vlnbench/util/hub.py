@@ -95,7 +95,7 @@ def _list(name: str, repository: str, revision: str | None) -> tuple[str, list[_
     from huggingface_hub.errors import RevisionNotFoundError as Revision
 
     try:
-        found: Any = HfApi().model_info(repository, revision=revision, files_metadata=True, timeout=30)
+        found: Any = HfApi().model_info(repository, revision=revision, files_metadata=True, timeout=10)
     except GatedRepoError as error:
         raise UsageError(_gated(name, repository)) from error
     except Revision as error:

@@ -68,7 +68,7 @@ class Source(_Model):
 
 
 class Checked(_Model):
-    """When sources of a row were last looked for, and which were read; values and facts that were not: named."""
+    """When sources of a row were last looked for, and which were found. What was not read there is named."""
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     where: Text

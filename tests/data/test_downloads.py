@@ -26,6 +26,13 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in DOWNLOADS)
 
 
+def test_the_help_names_every_download(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["data", "fetch", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"What to get: {', '.join(DOWNLOADS)}; default" in shown
+
+
 def test_steps_name_the_data_root_and_what_is_not_there_is_no_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,7 +79,7 @@ def test_sets_without_published_frames_say_so(tmp_path: Path) -> None:
     assert present.startswith("FAIL") and present.endswith("walk its episodes with `vlnbench collect`")  # noqa: PT018
 
 
-@pytest.mark.parametrize("video", ["/etc", "images/../../x", "", 3])
+@pytest.mark.parametrize("video", ["/etc", "images/../../x", "a\0b", "", 3])
 def test_records_may_not_lead_elsewhere(tmp_path: Path, video: object) -> None:
     write(tmp_path / "dagger_data" / "RxR" / "annotations.json", [{"video": video}])
     (line,) = lines(tmp_path)

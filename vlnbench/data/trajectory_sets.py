@@ -101,7 +101,7 @@ def _videos(path: Path) -> set[str]:
     for index, record in enumerate(read_list(path, "trajectories", "expected a set of trajectories")):
         video = record.get("video") if isinstance(record, dict) else None
         parts = PurePosixPath(video).parts if isinstance(video, str) else ()
-        if not parts or parts[0] == "/" or ".." in parts:
+        if not parts or parts[0] == "/" or ".." in parts or any("\0" in part for part in parts):
             raise UsageError(f"{path}: record {index}: field 'video': expected a path below the folder of the set")
         found.add("/".join(parts))
     return found

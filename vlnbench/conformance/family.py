@@ -16,7 +16,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import FamilySpec, ModelFamily
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.sources import find_source
+from vlnbench.training.sources import find_source, with_weights
 
 
 class FamilyConformance:
@@ -197,7 +197,7 @@ class _Made:
         self.family: ModelFamily = spec.load()
         self.device = import_string("torch:device")("cpu")
         self.sets = [self.family.read_set(options.trajectories / name, options) for name in options.mixture]
-        source = find_source(options.checkpoint, [spec])
+        source = with_weights(find_source(options.checkpoint, [spec]))
         self.family.config(source, options)
         if source.path is None:
             texts = [text for content in self.sets for text in content.texts()]

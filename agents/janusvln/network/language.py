@@ -113,6 +113,18 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eager: bool) ->
     return weights @ v
 
 
+class Embeddings(nn.Embedding):
+    """Embeddings of ids and, where the output layer is tied to them, scores of hidden states.
+
+    Both are calls of this module: ZeRO 3 has a weight whole only while its own module runs.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return functional.linear(x, self.weight)
+        return super().forward(x)
+
+
 class LanguageLayer(nn.Module):
     """One block: attention and gated MLP, each after a norm and added to what came in."""
 
@@ -135,7 +147,7 @@ class LanguageModel(nn.Module):
     def __init__(self, config: JanusVLNConfig, eager: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = Embeddings(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(LanguageLayer(config, i, eager) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.checkpointing = False

@@ -121,8 +121,8 @@ class JanusVLN(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the vocabulary (..., vocabulary)."""
-        weight = self.model.embed_tokens.weight if self.config.tied else self.lm_head.weight
-        return functional.linear(hidden, weight)
+        scores: Tensor = self.model.embed_tokens(hidden) if self.config.tied else self.lm_head(hidden)
+        return scores
 
     def hidden(
         self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor, past: KeyValues | None = None

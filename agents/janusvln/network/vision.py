@@ -19,16 +19,23 @@ from agents.janusvln.network.layers import GatedMLP, PatchMerger, RMSNorm, angle
 THETA = 10000.0
 
 
+class PatchProjection(nn.Conv3d):
+    """A linear map of flattened patches, whose weight is kept as that of a convolution."""
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return functional.linear(patches.to(self.weight.dtype), self.weight.flatten(1))
+
+
 class PatchEmbedding(nn.Module):
-    """A linear map of patches, kept as the convolution that checkpoints have."""
+    """The first layer of the tower, under its name in checkpoints."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.proj = nn.Conv3d(3, width, (2, PATCH, PATCH), stride=(2, PATCH, PATCH), bias=False)
+        self.proj = PatchProjection(3, width, (2, PATCH, PATCH), stride=(2, PATCH, PATCH), bias=False)
 
     def forward(self, patches: Tensor) -> Tensor:
-        weight = self.proj.weight
-        return functional.linear(patches.to(weight.dtype), weight.flatten(1))
+        out: Tensor = self.proj(patches)
+        return out
 
 
 class VisionAttention(nn.Module):

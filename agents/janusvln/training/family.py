@@ -197,7 +197,7 @@ class JanusVLNFamily(ModelFamily):
 
 
 def _sizes(source: Source) -> Sizes:
-    """A network's sizes as its source has them."""
+    """A network's sizes as its source has them. Raises UsageError for weights that do not fit them."""
     if source.kind == "sizes":
         return Sizes(parse_config(SIZES[source.name], source.name), VGGT_1B)
     if source.path is None:
@@ -205,8 +205,10 @@ def _sizes(source: Source) -> Sizes:
         return Sizes(parse_config(preset.config(), source.name), preset.geometry)
     config = read_config(source.path)
     entries = weights.read_entries(weights.weight_files(source.path))
-    shapes = {name: entry.shape for name, entry in entries.items()}
-    return Sizes(config, geometry_sizes(shapes, str(source.path)))
+    geometry = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(source.path))
+    with torch.device("meta"):
+        weights.check_entries(entries, JanusVLN(config, geometry), source.path)
+    return Sizes(config, geometry)
 
 
 def _janusvln(model: nn.Module) -> JanusVLN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,46 @@ def test_broken_frames_and_wrong_widths_are_one_line(tmp_path: Path) -> None:
         made.batch(0)
     with pytest.raises(UsageError, match="--image-width 150: expected a multiple of 28 pixels"):
         made.family.config(Source("checkpoint", "base", made.base), replace(made.options, image_width=150))
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def rename(folder: Path) -> None:
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace('_layers": 2', '_layers": 1'))
+
+
+def strip(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (cut, "model.safetensors is damaged"),
+        (rename, "12 unexpected: model.layers.1."),
+        (strip, "has no tokenizer files: give --tokenizer"),
+    ],
+)
+def test_broken_checkpoints_are_one_line_before_anything_is_written(
+    tmp_path: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    """What the trainer asks before it makes the run's folder."""
+    folder = tmp_path / "base"
+    write_tiny(folder)
+    spoil(folder)
+    chosen = options(tmp_path, str(folder))
+
+    def asked() -> None:
+        JanusVLNFamily().config(Source("checkpoint", "base", folder), chosen)
+        JanusVLNFamily().content_hash(folder, chosen)
+
+    with pytest.raises(UsageError) as caught:
+        asked()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_wrong_version_of_transformers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

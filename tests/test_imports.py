@@ -23,7 +23,7 @@ FLOORS = {
             ("envs", "rollout"),
             ("evaluation", "serving"),
             ("leaderboard", "report", "training"),
-            ("agents", "conformance", "matrix"),
+            ("agents", "conformance", "gymnasium_env", "matrix"),
             ("cli",),
         )
     )
@@ -35,6 +35,7 @@ ONLY_IN = {
     "habitat": ("envs",),
     "habitat_sim": ("envs",),
     "gym": ("envs",),
+    "gymnasium": ("vlnbench/gymnasium_env.py",),
     "numba": ("envs",),
     "llvmlite": ("envs",),
     "ray": ("vlnbench/rollout/ray.py",),

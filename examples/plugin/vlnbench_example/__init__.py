@@ -1,0 +1,1 @@
+"""What another distribution can add to vlnbench."""

@@ -1,0 +1,76 @@
+"""The plug-in of examples/plugin, installed as a user would and used from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed it."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    target = tmp_path_factory.mktemp("plugin") / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*pip, "--target", target, ROOT / "examples" / "plugin"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def vlnbench(site: Path, cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])}
+    command = [sys.executable, "-m", "vlnbench", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+
+
+@pytest.mark.slow
+def test_everything_it_adds_is_listed_with_its_name(site: Path, tmp_path: Path) -> None:
+    done = vlnbench(site, tmp_path, "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    added = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("vlnbench-example 1.0")]
+    assert added == ["left-hand", "frozen-norms", "houses-wide", "dim", "lines"]
+
+
+@pytest.mark.slow
+def test_its_family_is_planned(site: Path, tmp_path: Path) -> None:
+    trainable = []
+    for family in ("streamvln", "frozen-norms"):
+        plan = ("plan", "--family", family, "--model", "streamvln-tiny", "--gpus", "1x8GB", "--json")
+        trainable.append(json.loads(vlnbench(site, tmp_path, *plan).stdout)["trainable"])
+    assert 0 < trainable[1] < trainable[0]
+
+
+@pytest.mark.slow
+def test_its_agent_walks_its_benchmark_in_its_environment(site: Path, houses: Path, tmp_path: Path) -> None:
+    names = ("--agent", "left-hand", "--benchmark", "houses-wide", "--env", "dim", "--tracker", "lines")
+    run = tmp_path / "run"
+    where = ("--data-root", houses, "--envs", "1", "--out", run)
+    done = vlnbench(site, tmp_path, "eval", *names, "--patience", "3", *where)
+    assert done.returncode == 0, done.stderr
+    assert "left-hand in embedded-2-dim" in done.stdout
+    identity = json.loads((run / "manifest.json").read_text())["identity"]
+    assert (identity["benchmark"], identity["agent"]) == ("houses-wide", "left-hand")
+    assert identity["agent_identity"] == {"patience": 3}
+    rows = [json.loads(line) for line in (run / "rows.jsonl").read_text().splitlines()]
+    assert {row["scores"]["steps"] for row in rows} == {4}
+    points = [json.loads(line) for line in (run / "lines.jsonl").read_text().splitlines()]
+    assert [point.get("step") for point in points] == [*range(1, len(rows) + 1), None]
+    # without the plug-in the run is still read
+    shown = subprocess.run(
+        [sys.executable, "-m", "vlnbench", "rescore", str(run), "--data-root", str(houses)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert shown.returncode == 0, shown.stderr

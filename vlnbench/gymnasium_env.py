@@ -28,10 +28,12 @@ from vlnbench.util.loading import DEFAULT_ENV, import_string
 SUCCESS_REWARD = 2.5
 """Of STOP where it counts as success, as in habitat-lab's navigation tasks."""
 
+RGB: tuple[Sensor, ...] = ("rgb",)
+
 _MOVES, _ALL = 4, 6
 
 
-class VLNEnv(gymnasium.Env):
+class VLNEnv(gymnasium.Env):  # type: ignore[misc]
     """One environment with the episodes of a split.
 
     Observations are a dictionary: `instruction`, text; `rgb`, uint8 (height, width, 3); `depth`, float32 (height,
@@ -51,7 +53,7 @@ class VLNEnv(gymnasium.Env):
         self,
         env: Env,
         episodes: Sequence[Episode],
-        sensors: Collection[Sensor] = ("rgb",),
+        sensors: Collection[Sensor] = RGB,
         *,
         max_steps: int = 500,
         success_distance_m: float = 3.0,
@@ -112,7 +114,8 @@ class VLNEnv(gymnasium.Env):
     @property
     def trajectory(self) -> Trajectory:
         """What was done in this episode so far."""
-        return Trajectory(*map(tuple, (self._poses, self._actions, self._collided, self._distances)))
+        actions, collided = tuple(self._actions), tuple(self._collided)
+        return Trajectory(tuple(self._poses), actions, collided, tuple(self._distances))
 
     def render(self) -> Any:
         """RGB of what is seen now, uint8 (height, width, 3); None unless made with `render_mode="rgb_array"`."""
@@ -138,7 +141,7 @@ def make(
     benchmark: str = "houses-r2r",
     split: str = "train",
     *,
-    sensors: Collection[Sensor] = ("rgb",),
+    sensors: Collection[Sensor] = RGB,
     data_root: Path = Path("data"),
     env: str = DEFAULT_ENV,
     sim: str = "auto",

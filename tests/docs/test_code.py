@@ -58,6 +58,24 @@ def test_the_benchmark_to_add_finds_its_files(tmp_path: Path, monkeypatch: pytes
     assert [episode.episode_id for episode in found.episodes] == ["7"]
 
 
+def test_the_benchmark_in_a_file_reads_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The YAML of the document, with the reader of the document."""
+    page = ROOT / "docs" / "plugins.md"
+    (text,) = (text for language, text in blocks(page) if language == "yaml")
+    (reader,) = (text for language, text in blocks(page) if language == "python" and "def read(" in text)
+    (tmp_path / "my_reader.py").write_text(reader, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my.yaml").write_text(text.replace("reader: r2r ", "reader: my_reader:read "), encoding="utf-8")
+    made = get_benchmark(str(tmp_path / "my.yaml"))
+    assert (made.body.turn_deg, made.body.camera.height_m, made.body.camera.width) == (30.0, 0.88, 640)
+    folder = tmp_path / "datasets" / "my_r2r" / "train"
+    folder.mkdir(parents=True)
+    head = "id,path,scan,x,y,z,goal_x,goal_y,goal_z,text"
+    (folder / "train.csv").write_text(f"{head}\n7,3,house,0,0,0,4,0,1,Go on.\n", encoding="utf-8")
+    (episode,) = load_split(made, "train", tmp_path).episodes
+    assert (episode.scene_id, episode.goals) == ("mp3d/house/house.glb", ((4.0, 0.0, 1.0),))
+
+
 @pytest.mark.slow
 def test_the_family_to_add_leaves_norms_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -79,6 +79,7 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module, page, name in (
         ("my_module", "agents.md", "Mine"),
         ("my_family", "contributing.md", "FrozenNorms"),
+        ("my_policy", "plugins.md", "MyPolicy"),
     ):
         (tmp_path / f"{module}.py").write_text(code(ROOT / "docs" / page, name), encoding="utf-8")
         monkeypatch.delitem(sys.modules, module, raising=False)

@@ -60,7 +60,7 @@ def test_its_agent_walks_its_benchmark_in_its_environment(site: Path, houses: Pa
     identity = json.loads((run / "manifest.json").read_text())["identity"]
     assert (identity["benchmark"], identity["agent"]) == ("houses-wide", "left-hand")
     assert identity["agent_identity"] == {"patience": 3}
-    rows = [json.loads(line) for line in (run / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
     assert {row["scores"]["steps"] for row in rows} == {4}
     points = [json.loads(line) for line in (run / "lines.jsonl").read_text().splitlines()]
     assert [point.get("step") for point in points] == [*range(1, len(rows) + 1), None]

@@ -154,6 +154,19 @@ def test_a_run_is_committed_and_computed_from_its_rows(results: Path, run: Path)
         (results / name).write_text(before)
 
 
+def test_away_from_a_checkout_it_begins_with_the_shipped_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["leaderboard", "--check"]) == 2
+    assert not (tmp_path / "results").exists()
+    assert main(["leaderboard"]) == 0
+    assert "results is not there: made, with the published rows" in capsys.readouterr().err
+    shipped = Path(__file__).parents[2] / "results" / "published.json"
+    assert (tmp_path / "results" / "published.json").read_bytes() == shipped.read_bytes()
+    assert "NavGPT" in (tmp_path / "results" / "leaderboard.md").read_text("utf-8")
+
+
 def test_mistakes_write_nothing(results: Path, run: Path) -> None:
     def refused(message: str, *folders: Path, **options: Any) -> None:
         with pytest.raises(UsageError, match=message):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vlnbench import __version__
 from vlnbench.errors import UsageError
+from vlnbench.util.files import write_bytes
 from vlnbench.util.progress import say
 
 Dataset = Literal["R2R-CE", "RxR-CE"]
@@ -167,13 +168,7 @@ def spoken(dataset: str, chosen: Collection[str]) -> tuple[str, ...]:
 
 
 def read_published(path: Path) -> Literature:
-    """Read and check `published.json`; the one that comes with vlnbench where there is none.
-
-    Raises UsageError naming the first bad field.
-    """
-    if not path.exists():
-        say(f"published rows: {path} is not there; taking those that came with vlnbench {__version__}")
-        path = shipped_rows()
+    """Read and check `published.json`. Raises UsageError naming the first bad field."""
     try:
         return Literature.model_validate_json(path.read_bytes(), strict=True)
     except OSError as error:
@@ -184,10 +179,14 @@ def read_published(path: Path) -> Literature:
         raise UsageError(f"{path}: field '{where}': {first['msg']}") from error
 
 
-def shipped_rows() -> Path:
-    """The `published.json` that comes with vlnbench: in the wheel beside this module, in a checkout in results/."""
-    beside = Path(__file__).with_name("published.json")
-    return beside if beside.is_file() else Path(__file__).parents[2] / "results" / beside.name
+def begin(results: Path) -> None:
+    """Make the folder of a leaderboard, with the published rows that come with vlnbench."""
+    shipped = Path(__file__).with_name("published.json")
+    if not shipped.is_file():  # a checkout, where it lies in results/
+        shipped = Path(__file__).parents[2] / "results" / shipped.name
+    results.mkdir()
+    write_bytes(results / shipped.name, shipped.read_bytes())
+    say(f"{results} is not there: made, with the published rows of vlnbench {__version__}")
 
 
 def schema() -> str:

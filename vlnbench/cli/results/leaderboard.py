@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from vlnbench.leaderboard.points import Picture
 
 
+RESULTS = Path("results")
+
+
 @dataclass(frozen=True)
 class Leaderboard:
     """Make leaderboard and reproduction ledger (JSON, CSV, Markdown, SVG) from published results and runs.
@@ -23,8 +26,8 @@ class Leaderboard:
 
     run_folders: Positional[Annotated[list[Path], arg(name="runs")]]
     """Run folders."""
-    results: Path = Path("results")
-    """Folder with published.json and runs/."""
+    results: Path = RESULTS
+    """Folder with published.json and runs/; `results` is made, with the rows that come with vlnbench."""
     out: Path | None = None
     """Folder to write; default the one with published.json."""
     check: bool = False
@@ -52,10 +55,12 @@ class Leaderboard:
         )
         from vlnbench.leaderboard.committed import Entry, add_run, committed_runs
         from vlnbench.leaderboard.points import outdated_pictures, pictures
-        from vlnbench.leaderboard.published import read_published
+        from vlnbench.leaderboard.published import begin, read_published
         from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
 
         folders = self.run_folders
+        if self.results == RESULTS and not RESULTS.exists() and not self.check:
+            begin(RESULTS)
         if self.add:
             if len(folders) != 1 or self.check:
                 raise UsageError("--add: expected one run folder, without --check")

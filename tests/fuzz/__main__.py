@@ -16,7 +16,7 @@ from typing import cast
 
 from tests.fuzz import harness
 
-KINDS = ("glb", "navmesh", "run_folders")
+KINDS = ("benchmarks", "glb", "navmesh", "run_folders")
 
 
 def main() -> int:

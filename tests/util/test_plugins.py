@@ -122,7 +122,7 @@ def test_the_list_says_where_each_comes_from(place: Place, capsys: pytest.Captur
     assert main(["list"]) == 0
     printed = capsys.readouterr().out.splitlines()
     mine = {line.split()[0]: line for line in printed if line.endswith("listed 1.0")}
-    assert set(mine) == {"patient", "mine", "my-family", "seen", "follows"}
+    assert set(mine) == {"patient", "mine", "my-family", "seen", "follows", "praise"}
     assert "Waits." in mine["patient"]
     own = [line.split()[0] for line in printed if line.rstrip().endswith(" vlnbench")]
     assert {"streamvln-tiny", "houses-r2r", "vlnce", "habitat", "wandb"} <= set(own)

@@ -26,7 +26,10 @@ def list_names() -> str:
     from vlnbench.util.trackers import TRACKERS
 
     trackers = {name: target for name, (target, _) in TRACKERS.items()}
-    tables = (_agents(), _families(), _benchmarks(), _classes("envs", ENVS), _classes("trackers", trackers))
+    tables = [_agents(), _families(), _benchmarks(), _classes("envs", ENVS), _classes("trackers", trackers)]
+    rewards = _classes("rewards", {})
+    if rewards[1]:  # of other distributions only
+        tables.append(rewards)
     return "\n\n".join(tabulate(rows, headers=[*headers, "from"]) for headers, rows in tables)
 
 

@@ -119,7 +119,7 @@ def _body(given: Mapping[str, Any], path: Path, known: Mapping[str, Benchmark]) 
     if like is None:
         return given
     if not isinstance(like, str) or like not in known:
-        raise UsageError(f"{path}: body.like: {unknown('benchmark', str(like), known)}")
+        raise UsageError(f"{path}: body.like: {unknown('benchmark', str(like)[:60], known)}")
     base = asdict(known[like].body)
     if isinstance(given.get("camera"), dict):
         given["camera"] = base["camera"] | given["camera"]
@@ -138,7 +138,7 @@ def _tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
 def _first(error: ValidationError) -> str:
     """Field and reason of the first of several errors."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
+    place = ".".join(map(str, first["loc"]))[:100]
     message = first["msg"][0].lower() + first["msg"][1:]
     found = "" if first["type"] == "missing" else f", found {str(first['input'])[:60]!r}"
     return f"{place}: {message}{found}"

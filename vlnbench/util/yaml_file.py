@@ -27,7 +27,7 @@ def read_yaml(path: Path, what: str, sections: Sequence[str]) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError, TypeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise UsageError(f"{path}: not a {what} file in YAML ({reason})") from error
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected a mapping of {', '.join(sections)}")

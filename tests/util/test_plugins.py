@@ -219,12 +219,22 @@ def test_an_object_of_another_kind_or_name_costs_a_line(place: Place, capsys: py
     assert "other" not in {*(each.name for each in every_family()), *(each.name for each in every_benchmark())}
     assert [line.partition(": expected a ")[2] for line in lines(capsys)] == [
         "vlnbench.training.family.FamilySpec of the name 'other'",
-        "vlnbench.data.benchmarks.Benchmark of the name 'other'",
+        "vlnbench.data.benchmarks.Benchmark",
     ]
     for get in (get_family, get_benchmark):
         with pytest.raises(UsageError, match=r"'other' of wrong 1\.0: expected"):
             get("other")
     assert find_family("", "streamvln-tiny")[0].name == "streamvln"
+
+
+def test_what_a_family_cannot_say_of_a_checkpoint_stops_nobody(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.put("unsure", NAMES, GOOD.replace("lambda path: False", "lambda path: 1 / 0"))
+    with pytest.raises(UsageError, match="no checkpoint of a family known here"):
+        find_family("", str(tmp_path))
+    (line,) = lines(capsys)
+    assert line.startswith("warning: family 'my-family' of unsure 1.0: cannot say whether")
 
 
 def test_binary_junk_is_no_entry_point(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,17 @@ def run_benchmark(path: Path) -> Any:
     return found["BENCHMARK"]
 
 
+def problem(found: object) -> str:
+    """What is wrong with something that should be a benchmark: its first field of another type; "" for nothing."""
+    if not isinstance(found, Benchmark):
+        return "expected a vlnbench.data.benchmarks.Benchmark"
+    try:
+        TypeAdapter(Benchmark).validate_python(asdict(found))
+    except ValidationError as error:
+        return _first(error)
+    return "" if NAME.fullmatch(found.name) else f"name {found.name[:60]!r}: expected letters, digits and . _ -"
+
+
 def recorded_benchmark(protocol: object, fingerprint: str, where: str) -> Benchmark:
     """The benchmark that a manifest holds, for runs on one that is at hand no more.
 

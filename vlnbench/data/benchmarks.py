@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vlnbench.data.benchmark_files import NAME, read_benchmark, run_benchmark
 from vlnbench.data.protocol import Benchmark as Benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Camera, Embodiment
@@ -130,12 +129,8 @@ def get_benchmark(name: str) -> Benchmark:
     """
     if name in BENCHMARKS:
         return BENCHMARKS[name]
-    if name.endswith((".yaml", ".yml")):
-        return _of_others(read_benchmark(Path(name), BENCHMARKS), name)
-    if name.endswith(".py"):
-        return _of_others(run_benchmark(Path(name)), name)
-    if ":" in name:
-        return _of_others(import_string(name), name)
+    if name.endswith((".yaml", ".yml", ".py")) or ":" in name:
+        return _of_a_user(name)
     added = plugins("benchmarks", BENCHMARKS)
     if name not in added:
         raise UsageError(unknown("benchmark", name, [*BENCHMARKS, *added]) + "; or give a file .yaml or .py")
@@ -148,20 +143,27 @@ def every_benchmark() -> list[Benchmark]:
 
 
 def _added(plugin: Plugin) -> Benchmark:
-    found = plugin.load()
-    if not isinstance(found, Benchmark) or found.name != plugin.name:
-        raise plugin.error(f"expected a vlnbench.data.benchmarks.Benchmark of the name {plugin.name!r}")
+    from vlnbench.data.benchmark_files import problem
+
+    found: Benchmark = plugin.load()
+    if wrong := problem(found):
+        raise plugin.error(wrong)
+    if found.name != plugin.name:
+        raise plugin.error(f"expected a benchmark of the name {plugin.name!r}, found {found.name!r}")
     return found
 
 
-def _of_others(found: Any, where: str) -> Benchmark:
-    """A benchmark that a user wrote, unless its name is that of another one."""
-    if not isinstance(found, Benchmark):
-        raise UsageError(f"benchmark {where!r}: expected a vlnbench.data.benchmarks.Benchmark")
-    if not NAME.fullmatch(found.name):
-        raise UsageError(f"benchmark {where!r}: name {found.name!r}: expected letters, digits and . _ -")
+def _of_a_user(name: str) -> Benchmark:
+    """A benchmark from a file or an import string, unless it has the name of another one."""
+    from vlnbench.data import benchmark_files  # pydantic and yaml, which nobody else here needs
+
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        found: Any = benchmark_files.read_benchmark(path, BENCHMARKS)
+    else:
+        found = benchmark_files.run_benchmark(path) if path.suffix == ".py" else import_string(name)
+    if wrong := benchmark_files.problem(found):
+        raise UsageError(f"benchmark {name!r}: {wrong}")
     if found.name in BENCHMARKS or found.name in plugins("benchmarks", BENCHMARKS):
-        raise UsageError(
-            f"benchmark {where!r}: name {found.name!r} is taken (`vlnbench list`); choose another one"
-        )
-    return found
+        raise UsageError(f"benchmark {name!r}: name {found.name!r} is taken (`vlnbench list`); choose another one")
+    return found  # type: ignore[no-any-return]

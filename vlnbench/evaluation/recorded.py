@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlnbench.data.benchmark_files import recorded_benchmark
 from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
@@ -84,6 +83,8 @@ def _benchmark(manifest: dict[str, Any], identity: Identity, where: str) -> Benc
     """The benchmark of a run: ours of that name; as the manifest has it where it came with a file or a plug-in."""
     if identity.benchmark in BENCHMARKS:
         return get_benchmark(identity.benchmark)
+    from vlnbench.data.benchmark_files import recorded_benchmark  # pydantic, which is rarely needed
+
     return recorded_benchmark(manifest.get("protocol"), identity.fingerprint, where)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.options import TrainOptions
 from vlnbench.training.sources import find_source
 from vlnbench.util.loading import import_module, import_string
-from vlnbench.util.plugins import Plugin, plugins, readable
+from vlnbench.util.plugins import Plugin, plugins, readable, warn
 
 
 def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tuple[FamilySpec, Source]:
@@ -23,7 +25,7 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
     families = every_family()
     source = find_source(checkpoint, families, option)
     if source.path is not None:
-        found = [family for family in families if family.recognizes(source.path)]
+        found = [family for family in families if _recognizes(family, source.path)]
     else:
         found = [family for family in families if source.name in (*family.presets, *family.sizes)]
     if len(found) == 1:
@@ -71,10 +73,23 @@ def _own() -> dict[str, str]:
 
 
 def _added(plugin: Plugin) -> FamilySpec:
-    found = plugin.load()
-    if not isinstance(found, FamilySpec) or found.name != plugin.name:
+    found: FamilySpec = plugin.load()
+    fits = isinstance(found, FamilySpec) and found.name == plugin.name
+    if not fits or not (isinstance(found.training, type) and issubclass(found.training, TrainOptions)):
         raise plugin.error(f"expected a vlnbench.training.family.FamilySpec of the name {plugin.name!r}")
     return found
+
+
+def _recognizes(family: FamilySpec, path: Path) -> bool:
+    """Whether a path is a checkpoint of a family; one of another distribution may fail to say."""
+    try:
+        return family.recognizes(path)
+    except Exception as error:
+        plugin = plugins("families", _own()).get(family.name)
+        if plugin is None:
+            raise
+        warn(plugin.error(f"cannot say whether {path} is a checkpoint of it ({type(error).__name__}: {error})"))
+        return False
 
 
 @cache

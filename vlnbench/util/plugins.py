@@ -74,13 +74,13 @@ def plugins(group: str, own: Collection[str]) -> dict[str, Plugin]:
         if each.group != group:
             continue
         if each.name in own:
-            _warn(each.error("left out, vlnbench has one of that name"))
+            warn(each.error("left out, vlnbench has one of that name"))
         elif not _NAME.fullmatch(each.name):
-            _warn(each.error("left out, expected a name of letters, digits and . _ -"))
+            warn(each.error("left out, expected a name of letters, digits and . _ -"))
         elif not _TARGET.fullmatch(each.target):
-            _warn(each.error(f"left out, expected package.module:OBJECT, found {each.target[:100]!r}"))
+            warn(each.error(f"left out, expected package.module:OBJECT, found {each.target[:100]!r}"))
         elif each.name in found:
-            _warn(
+            warn(
                 each.error(
                     f"left out, {found[each.name].distribution} has one of that name; uninstall one of them"
                 )
@@ -101,7 +101,7 @@ def readable(group: str, own: Collection[str], read: Callable[[Plugin], T]) -> d
         try:
             made[name] = read(each)
         except UsageError as error:
-            _warn(error)
+            warn(error)
     return made
 
 
@@ -120,7 +120,7 @@ def _scan(path: tuple[str, ...]) -> tuple[Plugin, ...]:
                 found[name] = []
                 found[name] = list(_entries(distribution, f"{name} {distribution.metadata['Version']}"))
         except Exception as error:  # metadata of others: importlib.metadata raises whatever comes
-            _warn(UsageError(f"plug-ins of {name}: left out, its entry_points.txt cannot be read ({error})"))
+            warn(UsageError(f"plug-ins of {name}: left out, its entry_points.txt cannot be read ({error})"))
     return tuple(sorted((each for some in found.values() for each in some), key=lambda each: each.distribution))
 
 
@@ -134,7 +134,8 @@ def _entries(distribution: Distribution, label: str) -> Iterator[Plugin]:
 _warned: set[str] = set()
 
 
-def _warn(error: UsageError) -> None:
+def warn(error: UsageError) -> None:
+    """A line about a plug-in that is left out, once in the life of this process."""
     if str(error) not in _warned:
         _warned.add(str(error))
         say(f"warning: {error}")

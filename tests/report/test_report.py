@@ -23,12 +23,13 @@ from tests.report.made import Page, entry_of, random_run, run_data, walk
 from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.shape import corners
 from vlnbench.evaluation.costs import PARTS, part_seconds
 from vlnbench.evaluation.records import Row
 from vlnbench.interfaces import Episode, TopDownMap
 from vlnbench.report import build
 from vlnbench.report.breakdowns import breakdowns
-from vlnbench.report.data import RunData, corners
+from vlnbench.report.data import RunData
 from vlnbench.report.maps import METERS_PER_PIXEL, scene_storeys, storeys
 from vlnbench.report.page import SCRIPTS, asset, render
 from vlnbench.report.payload import encode_path

@@ -18,6 +18,7 @@ from vlnbench import __version__
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.choice.choice import Choice, is_first
 from vlnbench.evaluation.costs import part_seconds
 from vlnbench.evaluation.identity import Identity, agent_identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
@@ -32,7 +33,10 @@ from vlnbench.util.machine import git_revision, installed_version
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run consists of. Everything here can change a result and is part of the run's identity."""
+    """What a run consists of. Everything here can change a result and is part of the run's identity.
+
+    choice: what left episodes of the split out, but for a number of them. first: they are the first of their file.
+    """
 
     benchmark: Benchmark
     split: str
@@ -44,6 +48,8 @@ class Plan:
     repeats: int = 1
     dataset_version: str = "unknown"
     partial: bool = False
+    choice: Choice = field(default_factory=Choice)
+    first: bool = False
 
     def units(self) -> Iterator[tuple[RowKey, Episode, int]]:
         """(row key, episode, repeat), grouped by scene so that scenes are loaded once."""
@@ -56,6 +62,11 @@ class Plan:
         """Hash of the ids of the planned episodes, in their order."""
         ids = json.dumps([episode.episode_id for episode in self.episodes])
         return hashlib.sha256(ids.encode()).hexdigest()
+
+    @property
+    def choice_label(self) -> str:
+        """What the choice of episodes is called in tables; empty where none was made."""
+        return self.choice.label + ("; the first of the file" if self.first else "") if self.choice else ""
 
     def task(self, episode: Episode, repeat: int) -> Task:
         """One of the units, to be run."""
@@ -71,6 +82,7 @@ class Plan:
             dataset_sha256=self.dataset_sha256,
             dataset_version=self.dataset_version,
             partial=self.partial,
+            choice=self.choice_label,
             episodes=len(self.episodes),
             split_size=self.split_size,
             episodes_sha256=self.episodes_sha256,
@@ -109,32 +121,43 @@ class Execution:
 
 
 def make_plan(
-    benchmark: Benchmark, episode_set: EpisodeSet, agent_name: str, *, count: int | None, seed: int, repeats: int
+    benchmark: Benchmark,
+    episode_set: EpisodeSet,
+    agent_name: str,
+    *,
+    count: int | None,
+    seed: int,
+    repeats: int,
+    choice: Choice | None = None,
 ) -> Plan:
-    """Plan a run over a split, or over `count` episodes of it.
+    """Plan a run over a split or what is chosen of it, or over `count` episodes of these.
 
-    The subset is the same for every agent and seed, and a smaller one is contained in a larger one: episodes are
-    drawn in the order of a hash of their ids. Raises UsageError on impossible numbers.
+    That subset is the same for every agent and seed, and a smaller one is contained in a larger one: episodes are
+    drawn in the order of a hash of their ids. Raises UsageError on impossible numbers and choices.
     """
-    size = len(episode_set.episodes)
-    if count is not None and not 1 <= count <= size:
-        raise UsageError(f"--episodes {count}: {benchmark.name} {episode_set.split} has 1 to {size} episodes")
+    choice = choice or Choice()
+    there = choice.select(episode_set.episodes) if choice else episode_set.episodes
+    if count is not None and not 1 <= count <= len(there):
+        whole = f"{benchmark.name} {episode_set.split} has 1 to {len(episode_set.episodes)} episodes"
+        raise UsageError(f"--episodes {count}: {whole}" + (f"; chosen are {len(there)}" if choice else ""))
     if repeats < 1:
         raise UsageError(f"--repeats {repeats}: expected at least 1")
-    drawn = sorted(episode_set.episodes, key=lambda episode: digest("subset", episode.episode_id))[:count]
+    drawn = sorted(there, key=lambda episode: digest("subset", episode.episode_id))[:count]
     chosen = {episode.episode_id for episode in drawn}
     episodes = tuple(episode for episode in episode_set.episodes if episode.episode_id in chosen)
     return Plan(
         benchmark,
         episode_set.split,
         episode_set.sha256,
-        size,
+        len(episode_set.episodes),
         episodes,
         agent_name,
         seed,
         repeats,
         dataset_version=episode_set.version,
         partial=episode_set.partial,
+        choice=choice,
+        first=bool(choice) and is_first(episodes, episode_set.episodes),
     )
 
 
@@ -271,6 +294,7 @@ def _manifest(plan: Plan, executor: Executor) -> dict[str, Any]:
         "agent_privileged": agent.privileged or "oracle_action" in agent.sensors,
         **({"agent_place": dict(agent.place)} if agent.place else {}),
         "protocol": asdict(plan.benchmark),
+        **({"choice": plan.choice.to_json()} if plan.choice else {}),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "vlnbench": __version__,
         "git": git_revision(),

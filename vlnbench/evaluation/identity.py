@@ -22,7 +22,8 @@ class Identity:
     """What a run was of. Execution settings and paths stay out; two runs with equal identities give equal rows.
 
     episodes: how many of the `split_size` episodes were planned, each `repeats` times; episodes_sha256 tells
-    which. partial: the split itself was not whole. agent_code: digest of the code that defines the agent, None
+    which, and `choice` what it was chosen by, if it was (`choice.Choice.label`). partial: the split itself was not
+    whole. agent_code: digest of the code that defines the agent, None
     where there is no file of it. agent_identity: what the agent says of itself (`Agent.identity`).
     """
 
@@ -42,6 +43,7 @@ class Identity:
     simulator: str
     seed: int
     repeats: int
+    choice: str = ""
 
     @property
     def planned(self) -> int:
@@ -51,7 +53,7 @@ class Identity:
     @property
     def episodes_of(self) -> str:
         """How much of the split was planned, for people."""
-        return f"{self.episodes} of {self.split_size}"
+        return f"{self.episodes} of {self.split_size}" + (f" ({self.choice})" if self.choice else "")
 
     def flat(self) -> dict[str, Scalar]:
         """Fields by name, those of the agent as `agent_identity.<name>`."""
@@ -66,7 +68,10 @@ class Identity:
 
     def digest(self) -> str:
         """Eight characters that name it in folders."""
-        return _digest(asdict(self))
+        plain = asdict(self)
+        if not self.choice:  # identities of before there were choices keep their name
+            del plain["choice"]
+        return _digest(plain)
 
     def as_version_1(self) -> dict[str, Any]:
         """What vlnbench wrote before `IDENTITY_VERSION` 2: counts as a phrase, an agent's values as text."""
@@ -74,7 +79,9 @@ class Identity:
         for name, value in plain.pop(_AGENT).items():
             plain[f"agent_{name}"] = str(value)
         del plain["split_size"]
-        return plain | {"identity_version": 1, "episodes": self.episodes_of}
+        if not self.choice:
+            del plain["choice"]
+        return plain | {"identity_version": 1, "episodes": f"{self.episodes} of {self.split_size}"}
 
     def digest_version_1(self) -> str:
         """The `digest` of this run before version 2, by which its default folder was named."""
@@ -107,6 +114,7 @@ def read_identity(found: object, where: str) -> Identity:
             f"{where}: field 'identity.identity_version': expected 1 or {IDENTITY_VERSION}, found "
             f"{_short(version)}; read the run with the version of vlnbench that wrote it"
         )
+    found = {"choice": "", **found}
     known = {field.name: field for field in fields(Identity)}
     unknown = sorted(found.keys() - known.keys())
     if unknown:

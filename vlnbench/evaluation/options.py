@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.choice import Choice
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.trackers import parse_trackers
@@ -24,7 +25,17 @@ class EvalOptions:
     split: str = "val_unseen"
     """Split of the benchmark."""
     episodes: int | None = None
-    """Run only this many episodes of the split (always the same ones); default all."""
+    """Run only this many episodes of the split, or of the chosen ones (always the same ones, drawn by a hash of
+    their ids); default all."""
+    episode_ids: tuple[str, ...] = ()
+    """Run only the episodes with these ids. This choice and the three that follow are part of the run's identity
+    and stand in every table."""
+    scenes: tuple[str, ...] = ()
+    """Run only episodes in these scenes: ids, or names of their files without the ending."""
+    languages: tuple[str, ...] = ()
+    """Run only episodes in these languages, such as en-US or te."""
+    where: str = ""
+    """Run only episodes that meet these conditions on length (m), turns and words: "length<8, turns>=2"."""
     seed: int = 0
     """Seed of the run; every episode derives its own from it."""
     repeats: int = 1
@@ -74,6 +85,7 @@ class EvalOptions:
                 raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
         if not self.episode_timeout > 0:
             raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
+        self.choice.check()
         self.agent_options.check()
         parse_trackers(self.tracker)
         gpus = self.gpus
@@ -88,6 +100,11 @@ class EvalOptions:
             raise UsageError(f"--device {device}: leave it out; each agent has a GPU of its own")
 
     @property
+    def choice(self) -> Choice:
+        """Which episodes of the split are chosen."""
+        return Choice(self.episode_ids, self.scenes, self.languages, self.where)
+
+    @property
     def n_agents(self) -> int:
         """Agent processes; 0: the agent acts in this one."""
         return self.agents or len(self.gpus)
@@ -95,6 +112,7 @@ class EvalOptions:
     @property
     def most_envs(self) -> int | None:
         """Simulators that one agent has use for: no more than episodes, None if their number is not given."""
-        if self.episodes is None:
+        counts = [count for count in (self.episodes, len(self.episode_ids) or None) if count is not None]
+        if not counts:
             return None
-        return max(1, math.ceil(self.episodes * self.repeats / max(1, self.n_agents)))
+        return max(1, math.ceil(min(counts) * self.repeats / max(1, self.n_agents)))

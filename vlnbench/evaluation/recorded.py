@@ -9,6 +9,7 @@ from typing import Any
 from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.choice import read_choice
 from vlnbench.evaluation.evaluate import Plan, make_plan
 from vlnbench.evaluation.identity import Identity, read_identity
 from vlnbench.evaluation.records import (
@@ -112,6 +113,7 @@ def remake_split(run: RecordedRun, data_root: Path) -> tuple[Plan, EpisodeSet]:
         count=run.n_planned,
         seed=run.identity.seed,
         repeats=run.repeats,
+        choice=read_choice(run.manifest.get("choice"), str(run.folder / MANIFEST)),
     )
     source = f"the choice of {run.n_planned} episodes of {source}"
     _must_equal(run, "episodes_sha256", plan.episodes_sha256, source)

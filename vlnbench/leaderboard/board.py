@@ -222,6 +222,7 @@ def _listed(languages: Iterable[str]) -> str | None:
 def _own_row(own: OwnRun, dataset: str) -> Row:
     run, manifest = own.run, own.run.manifest
     repeats = f", {run.repeats} times each" if run.repeats > 1 else ""
+    chosen = f" ({run.identity.choice})" if run.identity.choice else ""
     note = f"n_errors {own.summary.n_errors}, n_unreachable {own.summary.n_unreachable}"
     return Row(
         method=own.entry.name,
@@ -231,7 +232,7 @@ def _own_row(own: OwnRun, dataset: str) -> Row:
         dataset_version=run.identity.dataset_version,
         languages=_listed(run.benchmark.languages or spoken(dataset, ())),
         simulator=run.identity.simulator,
-        episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}",
+        episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}{chosen}",
         partial=own.partial,
         metrics=own.metrics,
         hours=_rounded(hours(run.rows.values(), run.attempts)),

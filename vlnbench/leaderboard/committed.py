@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.choice import CHOICE, read_choice
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
 from vlnbench.interfaces import Scalar
@@ -94,8 +95,11 @@ def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
     lines, identity = _trajectory_lines(run), run.identity
     packed = pack(b"".join(lines))
     options: dict[str, Scalar] = {name: identity.flat()[name] for name in ("agent", "benchmark", "split")}
-    if identity.episodes != identity.split_size:
+    choice = read_choice(run.manifest.get("choice"), str(run.folder / MANIFEST))
+    if identity.episodes != identity.split_size and not choice.episode_ids:
         options |= {"episodes": identity.episodes}
+    parts = {name.replace("_", "-"): getattr(choice, name) for name in CHOICE}
+    options |= {name: part if isinstance(part, str) else ",".join(part) for name, part in parts.items() if part}
     options |= {"seed": identity.seed, "repeats": identity.repeats}
     command = shlex.join(["vlnbench", "eval", *(f"--{name}={value}" for name, value in options.items())])
     return packed, {

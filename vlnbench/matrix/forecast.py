@@ -14,6 +14,7 @@ from tabulate import tabulate
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.choice import Choice
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
@@ -118,7 +119,8 @@ def _scenes(matrix: Matrix, split: str) -> list[int] | None:
         found = load_split(benchmark, split, root, allow_partial=options.get("allow_partial", False))
     except UsageError:
         return None
-    plan = make_plan(benchmark, found, "", count=options.get("episodes"), seed=0, repeats=repeats)
+    choice = Choice.of(options)
+    plan = make_plan(benchmark, found, "", count=options.get("episodes"), seed=0, repeats=repeats, choice=choice)
     return [repeats * count for count in Counter(episode.scene_id for episode in plan.episodes).values()]
 
 
@@ -257,6 +259,8 @@ def _eval_seconds(setting: Setting, split: str, known: Sequence[Document]) -> tu
 
 def _episodes(setting: Setting, split: str) -> int | None:
     benchmark, count = get_benchmark(setting.evaluate["benchmark"]), setting.evaluate.get("episodes")
+    if Choice.of(setting.evaluate) and count is None:
+        return None  # how many that are only the dataset tells
     every = count or benchmark.splits.get(split)
     return None if every is None else every * int(setting.evaluate.get("repeats", 1))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError, unknown
+from vlnbench.evaluation.choice.choice import CHOICE
 from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
@@ -184,7 +185,8 @@ def _check_alike(document: Mapping[str, Any]) -> None:
     for row in [*document["rows"], *document["references"]]:
         for split, result in row["results"].items():
             if result:
-                protocol = {key: row["evaluate"].get(key) for key in ("benchmark", "episodes", "repeats", "sim")}
+                named = ("benchmark", "episodes", "repeats", "sim", *CHOICE)
+                protocol = {key: row["evaluate"].get(key) for key in named}
                 values = {field: result["identity"].get(field) for field in SHARED}
                 check("their evaluations", (split, protocol), row["name"], values)
     for row in document["rows"]:

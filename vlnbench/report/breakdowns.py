@@ -8,10 +8,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from vlnbench.evaluation.choice.shape import TURN_DEG
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, aggregate
-from vlnbench.report.data import TURN_DEG, Entry
+from vlnbench.report.data import Entry
 from vlnbench.report.failures import Ending
 
 SHOWN = ("SR", "SPL", "NE", "nDTW")

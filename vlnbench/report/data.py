@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.shape import corners
 from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_split
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.summary import Summary, summarize
-from vlnbench.interfaces import Episode, Trajectory, Vec3
+from vlnbench.interfaces import Episode, Trajectory
 from vlnbench.report.failures import Ending, ending
-
-TURN_DEG = 45.0
-_SHORT_M = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +82,3 @@ def read_run(folder: Path, data_root: Path) -> RunData:
         for row in rows
     )
     return RunData(run, summary, entries, scenes_dir, missing)
-
-
-def corners(path: Sequence[Vec3]) -> int:
-    """Points of a path (meters) where its direction in plan changes by `TURN_DEG` or more; very short pieces are
-    passed over."""
-    count, before = 0, None
-    for (x0, _, z0), (x1, _, z1) in pairwise(path):
-        if math.hypot(x1 - x0, z1 - z0) < _SHORT_M:
-            continue
-        heading = math.atan2(x1 - x0, z1 - z0)
-        turned = 0.0 if before is None else abs(math.remainder(heading - before, math.tau))
-        count += turned >= math.radians(TURN_DEG) - 1e-9
-        before = heading
-    return count

@@ -97,7 +97,7 @@ def _lead(data: RunData) -> str:
     text = [f"{summary.n_done} of {summary.n_planned} planned episodes", identity.simulator]
     if data.run.n_planned < data.run.n_split:
         text.append(f"a subset, {data.run.n_planned} of the {data.run.n_split} episodes of the split")
-    labels = []
+    labels = [f"chosen episodes: {identity.choice}"] if identity.choice else []
     if not summary.complete:
         labels.append("partial: the run is not finished")
     if data.run.manifest.get("agent_privileged"):

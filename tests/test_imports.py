@@ -24,7 +24,8 @@ FLOORS = {
             ("evaluation", "serving"),
             ("leaderboard", "report", "training"),
             ("agents", "conformance", "gymnasium_env", "matrix"),
-            ("cli",),
+            ("views",),
+            ("api", "cli"),
         )
     )
     for name in names

@@ -1,3 +1,20 @@
 """vlnbench: benchmark and evaluation harness for vision-and-language navigation agents."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vlnbench.api import compare, evaluate, load
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "compare", "evaluate", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """What `vlnbench.api` offers, imported when it is used: `import vlnbench` loads nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vlnbench import api
+
+    return getattr(api, name)

@@ -23,6 +23,7 @@ from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.cli.results.rank import Rank
 from vlnbench.cli.results.report import Report
 from vlnbench.cli.results.rescore import Rescore
+from vlnbench.cli.results.view import View
 from vlnbench.cli.score import Score
 from vlnbench.cli.selected import parse
 from vlnbench.cli.serve import Serve
@@ -46,6 +47,7 @@ Command = (
     | Annotated[Compare, subcommand("compare", prefix_name=False)]
     | Annotated[Leaderboard, subcommand("leaderboard", prefix_name=False)]
     | Annotated[Report, subcommand("report", prefix_name=False)]
+    | Annotated[View, subcommand("view", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

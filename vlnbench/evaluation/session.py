@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vlnbench.data.benchmarks import get_benchmark
@@ -37,26 +37,48 @@ FIRST_OF_R2R = (
 """Measured with the published log of a waypoint agent (CWP, arXiv 2203.02764)."""
 
 
-def run_eval(request: EvalOptions) -> Summary:
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A run that has come to its end. remarks: what its agent had to say after it."""
+
+    folder: Path
+    plan: Plan
+    scenes_dir: Path
+    summary: Summary
+    remarks: str
+
+
+def run_eval(request: EvalOptions) -> None:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
+    done = carry_out(request)
+    folder = done.folder
+    print(format_summary(done.summary))
+    if done.remarks:
+        print(done.remarks)
+    print(f"rows, trajectories and summary: {folder}")
+    if request.video:
+        made = replace(request, env=find_env(request.env))
+        _write_videos(done.plan, done.scenes_dir, made, folder)
+    data_root = f" --data-root {shlex.quote(str(request.data_root))}" if request.data_root != Path("data") else ""
+    print(f"to look at it: vlnbench report {shlex.quote(str(folder))}{data_root}")
+
+
+def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluated:
+    """Evaluate an agent, with progress on stderr; `executor` in place of the one that the options ask for.
+
+    Raises UsageError, with nothing written, for bad names and files.
+    """
     request.check()
     request = replace(request, env=find_env(request.env))
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
-    with _start(request) as executor:  # while agent and data load
+    with executor or _start(request) as executor:  # while agent and data load
         agent = executor.load(request.agent, request.agent_options)
         ensure_data(benchmark, request.data_root)
         split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
-        plan = make_plan(
-            benchmark,
-            split,
-            agent.name,
-            count=request.episodes,
-            seed=request.seed,
-            repeats=request.repeats,
-            choice=request.choice,
-        )
+        asked = {"seed": request.seed, "repeats": request.repeats}
+        plan = make_plan(benchmark, split, agent.name, count=request.episodes, choice=request.choice, **asked)
         check_conventions(agent, plan)
         scenes_dir = split.scenes_dir.absolute()
         arguments = (benchmark.body, scenes_dir, agent.sensors, request.sim)
@@ -68,16 +90,7 @@ def run_eval(request: EvalOptions) -> Summary:
         if plan.choice:
             _say_choice(plan, split)
         summary = _evaluate(plan, executor, folder, request)
-        remarks = executor.remarks()
-    print(format_summary(summary))
-    if remarks:
-        print(remarks)
-    print(f"rows, trajectories and summary: {folder}")
-    if request.video:
-        _write_videos(plan, split.scenes_dir, request, folder)
-    data_root = f" --data-root {shlex.quote(str(request.data_root))}" if request.data_root != Path("data") else ""
-    print(f"to look at it: vlnbench report {shlex.quote(str(folder))}{data_root}")
-    return summary
+        return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks())
 
 
 def _say_choice(plan: Plan, split: EpisodeSet) -> None:

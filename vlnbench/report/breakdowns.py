@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vlnbench.evaluation.choice.shape import TURN_DEG
+from vlnbench.evaluation.choice.shape import TURN_DEG, scene_name
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, aggregate
@@ -85,11 +85,6 @@ def breakdowns(entries: Sequence[Entry]) -> list[Breakdown]:
             )
         )
     return [breakdown for breakdown in made if breakdown.groups]
-
-
-def scene_name(scene_id: str) -> str:
-    """What a scene is called: the name of its file without the suffix."""
-    return scene_id.rpartition("/")[2].rpartition(".")[0] or scene_id
 
 
 def _by_bins(

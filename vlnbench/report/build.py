@@ -51,7 +51,7 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
         notes.append(
             "Instructions, goals and reference paths: the dataset was not at hand when this page was made."
         )
-    floors, lacking = _floors(data, env)
+    floors, lacking = draw_floors(data, env)
     if lacking:
         missing = "all scenes" if lacking == len(floors) else f"{lacking} of {len(floors)} scenes"
         notes.append(f"Maps of {missing}: not at hand when this page was made.")
@@ -63,7 +63,7 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     return Built(path, len(page), len(data.entries), tuple(notes))
 
 
-def _floors(data: RunData, env_name: str) -> tuple[dict[str, list[Storey]], int]:
+def draw_floors(data: RunData, env_name: str) -> tuple[dict[str, list[Storey]], int]:
     """Storeys by scene, with their maps where scenes are at hand, and the number of scenes without one."""
     floors = scene_storeys(data.entries)
     if data.scenes_dir is None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import Any
@@ -26,18 +27,31 @@ _ASSETS = resources.files("vlnbench.report") / "assets"
 def render(
     data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Videos, notes: Sequence[str] = ()
 ) -> str:
-    """The page as text. notes: what is left out of it, one sentence each.
-
-    A content security policy lets it load nothing but what is inside, and run only its own script.
-    """
-    style = asset("report.css")
-    script = "".join(map(asset, SCRIPTS))
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
-    )
+    """The page as text. notes: what is left out of it, one sentence each."""
     identity = data.run.identity
     title = f"{identity.agent} on {identity.benchmark} {identity.split}"
+    content = Content(title, _body(data, title, notes), payload(data, floors, videos))
+    return document(content, asset("report.css"), "".join(map(asset, SCRIPTS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What differs from page to page: its title, its body as HTML, and the data that its script reads."""
+
+    title: str
+    body: str
+    data: Any
+
+
+def document(content: Content, style: str, script: str, connect: str = "'none'") -> str:
+    """A page that loads nothing but what is inside and runs only its own script, by its content security policy.
+
+    connect: a source expression of where its script may connect to.
+    """
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        f"img-src data:; media-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -45,12 +59,12 @@ def render(
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
+<title>{escape(content.title)}</title>
 <style>{style}</style>
 </head>
 <body>
-{_body(data, title, notes)}
-<script type="application/json" id="run-data">{to_script(payload(data, floors, videos))}</script>
+{content.body}
+<script type="application/json" id="run-data">{to_script(content.data)}</script>
 <script>{script}</script>
 </body>
 </html>

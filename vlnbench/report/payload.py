@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlnbench.evaluation.choice.shape import scene_name
 from vlnbench.interfaces import Trajectory
-from vlnbench.report.breakdowns import scene_name
 from vlnbench.report.data import Entry, RunData
 from vlnbench.report.failures import kinds
 from vlnbench.report.maps import METERS_PER_PIXEL, Storey
@@ -53,7 +53,7 @@ def payload(data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Video
         "kinds": [{"name": name, "label": kind.label} for name, kind in found.items()],
         "scores": list(_SCORES),
         "scenes": [
-            {"name": scene_name(scene), "storeys": [_storey(level) for level in levels]}
+            {"name": scene_name(scene), "storeys": [storey_json(level) for level in levels]}
             for scene, levels in floors.items()
         ],
         "episodes": [
@@ -69,7 +69,7 @@ def to_script(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _storey(storey: Storey) -> dict[str, Any]:
+def storey_json(storey: Storey) -> dict[str, Any]:
     result: dict[str, Any] = {"y": _cm(storey.height)}
     if storey.png is not None:
         width, height = (round(100 * METERS_PER_PIXEL * cells) for cells in storey.size)

@@ -32,7 +32,6 @@ from vlnbench.report.maps import scene_storeys
 from vlnbench.report.page import render as render_report
 
 EPISODES = nine_episodes()  # 0 to 8, in scenes a, b, c by turns; 4.0, 4.5, ... m long
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 BENCHMARK = get_benchmark("houses-r2r")
 
 
@@ -218,10 +217,9 @@ def test_unfinished_lengths_are_left_out_of_means() -> None:
     assert average("length", [make_episode(0, distance=4.0), endless]) == 4.0
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the published log and R2R-CE are not at hand")
-def test_the_bias_of_the_first_episodes_is_what_the_warning_says() -> None:
-    log = json.loads((SHARED / "cwp_logs" / "cwp_cma_val_unseen_episodes.json").read_text())
-    episodes = load_split(get_benchmark("r2r-ce"), "val_unseen", SHARED, allow_partial=True).episodes
+def test_the_bias_of_the_first_episodes_is_what_the_warning_says(shared: Path) -> None:
+    log = json.loads((shared / "data" / "cwp_logs" / "cwp_cma_val_unseen_episodes.json").read_text())
+    episodes = load_split(get_benchmark("r2r-ce"), "val_unseen", shared / "data", allow_partial=True).episodes
     won = [log[episode.episode_id]["success"] for episode in episodes]
     shares = (f"{100 * sum(won[:n]) / n:.1f} %" for n in (len(won), 48, 100))
     assert all(share in FIRST_OF_R2R for share in shares)

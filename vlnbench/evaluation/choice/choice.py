@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.choice.conditions import parse_conditions
-from vlnbench.evaluation.choice.shape import SHAPES, average
-from vlnbench.interfaces import Episode
+from vlnbench.evaluation.choice.shape import SHAPES, average, scene_name
 from vlnbench.util.fields import TEXT, Kind, check_fields
+
+if TYPE_CHECKING:  # the command line has a choice, and numpy is heavy
+    from vlnbench.interfaces import Episode
 
 CHOICE = ("episode_ids", "scenes", "languages", "where")
 """Options of an evaluation that make a choice."""
@@ -63,7 +64,7 @@ class Choice:
             episode
             for episode in episodes
             if (not ids or episode.episode_id in ids)
-            and (not scenes or not scenes.isdisjoint((episode.scene_id, scene_name(episode))))
+            and (not scenes or not scenes.isdisjoint((episode.scene_id, scene_name(episode.scene_id))))
             and (not languages or not languages.isdisjoint(_codes(episode)))
             and all(condition.holds(episode) for condition in conditions)
         )
@@ -74,7 +75,7 @@ class Choice:
     def _check_names(self, episodes: Sequence[Episode]) -> None:
         """Raise UsageError for the first name that no episode has."""
         ids = {episode.episode_id for episode in episodes}
-        scenes = {scene_name(episode) for episode in episodes}
+        scenes = {scene_name(episode.scene_id) for episode in episodes}
         languages = {code for episode in episodes for code in _codes(episode)}
         for name in self.episode_ids:
             if name not in ids:
@@ -109,11 +110,6 @@ def read_choice(found: object, where: str) -> Choice:
     check_fields(found, {**dict.fromkeys(_FIELDS, _NAMES), "where": TEXT}, where, inside="choice.")
     names = {name: tuple(found.get(name, ())) for name in _FIELDS}
     return Choice(**names, where=found.get("where", ""))
-
-
-def scene_name(episode: Episode) -> str:
-    """`2azQ1b91cZZ` for `mp3d/2azQ1b91cZZ/2azQ1b91cZZ.glb`."""
-    return PurePosixPath(episode.scene_id).stem
 
 
 def is_first(chosen: Sequence[Episode], episodes: Sequence[Episode]) -> bool:

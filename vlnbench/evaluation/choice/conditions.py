@@ -6,10 +6,13 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.shape import SHAPES
-from vlnbench.interfaces import Episode
+
+if TYPE_CHECKING:  # the command line has a choice, and numpy is heavy
+    from vlnbench.interfaces import Episode
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

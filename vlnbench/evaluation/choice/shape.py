@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from vlnbench.interfaces import Episode, Vec3
+if TYPE_CHECKING:  # the command line has a choice, and numpy is heavy
+    from vlnbench.interfaces import Episode, Vec3
+
 
 TURN_DEG = 45.0
 _SHORT_M = 0.1
+
+
+def scene_name(scene_id: str) -> str:
+    """What a scene is called: the name of its file without the suffix."""
+    return scene_id.rpartition("/")[2].rpartition(".")[0] or scene_id
 
 
 def corners(path: Sequence[Vec3]) -> int:

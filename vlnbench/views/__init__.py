@@ -1,0 +1,1 @@
+"""One page over many runs, trainings, matrices and the leaderboard, as a file or live on this machine."""

@@ -9,7 +9,7 @@ import pytest
 
 import vlnbench
 from agents.scripted import RandomAgent, StopAgent
-from tests.runs import record, write_dataset
+from tests.runs import record, with_instruction_ids, write_dataset
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.summary import METRICS, summarize
@@ -84,7 +84,7 @@ def test_two_runs_are_compared_as_the_command_does() -> None:
 
 
 def test_an_agent_itself_is_evaluated_and_resumed(tmp_path: Path) -> None:
-    root = write_dataset(tmp_path / "data", "rxr-ce")
+    root = write_dataset(tmp_path / "data", "rxr-ce", with_instruction_ids(range(9)))
     options = {**PLANE, "data_root": str(root), "out": tmp_path / "run", "languages": ["en"], "episodes": 4}
     run = vlnbench.evaluate(StopAgent(), **options)
     assert (run.folder, run.summary.n_done, run.summary.identity.agent) == (tmp_path / "run", 4, "StopAgent")

@@ -15,8 +15,8 @@ from vlnbench.util.loading import DEFAULT_ENV
 class View:
     """Put many runs, trainings, matrices and the leaderboard on one HTML page, or follow them live.
 
-    Sortable tables with intervals, run against run, the same episode of several runs, Pareto plots, curves. The page
-    opens offline.
+    Sortable tables with intervals, run against run, the same episode of several runs, Pareto plots and curves.
+    The page opens offline.
     """
 
     paths: Positional[tuple[Path, ...]]

@@ -69,7 +69,8 @@ function sameEpisodes(group, number) {
     ...group.runs.map((run) => el("th", { scope: "col" }, DATA.runs[run].name)))), body);
   fill();
   return el("div", { class: "group", onkeydown: move }, el("div", { class: "controls" }, el("label", {}, "Find", search), el("label", {}, split, "only where some succeed and some fail")),
-    panel, el("p", { class: "note" }, "← and → go through the episodes."), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Episodes of several runs" }, table), pages);
+    panel, el("p", { class: "note" }, "Blue: the way that was walked, from the circle to the arrow; green dashes: the reference path; red star: the goal. ← and → go through the episodes."),
+    el("ul", { class: "keys" }, ...DATA.kinds.filter((_, i) => group.episodes.some((each) => each.walks.some((walk) => walk?.kind === i))).map((kind) => el("li", {}, el("i", { class: "dot k-" + kind.name }), kind.label))), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Episodes of several runs" }, table), pages);
 }
 
 function way(episode, walk, name) {

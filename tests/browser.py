@@ -34,6 +34,7 @@ class Tab:
         self.problems: list[str] = []
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)  # as if the window were the one in front
 
     def _call(self, method: str, **parameters: Any) -> Any:
         number = next(self._numbers)

@@ -79,5 +79,6 @@ def test_the_live_page_grows_without_being_loaded_again(tmp_path: Path) -> None:
             assert tab.run("document.getElementById('live').textContent") == "live"
         finally:
             server.shutdown()
+            server.server_close()
         wait(tab, "document.getElementById('live').textContent == 'the server has gone'")
         assert [each for each in tab.problems if "ERR_CONNECTION_REFUSED" not in each] == []

@@ -39,7 +39,7 @@ def runs(data_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def training(folder: Path, steps: int = 3, name: str = "loss") -> Path:
+def training(folder: Path, steps: int = 3, name: str = "grad_norm") -> Path:
     folder.mkdir(parents=True)
     (folder / "train.json").write_text(json.dumps({"schedule": {"steps": 9, "windows_per_step": 2}}))
     lines = [

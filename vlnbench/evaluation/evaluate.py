@@ -24,6 +24,8 @@ from vlnbench.evaluation.identity import Identity, agent_identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_rows
 from vlnbench.evaluation.summary import Summary, summarize
+from vlnbench.evaluation.until.decide import judge, read_against, rounds
+from vlnbench.evaluation.until.rule import Rule
 from vlnbench.interfaces import Episode
 from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure
@@ -101,13 +103,14 @@ class Execution:
 
     max_errors: the run stops when more episodes than this have failed; below 1, a part of the planned ones.
     retry_errors: run failed episodes of an earlier attempt again; the last row of an episode counts. times: what
-    is added up meanwhile.
+    is added up meanwhile. until: what the run is to find out; it ends when it has, with episodes missing.
     """
 
     limits: Limits = NO_BATCH
     max_errors: float = math.inf
     retry_errors: bool = False
     times: Times = field(default_factory=Times)
+    until: Rule | None = None
 
     def check_errors(self, failed: Sequence[Row], planned: int) -> None:
         """Raise RunError if more than the allowed number of episodes has failed."""
@@ -198,22 +201,26 @@ def evaluate(
     check_conventions(executor.agent, plan)
     executor.check(plan.episodes)
     units = list(plan.units())
+    against = read_against(execution.until, plan.identity(executor))
     with RunFolder(folder, _manifest(plan, executor)) as run:
         recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
         done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
         tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
+        begun = False
         try:
-            if tasks:
-                execution.check_errors(failed, len(units))
-                run.begin_attempt(_work(executor))
-            with closing(_record(plan, executor, tasks, run, execution)) as rows:
-                for row in rows:
-                    done.add(row.key)
-                    if on_row is not None:
-                        on_row(row, len(done), len(units))
-                    if row.failed:
-                        failed.append(row)
-                        execution.check_errors(failed, len(units))
+            for part in _parts(plan, tasks, execution.until, against, folder):
+                if not begun:
+                    execution.check_errors(failed, len(units))
+                    run.begin_attempt(_work(executor))
+                    begun = True
+                with closing(_record(plan, executor, part, run, execution)) as rows:
+                    for row in rows:
+                        done.add(row.key)
+                        if on_row is not None:
+                            on_row(row, len(done), len(units))
+                        if row.failed:
+                            failed.append(row)
+                            execution.check_errors(failed, len(units))
         except UsageError:
             run.discard_if_empty()
             raise
@@ -222,13 +229,33 @@ def evaluate(
     return summary
 
 
+def _parts(
+    plan: Plan, tasks: list[Task], until: Rule | None, against: list[Row] | None, folder: Path
+) -> Iterator[list[Task]]:
+    """The tasks in parts, one after the other, until enough is known; in one part where nothing is asked."""
+    if until is None:
+        yield from [tasks] if tasks else []
+        return
+    ids = [episode.episode_id for episode in plan.episodes]
+    left = {(task.episode.episode_id, task.repeat) for task in tasks}
+    for names in rounds(ids):
+        part = [task for task in tasks if task.episode.episode_id in set(names)]
+        if not part:
+            continue
+        rows = (row for row in read_rows(folder) if (row.episode_id, row.repeat) not in left)
+        if judge(until, ids, plan.repeats, rows, against).decided:
+            return
+        yield part
+        left -= {(task.episode.episode_id, task.repeat) for task in part}
+
+
 def _record(
     plan: Plan, executor: Executor, tasks: list[Task], run: RunFolder, execution: Execution
 ) -> Generator[Row, None, None]:
     """Run tasks, write their rows and add up where the time went."""
     times, start = execution.times, time.perf_counter()
     ended = start
-    waited_before = executor.timings().waited_s
+    waited_before, total_before = executor.timings().waited_s - times.waiting, times.total
     with closing(executor.run(tasks, execution.limits)) as outcomes:
         for outcome in outcomes:
             began = time.perf_counter()
@@ -238,7 +265,7 @@ def _record(
             run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
             yield row
             now = time.perf_counter()
-            times.episodes, times.total = times.episodes + 1, now - start
+            times.episodes, times.total = times.episodes + 1, total_before + now - start
             times.records += now - began
             times.simulators += row.seconds.get("env", 0.0)
             times.agents += row.seconds.get("agent", 0.0)

@@ -16,6 +16,18 @@ from vlnbench.interfaces import Scalar
 IDENTITY_VERSION = 2
 _AGENT = "agent_identity"
 
+SHARED = (
+    "benchmark",
+    "fingerprint",
+    "split",
+    "dataset_version",
+    "dataset_sha256",
+    "episodes_sha256",
+    "simulator",
+    "repeats",
+)
+"""Identity fields that runs in one table have in common; what else differs is what is compared."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import Choice
+from vlnbench.evaluation.until.rule import parse_until
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.trackers import parse_trackers
@@ -36,6 +37,10 @@ class EvalOptions:
     """Run only episodes in these languages, such as en-US or te."""
     where: str = ""
     """Run only episodes that meet these conditions on length (m), turns and words: "length<8, turns>=2"."""
+    until: str = ""
+    """Stop when this is known: "SR ± 2" (or +-: the interval of SR over all planned episodes is that narrow, in
+    points) or "SR vs RUN" (the difference to that run, paired by episode, is not 0). Episodes then come in random
+    order; the run is labeled PARTIAL, and goes on where it is given again without."""
     seed: int = 0
     """Seed of the run; every episode derives its own from it."""
     repeats: int = 1
@@ -86,6 +91,7 @@ class EvalOptions:
         if not self.episode_timeout > 0:
             raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
         self.choice.check()
+        parse_until(self.until)
         self.agent_options.check()
         parse_trackers(self.tracker)
         gpus = self.gpus

@@ -22,6 +22,8 @@ from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import Row, read_rows, read_trajectories
 from vlnbench.evaluation.summary import Summary, format_summary
 from vlnbench.evaluation.tally import Tally
+from vlnbench.evaluation.until.decide import Verdict, judge, read_against
+from vlnbench.evaluation.until.rule import parse_until
 from vlnbench.interfaces import Env, Sensor
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
@@ -39,13 +41,14 @@ FIRST_OF_R2R = (
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A run that has come to its end. remarks: what its agent had to say after it."""
+    """A run that has come to its end. remarks: what its agent had to say after it. verdict: of `--until`."""
 
     folder: Path
     plan: Plan
     scenes_dir: Path
     summary: Summary
     remarks: str
+    verdict: Verdict | None = None
 
 
 def run_eval(request: EvalOptions) -> None:
@@ -53,6 +56,8 @@ def run_eval(request: EvalOptions) -> None:
     done = carry_out(request)
     folder = done.folder
     print(format_summary(done.summary))
+    if done.verdict:
+        print(f"--until '{done.verdict.rule}': {done.verdict}")
     if done.remarks:
         print(done.remarks)
     print(f"rows, trajectories and summary: {folder}")
@@ -77,8 +82,15 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         agent = executor.load(request.agent, request.agent_options)
         ensure_data(benchmark, request.data_root)
         split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
-        asked = {"seed": request.seed, "repeats": request.repeats}
-        plan = make_plan(benchmark, split, agent.name, count=request.episodes, choice=request.choice, **asked)
+        plan = make_plan(
+            benchmark,
+            split,
+            agent.name,
+            count=request.episodes,
+            seed=request.seed,
+            repeats=request.repeats,
+            choice=request.choice,
+        )
         check_conventions(agent, plan)
         scenes_dir = split.scenes_dir.absolute()
         arguments = (benchmark.body, scenes_dir, agent.sensors, request.sim)
@@ -90,7 +102,18 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         if plan.choice:
             _say_choice(plan, split)
         summary = _evaluate(plan, executor, folder, request)
-        return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks())
+        verdict = _verdict(plan, executor, folder, request)
+        return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks(), verdict)
+
+
+def _verdict(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Verdict | None:
+    """What the rows say of what the run was to find out."""
+    until = parse_until(request.until)
+    if until is None:
+        return None
+    against = read_against(until, plan.identity(executor))
+    ids = [episode.episode_id for episode in plan.episodes]
+    return judge(until, ids, plan.repeats, read_rows(folder), against)
 
 
 def _say_choice(plan: Plan, split: EpisodeSet) -> None:
@@ -133,7 +156,10 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
     label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
     tracked = TrackedRun(str(folder), folder, plan.identity(executor).flat())
     execution = Execution(
-        Limits(request.agent_options.max_batch, request.episode_timeout), request.max_errors, request.retry_errors
+        Limits(request.agent_options.max_batch, request.episode_timeout),
+        request.max_errors,
+        request.retry_errors,
+        until=parse_until(request.until),
     )
     with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress(label) as progress:
         summary = evaluate(plan, executor, folder, on_row, execution)

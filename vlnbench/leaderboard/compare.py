@@ -11,6 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.evaluation.costs import PARTS, Hours, StepCost, bar, by_step, format_hours, hours
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import Row, RowKey
 from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
@@ -24,7 +25,7 @@ from vlnbench.evaluation.summary import (
     shown_label,
     values,
 )
-from vlnbench.leaderboard.ranking import SHARED, check_comparable, check_complete
+from vlnbench.leaderboard.ranking import check_comparable, check_complete
 
 
 @dataclass(frozen=True, slots=True)

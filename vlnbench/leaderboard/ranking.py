@@ -9,21 +9,10 @@ from pathlib import Path
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, Summary, shown, shown_label, summarize
-
-SHARED = (
-    "benchmark",
-    "fingerprint",
-    "split",
-    "dataset_version",
-    "dataset_sha256",
-    "episodes_sha256",
-    "simulator",
-    "repeats",
-)
-"""Identity fields that runs in one table have in common; what else differs is what is compared."""
 
 COLUMNS = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW")
 

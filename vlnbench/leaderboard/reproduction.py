@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Literal
 
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, cite
 from vlnbench.leaderboard.committed import RUNS
 from vlnbench.leaderboard.compare import by_key
 from vlnbench.leaderboard.published import Literature, Published, spoken
-from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.util.tables import csv_text, markdown_table
 
 Verdict = Literal["within tolerance", "below", "above", "not comparable"]

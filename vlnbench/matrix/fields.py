@@ -49,7 +49,9 @@ def eval_types(agent: str, trained: bool = True) -> dict[str, Any]:
     if trained and "checkpoint" not in {each.name for each in fields(own)}:
         raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
     places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
-    common = types_of(EvalOptions, without=("split", "out", "video", "retry_errors", "agent_options", *places))
+    common = types_of(
+        EvalOptions, without=("split", "out", "video", "retry_errors", "until", "agent_options", *places)
+    )
     return {**common, **types_of(own, without=("checkpoint",) if trained else ()), "splits": tuple[str, ...]}
 
 

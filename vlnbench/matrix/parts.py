@@ -11,7 +11,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.choice.choice import CHOICE
-from vlnbench.leaderboard.ranking import SHARED
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting

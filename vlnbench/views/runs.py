@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import hours
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.recorded import RecordedRun
 from vlnbench.evaluation.stats import Estimate, estimate
 from vlnbench.evaluation.summary import METRICS, Metric, Summary, difference_kind, summarize
 from vlnbench.leaderboard.committed import read_run
 from vlnbench.leaderboard.compare import by_key
-from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.report.build import DEFAULT_NAME
 from vlnbench.util.files import in_use
 

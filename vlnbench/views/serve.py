@@ -50,7 +50,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Whoever asks under another name than this machine's own is another site's script in a browser."""
-        port = self.server.server_address[1]
+        assert isinstance(self.server, ThreadingHTTPServer)
+        port = self.server.server_port
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self._send(403, "text/plain", b"this server answers to 127.0.0.1 and localhost only\n")
             return

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.stats import Estimate
-from vlnbench.leaderboard.ranking import SHARED
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, Spreading, contrast, spreading
 
 SEED = "seed"

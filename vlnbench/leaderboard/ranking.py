@@ -44,7 +44,7 @@ def check_complete(run: RecordedRun) -> None:
     if len(run.rows) != run.n_planned * run.repeats:
         raise UsageError(
             f"{run.folder}: {len(run.rows)} of {run.n_planned * run.repeats} planned episodes are done; "
-            "finish it with the command it was started with"
+            "finish it with the command it was started with (without --until)"
         )
 
 

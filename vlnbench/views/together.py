@@ -25,6 +25,9 @@ Json = dict[str, Any]
 MOST_WALKS = 3000
 """Ways of all runs that a page holds; the runs that come after are left out."""
 
+_KINDS = kinds(0.0)
+"""Names and labels of endings, which no distance changes."""
+
 
 def together(shown: Sequence[Shown], data_root: Path, env: str | None) -> tuple[Json, list[str]]:
     """Episodes that at least two runs of one benchmark and split have walked, by group, and what is left out.
@@ -51,10 +54,9 @@ def together(shown: Sequence[Shown], data_root: Path, env: str | None) -> tuple[
         if len(taken) > 1:
             groups.append(_group([(i, shown[i]) for i in taken], data_root, env, scenes, notes))
     turn = shown[groups[0]["runs"][0]].run.benchmark.body.turn_deg if groups else 0.0
-    found = kinds(3.0)
     return {
         "turn": turn,
-        "kinds": [{"name": name, "label": kind.label} for name, kind in found.items()],
+        "kinds": [{"name": name, "label": kind.label} for name, kind in _KINDS.items()],
         "scenes": [{"name": name, **scene} for name, scene in scenes.items()],
         "groups": groups,
     }, notes
@@ -144,7 +146,7 @@ def _told(episode: Episode | None) -> Json:
 
 def _walk(row: Row, trajectory: Trajectory | None) -> Json:
     """How an episode ended: kind, SPL and NE, steps; and its way in centimeters, if it was recorded."""
-    result: Json = {"kind": list(kinds(3.0)).index(ending(row))}
+    result: Json = {"kind": list(_KINDS).index(ending(row))}
     if row.status == "ok":
         for name, short, digits in (("spl", "spl", 4), ("distance_to_goal", "ne", 2), ("steps", "steps", 0)):
             value = row.scores.get(name)

@@ -17,8 +17,8 @@ _VERSUS = re.compile(r"(\w+)\s+vs\.?\s+(\S.*)")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """points: half the width of the interval at which the run may stop. against: folder of a run; the difference to
-    it is to be told from 0 instead.
+    """points: half the width of the interval at which the run may stop. against: folder of a run, the difference
+    to which is to be told from 0 instead.
     """
 
     metric: str

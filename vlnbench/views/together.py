@@ -11,10 +11,11 @@ import numpy as np
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.shape import scene_name
+from vlnbench.evaluation.recorded import remake_split
 from vlnbench.evaluation.records import Row, read_trajectories
 from vlnbench.interfaces import Episode, Trajectory
 from vlnbench.report.build import draw_floors
-from vlnbench.report.data import Entry, RunData, read_run
+from vlnbench.report.data import Entry, RunData
 from vlnbench.report.failures import ending, kinds
 from vlnbench.report.maps import scene_storeys
 from vlnbench.report.payload import encode_path, storey_json
@@ -114,17 +115,19 @@ def _has_trajectories(folder: Path) -> bool:
 def _episodes(
     members: Sequence[tuple[int, Shown]], data_root: Path, notes: list[str]
 ) -> tuple[dict[str, Episode], RunData | None]:
-    """Episodes by id, of the first run whose dataset is at hand."""
+    """Episodes by id, from the dataset below `data_root`, and where their scenes are."""
     found: dict[str, Episode] = {}
-    data = None
+    data, seen = None, set()
     for _, each in members:
+        if each.shared in seen:
+            continue
+        seen.add(each.shared)
         try:
-            read = read_run(each.run.folder, data_root)
+            plan, split = remake_split(each.run, data_root)
         except UsageError:
             continue
-        if read.missing is None:
-            data = data or read
-            found |= {entry.row.episode_id: entry.episode for entry in read.entries if entry.episode is not None}
+        data = RunData(each.run, each.summary, (), split.scenes_dir, None)
+        found |= {episode.episode_id: episode for episode in plan.episodes}
     if data is None:
         identity = members[0][1].run.identity
         notes.append(

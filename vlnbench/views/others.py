@@ -39,10 +39,13 @@ def training_json(folder: Path) -> Json:
     }
 
 
+_NO_CURVES = ("step", "epoch", "learning_rates", "seconds")
+
+
 def _numbers(entry: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The numbers of a line of the log that may change from step to step."""
     inner = [(name, value) for name in ("learning_rates", "seconds") for name, value in _pairs(name, entry)]
-    flat = [(name, value) for name, value in entry.items() if name not in ("step", "learning_rates", "seconds")]
+    flat = [(name, value) for name, value in entry.items() if name not in _NO_CURVES]
     return [(name, float(value)) for name, value in [*flat, *inner] if NUMBER.fits(value)]
 
 

@@ -117,7 +117,8 @@ def _episodes(
 ) -> tuple[dict[str, Episode], RunData | None]:
     """Episodes by id, from the dataset below `data_root`, and where their scenes are."""
     found: dict[str, Episode] = {}
-    data, seen = None, set()
+    seen: set[tuple[object, ...]] = set()
+    data: RunData | None = None
     for _, each in members:
         if each.shared in seen:
             continue

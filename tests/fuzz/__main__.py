@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", choices=KINDS, required=True)
     parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="run this case alone")
     parser.add_argument("--keep", type=Path, help="copy the files of whatever goes wrong, or of --only, here")
@@ -52,19 +53,21 @@ def known_cases(kind: harness.Kind, keep: Path | None) -> int:
 def random_cases(kind: harness.Kind, options: argparse.Namespace) -> int:
     """Run random cases. Number of those that are neither read nor refused."""
     verdicts: Counter[str] = Counter()
-    seconds, grown = 0.0, 0
-    count = options.cases if options.only is None else options.only + 1
-    for number, folder in harness.cases(kind, options.what, count, options.seed):
-        if options.only not in (None, number):
-            continue
-        verdict = harness.judge(kind, folder)
+    seconds, slowest, grown = 0.0, 0.0, 0
+    numbers = range(options.first, options.first + options.cases) if options.only is None else [options.only]
+    for number, verdict in harness.judge_cases(kind, options.what, numbers, options.seed):
         verdicts[verdict.name] += 1
-        seconds, grown = max(seconds, verdict.seconds), max(grown, verdict.grown)
+        seconds, slowest = seconds + verdict.seconds, max(slowest, verdict.seconds)
+        grown = max(grown, verdict.grown)
         if verdict.name not in harness.FINE or options.only is not None:
             print(f"case {number}: {described(verdict)}", flush=True)
-            kept(folder, options.keep, f"{options.what}-{options.seed}-{number}")
+            with harness.case(kind, options.what, number, options.seed) as folder:
+                kept(folder, options.keep, f"{options.what}-{options.seed}-{number}")
     sums = ", ".join(f"{name} {n}" for name, n in sorted(verdicts.items()))
-    print(f"{options.what} seed {options.seed}: {sums}; slowest {seconds:.1f} s, largest {grown / 2**20:.0f} MiB")
+    print(
+        f"{options.what} seed {options.seed} from {numbers[0]}: {sums}; {1000 * seconds / len(numbers):.1f} ms a"
+        f" case, slowest {slowest:.1f} s, largest {grown / 2**20:.0f} MiB"
+    )
     return sum(n for name, n in verdicts.items() if name not in harness.FINE)
 
 

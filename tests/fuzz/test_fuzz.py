@@ -33,10 +33,12 @@ def test_a_case_can_be_written_again(kind: str) -> None:
     module = cast("harness.Kind", importlib.import_module(f"tests.fuzz.kinds.{kind}"))
 
     def contents() -> list[dict[str, bytes]]:
-        return [
-            {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-            for _, folder in harness.cases(module, kind, 3, seed=7)
-        ]
+        found = []
+        for number in range(3):
+            with harness.case(module, kind, number, seed=7) as folder:
+                files = (path for path in folder.rglob("*") if path.is_file())
+                found.append({str(path.relative_to(folder)): path.read_bytes() for path in files})
+        return found
 
     first = contents()
     assert len(first) == 3

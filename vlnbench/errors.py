@@ -7,6 +7,9 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+_LONGEST, _MOST_LISTED = 100, 400
+"""Characters of a name that is refused, and of all known ones, in a line."""
+
 
 class UsageError(Exception):
     """A mistake in what the user gave us: a file, a field, an option or a name.
@@ -48,6 +51,11 @@ def require(module: str, extra: str) -> ModuleType:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """One line for a name that is not in a table, with the nearest known name."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1)
+    nearest = difflib.get_close_matches(name[:_LONGEST], names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown {kind} {name!r}: {hint}known: {', '.join(names)}"
+    shown = ascii(name) if len(name) <= _LONGEST else f"{ascii(name)[:_LONGEST]}..."
+    listed = ", ".join(names)
+    if len(listed) > _MOST_LISTED:
+        listed = listed[: listed.rindex(", ", 0, _MOST_LISTED)]
+        listed += f" and {len(names) - listed.count(', ') - 1} more"
+    return f"unknown {kind} {shown}: {hint}known: {listed}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,14 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
+from vlnbench.util.limits import MAX_VALUE, read_bounded
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+MAX_SIZE, MAX_LAYERS, MAX_PIXELS = 1 << 24, 1024, 1 << 14
+"""Bounds of sizes in a config, of numbers of layers, and of sides of images and patches: a network of such sizes
+can be laid out, without memory, in seconds."""
 
 
 class Fields:
@@ -25,18 +29,18 @@ class Fields:
         self.values = values
         self.where = where
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """A positive whole number. A field that is absent or null takes the default, if there is one."""
+    def integer(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        """A whole number from 1 to `most`. A field that is absent or null takes the default, if there is one."""
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.error(name, "a positive whole number")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.error(name, f"a whole number from 1 to {most}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A finite number of at least zero."""
+        """A number from 0 to 1e30."""
         value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise self.error(name, "a number of at least 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e30:
+            raise self.error(name, "a number from 0 to 1e30")
         return float(value)
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -55,12 +59,19 @@ class Fields:
 
     def error(self, name: str, expected: str) -> UsageError:
         """The complaint about a field, to be raised: what was expected there and what was found."""
-        found = json.dumps(self.values[name])[:80] if name in self.values else "nothing"
+        found = _shown(self.values[name]) if name in self.values else "nothing"
         return UsageError(f"{self.where}: {name}: expected {expected}, found {found}")
 
     def _get(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         return default if value is None else value
+
+
+def _shown(value: Any) -> str:
+    try:
+        return json.dumps(value)[:80]
+    except RecursionError:  # as deep as could just be read
+        return "something nested"
 
 
 @dataclass(frozen=True)
@@ -99,11 +110,11 @@ def content_hash(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises UsageError for anything else."""
+def read_json(path: Path, most: int = MAX_VALUE) -> dict[str, Any]:
+    """A JSON object from a file of at most so many bytes. Raises UsageError for anything else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        value = json.loads(read_bounded(path, most).decode())
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(value, dict):
         raise UsageError(f"{path}: expected a JSON object")

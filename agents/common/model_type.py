@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from vlnbench.errors import UsageError
+from vlnbench.util.files import read_object
 
 
 def model_type(folder: Path) -> object:
     """`model_type` of a folder's config.json; None where there is no such file or field."""
     try:
-        return json.loads((folder / "config.json").read_bytes()).get("model_type")
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return read_object(folder / "config.json").get("model_type")
+    except UsageError:
         return None

@@ -11,6 +11,8 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 
 from agents.common.files import read_json
 from vlnbench.errors import UsageError
+from vlnbench.util.fields import short
+from vlnbench.util.limits import MAX_TABLE
 
 TOKENIZER = ("tokenizer.json", "vocab.json")
 """Either of these makes a folder one with a tokenizer."""
@@ -87,7 +89,7 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
                 f"as that of {lender}"
             )
         if path.suffix == ".json":
-            read_json(path)
+            read_json(path, MAX_TABLE)
     try:
         tokenizer = _plain(folder) if whole else None
         if tokenizer is None:
@@ -95,7 +97,7 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
 
             tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the Rust tokenizer raises nothing more specific
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = short(" ".join(f"{type(error).__name__}: {error}".split()))
         raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
     for text in tokens:
         if len(tokenizer.encode(text, add_special_tokens=False)) != 1:

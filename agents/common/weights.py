@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,17 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from agents.common.archive import check_archive
 from agents.common.files import read_json
 from vlnbench.errors import UsageError
+from vlnbench.util.fields import TEXT
+from vlnbench.util.limits import MAX_TABLE
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
 FLOATS = ("F64", "F32", "F16", "BF16")
-NAMED = 3  # keys of one kind that a message lists
+NAMED, LONGEST = 3, 120  # keys of one kind that a message lists, and characters of one
+SHARD = re.compile(r"[\w. -]{1,200}\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,9 @@ def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
     """
     index = folder / INDEX
     if index.is_file():
-        shards = read_json(index).get("weight_map")
-        if (
-            not isinstance(shards, dict)
-            or not shards
-            or not all(isinstance(name, str) for name in shards.values())
-        ):
-            raise UsageError(f"{index}: weight_map: expected an object of key: file name")
+        shards = read_json(index, MAX_TABLE).get("weight_map")
+        if not isinstance(shards, dict) or not shards or not all(map(_is_shard, shards.values())):
+            raise UsageError(f"{index}: weight_map: expected an object of key: name of a .safetensors file")
         found = sorted({folder / Path(name).name for name in shards.values()})
         for path in found:
             if not path.is_file():
@@ -63,6 +64,10 @@ def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
     return pickled
 
 
+def _is_shard(name: Any) -> bool:
+    return isinstance(name, str) and SHARD.fullmatch(Path(name).name) is not None
+
+
 def read_entries(files: Sequence[Path], unused: Collection[str] = ()) -> dict[str, Entry]:
     """Names and shapes of all tensors in `files` but those called `unused`; nothing is loaded.
 
@@ -74,7 +79,7 @@ def read_entries(files: Sequence[Path], unused: Collection[str] = ()) -> dict[st
             if name in unused:
                 continue
             if name in entries:
-                raise UsageError(f"{path}: {name} is in {entries[name].path.name} as well")
+                raise UsageError(f"{path}: {shorten([name])} is in {entries[name].path.name} as well")
             entries[name] = entry
     return entries
 
@@ -100,7 +105,7 @@ def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path) 
 
 def shorten(names: Sequence[str]) -> str:
     """The first `NAMED` of the names, and how many more there are."""
-    listed = ", ".join(names[:NAMED])
+    listed = ", ".join(ascii(name)[1:-1][:LONGEST] for name in names[:NAMED])
     return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
 
 
@@ -147,15 +152,28 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"{path} is damaged: {error}; copy it again") from None
+        raise UsageError(f"{path} is damaged: {_reason(error)}; copy it again") from None
+
+
+def _reason(error: Exception) -> str:
+    """What a library says, in one line that is not long."""
+    return ascii(" ".join(str(error).split()))[1:-1][:LONGEST]
 
 
 def _unpickled(path: Path) -> dict[str, Tensor]:
     """Tensors of a pickle that the user trusts, which still may hold nothing else."""
     try:
+        check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UsageError:
+        raise
     except Exception as error:  # torch raises half a dozen kinds for damage and for forbidden content
-        raise UsageError(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UsageError(f"{path} cannot be read as weights: {_reason(error)}") from None
+    named = isinstance(state, dict) and all(map(TEXT.fits, state))
+    if not named or not all(type(value) in (Tensor, nn.Parameter) for value in state.values()):
         raise UsageError(f"{path}: expected nothing but named tensors")
-    return state
+    if not all(value.layout is torch.strided and value.device.type == "cpu" for value in state.values()):
+        raise UsageError(f"{path}: expected plain tensors")
+    if sum(value.numel() * value.element_size() for value in state.values()) > path.stat().st_size:
+        raise UsageError(f"{path}: its tensors claim more bytes than the file has")
+    return dict(state)

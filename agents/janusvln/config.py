@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from agents.common.files import CONFIG, DTYPES, Fields, read_json
+from agents.common.files import CONFIG, DTYPES, MAX_LAYERS, Fields, read_json
 from vlnbench.errors import UsageError
 
 MODEL_TYPE = "qwen2_5_vl"
@@ -141,7 +141,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> JanusVLNConfig:
     return JanusVLNConfig(
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers"),
+        num_hidden_layers=fields.integer("num_hidden_layers", most=MAX_LAYERS),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         vocab_size=fields.integer("vocab_size"),
@@ -193,7 +193,8 @@ def _vision(fields: Fields, hidden: int) -> VisionSizes:
     own.choice("spatial_merge_size", MERGE, default=MERGE)
     own.choice("temporal_patch_size", 2, default=2)
     own.choice("out_hidden_size", hidden, default=3584)
-    width, heads, depth = own.integer("hidden_size"), own.integer("num_heads", 16), own.integer("depth", 32)
+    width, heads = own.integer("hidden_size"), own.integer("num_heads", 16)
+    depth = own.integer("depth", 32, MAX_LAYERS)
     if width % (4 * heads):
         raise own.error("hidden_size", f"a multiple of 4 times num_heads ({heads})")
     window = own.integer("window_size", 112)

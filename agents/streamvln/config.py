@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agents.common.files import CONFIG, DTYPES, Fields, read_json
+from agents.common.files import CONFIG, DTYPES, MAX_LAYERS, MAX_PIXELS, Fields, read_json
 from vlnbench.errors import UsageError
 
 MODEL_TYPE = "llava_qwen"
@@ -121,7 +121,7 @@ def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None =
     return StreamVLNConfig(
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers"),
+        num_hidden_layers=fields.integer("num_hidden_layers", most=MAX_LAYERS),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         vocab_size=fields.integer("vocab_size"),
@@ -174,10 +174,10 @@ def parse_vision(fields: Fields) -> VisionGeometry:
     vision = VisionGeometry(
         hidden_size=own.integer("hidden_size"),
         intermediate_size=own.integer("intermediate_size"),
-        num_hidden_layers=own.integer("num_hidden_layers"),
+        num_hidden_layers=own.integer("num_hidden_layers", most=MAX_LAYERS),
         num_attention_heads=own.integer("num_attention_heads"),
-        image_size=own.integer("image_size"),
-        patch_size=own.integer("patch_size"),
+        image_size=own.integer("image_size", most=MAX_PIXELS),
+        patch_size=own.integer("patch_size", most=MAX_PIXELS),
         hidden_act=own.choice("hidden_act", "gelu_pytorch_tanh", "gelu", default="gelu_pytorch_tanh"),
         layer_norm_eps=own.number("layer_norm_eps", default=1e-6),
     )

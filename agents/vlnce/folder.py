@@ -22,6 +22,7 @@ from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
+from vlnbench.util.fields import short
 
 WEIGHTS = "model.safetensors"
 
@@ -39,7 +40,7 @@ def read_folder_config(folder: Path) -> Config:
         raise UsageError(f"{path}: vocabulary: expected a list of words")
     network = _record(NetworkConfig, values, "network", path)
     if network.reads != TOKENS:
-        raise UsageError(f"{path}: network.reads: expected {TOKENS!r}, found {network.reads!r}")
+        raise UsageError(f"{path}: network.reads: expected {TOKENS!r}, found {short(network.reads)}")
     if words and network.vocab_size != len(words) + 2:
         raise UsageError(f"{path}: network.vocab_size: expected {len(words) + 2}, 2 more than the vocabulary has")
     return Config(
@@ -111,7 +112,7 @@ def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Pat
         raise UsageError(f"{path}: {name}: expected an object")
     hints = get_type_hints(kind)
     if unknown := [key for key in node if key not in hints]:
-        raise UsageError(f"{path}: {name}.{unknown[0]}: not a field that is known here")
+        raise UsageError(f"{path}: {name}.{short(unknown[0])}: not a field that is known here")
     found: dict[str, Any] = {}
     for each in fields(kind):
         if each.name not in node:
@@ -119,7 +120,9 @@ def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Pat
         value = node[each.name]
         value = tuple(value) if isinstance(value, list) else value
         if not _fits(value, hints[each.name]):
-            raise UsageError(f"{path}: {name}.{each.name}: not a value that this field can have, {value!r}")
+            raise UsageError(
+                f"{path}: {name}.{each.name}: not a value that this field can have, {short(node[each.name])}"
+            )
         found[each.name] = value
     return kind(**found)
 

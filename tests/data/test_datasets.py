@@ -224,9 +224,10 @@ def test_generated_data_tell_their_version(tmp_path: Path) -> None:
     assert load_split(houses, "val_seen", tmp_path).version == "unknown"
     manifest = write(tmp_path / "datasets" / "houses_r2r" / "houses.json", {"version": "houses-1"})
     assert load_split(houses, "val_seen", tmp_path).version == "houses-1"
-    manifest.write_text("[")
-    with pytest.raises(UsageError, match=r"houses\.json: field 'version' cannot be read"):
-        load_split(houses, "val_seen", tmp_path)
+    for content, reason in (("[", "broken JSON"), ('{"version": [1]}', "field 'version' cannot be read")):
+        manifest.write_text(content)
+        with pytest.raises(UsageError, match=rf"houses\.json: {reason}"):
+            load_split(houses, "val_seen", tmp_path)
 
 
 @pytest.mark.slow

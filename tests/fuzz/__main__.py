@@ -16,7 +16,7 @@ from typing import cast
 
 from tests.fuzz import harness
 
-KINDS = ("benchmarks", "glb", "navmesh", "run_folders")
+KINDS = ("benchmarks", "checkpoints", "episodes", "glb", "matrices", "navmesh", "run_folders")
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ One data root may hold any of the layouts in use: VLN-CE (`datasets/R2R_VLNCE_v1
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
+from vlnbench.util.files import read_object
 
 BASES = ("datasets", "vln_ce/raw_data")
 """Folders below the data root that hold dataset folders, best first."""
@@ -38,6 +38,7 @@ V1_2_COUNTS = {"envdrop": 146413, "joint_train_envdrop": 157232}
 """Episodes of v1-2 where they differ from v1-3, which removed 109 EnvDrop episodes (VLN-CE)."""
 
 NAMED_VERSION = re.compile(r"^R[2x]R_VLNCE_(v\d+(?:-\d+)?)")
+VERSION = re.compile(r"[\w.:-]{1,100}")
 UNNAMED_R2R = ("r2r", *AUGMENTATIONS)
 HEADING_STEP_DEG = 30.0
 
@@ -174,8 +175,7 @@ def _ground_truth_file(path: Path) -> Path | None:
 
 
 def _generated_version(manifest: Path) -> str:
-    try:
-        version = json.loads(manifest.read_text())["version"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{manifest}: field 'version' cannot be read; run `vlnbench data houses`") from error
-    return str(version)
+    version = read_object(manifest).get("version")
+    if not isinstance(version, str) or not VERSION.fullmatch(version):
+        raise UsageError(f"{manifest}: field 'version' cannot be read; run `vlnbench data houses`")
+    return version

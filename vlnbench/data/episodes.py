@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from vlnbench.data.datasets import ROLES, SplitFiles, expected_count, find_scene
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, GroundTruth, Quaternion, Vec3
 from vlnbench.util.json_stream import members, sha256
+from vlnbench.util.limits import MAX_TOKEN
 from vlnbench.util.loading import import_string
 
 T = TypeVar("T")
@@ -189,7 +190,11 @@ class _Memo:
 
 
 class _Ints(dict[int, int]):
+    """Numbers of tokens and actions. Raises ValueError for what can be none."""
+
     def __missing__(self, value: int) -> int:
+        if not 0 <= value < MAX_TOKEN:
+            raise ValueError
         return self.setdefault(value, value)
 
 
@@ -278,9 +283,11 @@ class _Fields:
         value = instruction.get("instruction_tokens")
         if value is None:
             return ()
-        if not isinstance(value, list) or set(map(type, value)) - {int} or min(value, default=0) < 0:
-            raise self.place.error("instruction.instruction_tokens", "a list of integers, 0 or more", value)
-        return tuple(map(self.memo.ints.__getitem__, value))
+        if isinstance(value, list) and not set(map(type, value)) - {int}:
+            with suppress(ValueError):
+                return tuple(map(self.memo.ints.__getitem__, value))
+        expected = f"a list of integers from 0, below {MAX_TOKEN}"
+        raise self.place.error("instruction.instruction_tokens", expected, value)
 
 
 def _episode(fields: _Fields, own: Mapping[str, Any]) -> Episode:

@@ -14,9 +14,12 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.rollout.agent_names import options_type
+from vlnbench.util.fields import short
 from vlnbench.util.names import split_names
 
 _T = TypeVar("_T")
+_LONGEST = 200
+"""Characters of what an error line quotes."""
 
 
 def digest(value: Any) -> str:
@@ -78,11 +81,12 @@ def convert(options: Mapping[str, Any], types: Mapping[str, Any], where: str) ->
             value = split_names(value)
         try:
             if isinstance(value, bool) and types[name] in (int, float, int | None, float | None):
-                raise UsageError(f"{where}: {name} {value!r}: expected a number")
+                raise UsageError(f"{where}: {name} {short(value)}: expected a number")
             result[name] = TypeAdapter(types[name]).validate_python(value)
         except ValidationError as error:
             message = error.errors()[0]["msg"]
-            raise UsageError(f"{where}: {name} {value!r}: {message[0].lower()}{message[1:]}") from None
+            said = f"{message[0].lower()}{message[1:]}"[:_LONGEST]
+            raise UsageError(f"{where}: {name} {_quoted(value)}: {said}") from None
     return result
 
 
@@ -91,7 +95,15 @@ def checked(check: Callable[[], _T], where: str) -> _T:
     try:
         return check()
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        said = str(error)
+        raise UsageError(
+            f"{where}: {said if len(said) <= 2 * _LONGEST else said[: 2 * _LONGEST] + '...'}"
+        ) from None
+
+
+def _quoted(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def check_known(found: Iterable[Any], known: Iterable[str], what: str) -> None:

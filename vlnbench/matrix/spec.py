@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -43,6 +44,8 @@ from vlnbench.training.families import default_family, every_family, find_family
 from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.training.sources import find_source
+from vlnbench.util.fields import short
+from vlnbench.util.limits import MAX_SETTINGS
 from vlnbench.util.yaml_file import read_yaml
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "offline", "run")
@@ -55,6 +58,8 @@ EVALUATED: dict[str, Any] = {"benchmark": "houses-r2r", "splits": ("val_seen", "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _T = TypeVar("_T")
+_LONGEST = 100
+"""Characters of a label."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ def read_matrix(path: Path) -> Matrix:
     check_known(found, SECTIONS, f"{path}: section")
     name = found.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"{path}: name {name!r}: expected letters, digits, dots, dashes and underscores")
+        raise UsageError(f"{path}: name {short(name)}: expected letters, digits, dots, dashes and underscores")
     sections = {key: mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in UNMAPPED}
     collect = {each: _collect(options, each, f"{path}: collect") for each, options in sections["collect"].items()}
     offline = {each: _collect(options, each, f"{path}: offline") for each, options in sections["offline"].items()}
@@ -163,6 +168,8 @@ def read_matrix(path: Path) -> Matrix:
     kinds = _train_types(_families(sections["train"], sections["axes"], path))
     axes = {axis: _values(axis, values, kinds, path) for axis, values in sections["axes"].items()}
     labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
+    if (count := math.prod(map(len, axes.values()))) > MAX_SETTINGS:
+        raise UsageError(f"{path}: axes: expected at most {MAX_SETTINGS} settings, found {count}")
     keep = _keep(found["keep"], labels, path) if "keep" in found else [{}]
     settings = tuple(
         setting
@@ -194,8 +201,10 @@ def _values(axis: str, values: Any, kinds: Mapping[str, Any], path: Path) -> lis
             found.append((_label(axis, value, kinds.get(axis)), {axis: value}))
             continue
         label = value.get("label")
-        if not isinstance(label, str) or not label.strip() or "\n" in label:
-            raise UsageError(f"{where}: value {number}: expected a label beside its options")
+        if not isinstance(label, str) or not label.strip() or not label.isprintable() or len(label) > _LONGEST:
+            raise UsageError(
+                f"{where}: value {number}: expected a label of 1 to {_LONGEST} characters beside its options"
+            )
         found.append((label, {name: each for name, each in value.items() if name != "label"}))
     for label, options in found:
         trained = [name for name in options if not name.startswith(EVALUATE)]  # the others depend on the agent

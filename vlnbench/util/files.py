@@ -13,9 +13,10 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from vlnbench.errors import RunError, UsageError
+from vlnbench.util.limits import MAX_VALUE, open_gzip, read_bounded
 
 _BLOCK = 65536
 
@@ -23,7 +24,7 @@ _BLOCK = 65536
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UsageError if it cannot be read."""
     try:
-        found = _DECODER.decode(path.read_text(encoding="utf-8"))
+        found = _DECODER.decode(read_bounded(path).decode())
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
@@ -43,12 +44,10 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     packed = path.with_name(f"{path.name}.gz")
     if not path.exists() and not packed.exists():
         return
-    try:  # a compressed file as a whole: half of one must not pass for a torn line
-        file = path.open("rb") if path.exists() else io.BytesIO(gzip.decompress(packed.read_bytes()))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{packed}: broken gzip file ({error})") from error
-    with file:
-        for number, line in enumerate(file, start=1):
+    with path.open("rb") if path.exists() else _unpacked(packed) as file:
+        for number, line in enumerate(iter(lambda: file.readline(MAX_VALUE), b""), start=1):
+            if len(line) == MAX_VALUE:
+                raise UsageError(f"{path}: line {number}: {MAX_VALUE >> 20} MiB or more; expected shorter lines")
             if not line.endswith(b"\n"):
                 return
             try:
@@ -60,6 +59,15 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(entry, dict):
                 raise UsageError(f"{path}: line {number}: expected an object")
             yield number, entry
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    """A compressed file as a whole: half of one must not pass for a torn line."""
+    try:
+        with path.open("rb") as file:
+            return io.BytesIO(open_gzip(file, path).read())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{path}: broken gzip file ({error})") from error
 
 
 def count_lines(path: Path) -> int:

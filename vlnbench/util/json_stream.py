@@ -6,7 +6,6 @@ one member, or one element of a list, at a time; only what the caller keeps stay
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vlnbench.errors import UsageError
+from vlnbench.util.limits import MAX_MEMBERS, MAX_VALUE, open_gzip
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -32,14 +32,14 @@ def members(path: Path, streamed: str | None = None) -> Iterator[tuple[str, Any]
     Member `streamed`, which must be a list, is given element by element: (streamed, element) for each. Gzip is
     recognized by content, because the suffix of published files is not reliable.
 
-    Raises UsageError if the file cannot be read, is cut off or damaged, or is no JSON object.
+    Raises UsageError if the file cannot be read, is cut off or damaged, is no JSON object, or is beyond the bounds
+    of `vlnbench.util.limits`.
     """
     try:
         with path.open("rb") as raw:
             packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             raw.seek(0)
-            binary: Any = gzip.GzipFile(fileobj=raw) if packed else raw
-            with io.TextIOWrapper(binary, encoding="utf-8-sig") as text:
+            with io.TextIOWrapper(open_gzip(raw, path) if packed else raw, encoding="utf-8-sig") as text:
                 yield from _members(_Window(text), streamed)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -98,9 +98,11 @@ class _Window:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:  # broken, or not read to its end yet
                 position = self._passed + error.pos
-                if not self._read():
+                if len(self._text) - self._at > MAX_VALUE or not self._read():
                     raise ValueError(f"{error.msg} at character {position}") from None
                 continue
+            if end - self._at > MAX_VALUE:
+                raise ValueError(f"a value of more than {MAX_VALUE >> 20} MiB at character {self._passed + end}")
             if end < len(self._text) or not self._read():  # a number at the edge may go on behind it
                 self._at = end
                 return value
@@ -122,6 +124,8 @@ def _members(window: _Window, streamed: str | None) -> Iterator[tuple[str, Any]]
         if name in seen:
             raise ValueError(f"{name[:40]!r} appears twice at the top level")
         seen.add(name)
+        if len(seen) > MAX_MEMBERS:
+            raise ValueError(f"more than {MAX_MEMBERS} names at the top level")
         if name == streamed:
             for _ in _separated(window, "[", "]"):
                 yield name, window.value()

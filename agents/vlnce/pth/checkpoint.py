@@ -22,6 +22,7 @@ from agents.vlnce.policy import Policy
 from agents.vlnce.pth.container import ITEM_BYTES, Container, open_container
 from agents.vlnce.pth.pickles import StoredTensor
 from vlnbench.errors import UsageError
+from vlnbench.util.fields import short
 
 DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
 DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")
@@ -95,7 +96,7 @@ def _opened(container: Container) -> tuple[Config, dict[str, Entry]]:
 def _entries(container: Container, state: Mapping[Any, Any]) -> dict[str, Entry]:
     for key, value in state.items():
         if not isinstance(value, StoredTensor) or not isinstance(key, str):
-            raise UsageError(f"{container.path}: state_dict[{key!r}]: expected a tensor under a name")
+            raise UsageError(f"{container.path}: state_dict[{short(key)}]: expected a tensor under a name")
     return {key: Entry(container, key, stored) for key, stored in state.items()}
 
 

@@ -6,7 +6,7 @@ import io
 import mmap
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.vlnce.pth.pickles import MAX_BYTES, Storage, StoredTensor, read_pickle
+from agents.common.archive import check_members
+from agents.vlnce.pth.pickles import Storage, StoredTensor, read_pickle
 from vlnbench.errors import UsageError
 
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -82,7 +83,7 @@ def _open_zip(path: Path, opened: ExitStack) -> Container:
     try:
         archive = opened.enter_context(zipfile.ZipFile(path))
         members = {info.filename: info for info in archive.infolist()}
-        _check_members(path, members)
+        check_members(path, members)
         pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl"]
         if len(pickles) != 1:
             raise UsageError(f"{path}: a zip file, but no PyTorch checkpoint: it has {len(pickles)} data.pkl")
@@ -106,19 +107,6 @@ def _open_zip(path: Path, opened: ExitStack) -> Container:
             raise UsageError(f"{path} is damaged (data/{storage.key}: {error}); copy it again") from None
 
     return Container(path, content, read_bytes)
-
-
-def _check_members(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> None:
-    """Refuse what could unpack to more than the file: PyTorch stores its members as they are."""
-    size = path.stat().st_size
-    for name, info in members.items():
-        limit = MAX_BYTES if name.endswith("data.pkl") else size
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit or info.flag_bits & 1:
-            raise UsageError(
-                f"{path}: {name} is packed or longer than a checkpoint's; torch.save writes none such"
-            )
-    if sum(info.file_size for info in members.values()) > size:
-        raise UsageError(f"{path}: its members claim more bytes than the file has")
 
 
 def _open_legacy(path: Path, opened: ExitStack) -> Container:

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
+from agents.common.archive import MAX_PICKLE
 from vlnbench.errors import UsageError
-
-MAX_BYTES = 8 << 20
-"""A checkpoint's pickle holds names and settings, about 0.3 MB; the machine's memory is bounded by this."""
 
 DTYPES = {"torch FloatStorage": "float32", "torch LongStorage": "int64"}
 CONFIG = "habitat.config.default Config"
@@ -78,8 +76,8 @@ def read_pickle(stream: IO[bytes], where: str) -> Any:
     machine, start = _Machine(where), stream.tell()
     try:
         for instruction, argument, position in pickletools.genops(stream):
-            if (position or 0) - start > MAX_BYTES:
-                raise UsageError(f"{where}: a pickle of more than {MAX_BYTES >> 20} MB is no checkpoint's")
+            if (position or 0) - start > MAX_PICKLE:
+                raise UsageError(f"{where}: a pickle of more than {MAX_PICKLE >> 20} MB is no checkpoint's")
             if instruction.name == "STOP":
                 return machine.pop()
             machine.run(instruction.name, argument)

@@ -64,12 +64,12 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "honest": (_text(lambda: HONEST), ""),
     "deep": (_text(lambda: "body: " + 3000 * "["), "not a benchmark file"),
     "doubled": (_text(lambda: HONEST + "name: other\n"), "stands twice"),
-    "aliases": (_text(lambda: HONEST.replace("[my_r2r, r2r]", "&a [*a]")), "dataset_folders"),
+    "aliases": (_text(lambda: HONEST.replace("[my_r2r, r2r]", "&a [*a]")), "an alias of what it is in"),
     "not a number": (_text(lambda: HONEST.replace("2.0", ".nan")), "metrics.success_distance_m"),
     "like a list": (
         _text(lambda: HONEST.replace("rxr-habitat", f"[{'1, ' * 900}]")),
         "body.like: unknown benchmark",
     ),
     "long key": (_text(lambda: HONEST + f"{'k' * 900}: 1\n"), "extra inputs are not permitted"),
-    "huge number": (_text(lambda: HONEST.replace("100}", f"{'9' * 4000}}}")), "metrics.max_steps"),
+    "huge number": (_text(lambda: HONEST.replace("100}", f"{'9' * 900}}}")), "metrics.max_steps"),
 }

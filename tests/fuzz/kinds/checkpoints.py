@@ -1,0 +1,294 @@
+"""Checkpoints: configs, weights in safetensors and pickles, tokenizers, and VLN-CE's `.pth` files."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from agents.common import weights
+from agents.common.files import generation_settings
+from agents.janusvln import checkpoint as janusvln
+from agents.janusvln.config import read_config as janusvln_config
+from agents.streamvln import checkpoint as streamvln
+from agents.streamvln.config import read_config as streamvln_config
+from agents.streamvln.spec import recognizes
+from agents.streamvln.windows import Windows
+from agents.vlnce.config import Config, NetworkConfig, Views
+from agents.vlnce.folder import load_folder, save_folder
+from agents.vlnce.policy import Policy
+from agents.vlnce.pth import checkpoint as released
+from agents.vlnce.spec import recognizes as recognizes_vlnce
+from tests.agents.janusvln import tiny as tiny_janusvln
+from tests.agents.streamvln import tiny as tiny_streamvln
+from tests.agents.vlnce.released import write_tiny
+from tests.fuzz.harness import Builder
+from tests.fuzz.values import change, change_bytes
+from vlnbench.interfaces import Conventions
+
+CONFIG, SINGLE, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
+RELEASED = "cma.pth"
+
+
+@cache
+def honest() -> Mapping[str, Mapping[str, bytes]]:
+    """Files of a checkpoint of every kind, by name."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in MADE.items():
+            (Path(folder) / name).mkdir()
+            make(Path(folder) / name)
+        return {
+            name: {path.name: path.read_bytes() for path in sorted((Path(folder) / name).iterdir())}
+            for name in MADE
+        }
+
+
+def _streamvln(folder: Path) -> None:
+    tiny_streamvln.write_tiny(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [49], "repetition_penalty": 1.05}')
+
+
+def _sharded(folder: Path) -> None:
+    model = tiny_streamvln.write_tiny(folder)
+    (folder / SINGLE).unlink()
+    weights.write(model, folder, "60KB")
+
+
+def _pickled(folder: Path) -> None:
+    model = tiny_streamvln.write_tiny(folder)
+    (folder / SINGLE).unlink()
+    torch.save(model.state_dict(), folder / PICKLED)
+
+
+def _vlnce(folder: Path) -> None:
+    network = NetworkConfig(
+        encoders="small",
+        vocab_size=4,
+        embedding_size=6,
+        text_size=8,
+        rgb_size=12,
+        depth_size=10,
+        state_size=32,
+        rgb_width=8,
+        depth_planes=4,
+    )
+    views = Views((96, 128), (96, 128), (0.0, 10.0), halved=True)
+    body = Conventions(hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+    torch.manual_seed(0)
+    folder.rmdir()
+    save_folder(Policy(network), Config(network, views, body, samples=False, vocabulary=("left", "stop")), folder)
+
+
+MADE: Mapping[str, Callable[[Path], Any]] = {
+    "streamvln": _streamvln,
+    "sharded": _sharded,
+    "pickled": _pickled,
+    "janusvln": tiny_janusvln.write_tiny,
+    "vlnce": _vlnce,
+    "released": lambda folder: write_tiny(folder / RELEASED),
+}
+
+
+def _read_streamvln(folder: Path) -> None:
+    recognizes(folder)
+    Windows.of(streamvln_config(folder), folder)
+    generation_settings(folder)
+    streamvln.load(folder, trust_pickle=True)
+
+
+def _read_janusvln(folder: Path) -> None:
+    tokenizer = janusvln.load_tokenizer(folder, janusvln_config(folder))
+    janusvln.generation_settings(folder, tokenizer)
+    janusvln.load(folder)
+
+
+def _read_vlnce(folder: Path) -> None:
+    recognizes_vlnce(folder)
+    load_folder(folder)
+
+
+READERS: Mapping[str, Callable[[Path], None]] = {
+    **dict.fromkeys(("streamvln", "sharded", "pickled"), _read_streamvln),
+    "janusvln": _read_janusvln,
+    "vlnce": _read_vlnce,
+    "released": lambda folder: released.load(folder / RELEASED) and None,
+}
+
+
+def prepare() -> None:
+    for name in MADE:
+        with tempfile.TemporaryDirectory() as folder:
+            put(Path(folder), name, {})
+            read(Path(folder))
+
+
+def read(folder: Path) -> None:
+    (found,) = folder.iterdir()
+    READERS[found.name](found)
+
+
+def put(folder: Path, kind: str, changed: Mapping[str, bytes]) -> None:
+    (folder / kind).mkdir()
+    for name, content in {**honest()[kind], **changed}.items():
+        (folder / kind / name).write_bytes(content)
+
+
+def write(folder: Path, random: Random) -> None:
+    kind = random.choice(list(MADE))
+    files = honest()[kind]
+    name = random.choice([*files, *(name for name in files if name == CONFIG)])
+    if random.random() < 0.1:
+        raw = bytearray(files[name])
+        change_bytes(raw, random)
+        content = bytes(raw)
+    elif name.endswith(".json"):
+        content = changed_json(files[name], random)
+    elif name.endswith(".safetensors"):
+        content = changed_header(files[name], random)
+    else:
+        content = changed_archive(files[name], random)
+    put(folder, kind, {name: content})
+
+
+def changed_json(content: bytes, random: Random) -> bytes:
+    root = json.loads(content)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        change(root, random)
+    return json.dumps(root).encode()
+
+
+def changed_header(content: bytes, random: Random) -> bytes:
+    """A safetensors file with another header, padded as before."""
+    (length,) = struct.unpack_from("<Q", content)
+    header = changed_json(content[8 : 8 + length], random)
+    header += b" " * (-len(header) % 8)
+    claimed = random.choice([0, 1, 2**31, 2**63]) if random.random() < 0.1 else len(header)
+    return struct.pack("<Q", claimed) + header + content[8 + length :]
+
+
+def changed_archive(content: bytes, random: Random) -> bytes:
+    """A file of PyTorch whose pickle is changed, or whose members are packed, missing or other ones."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    how = random.random()
+    (pickled,) = (name for name in members if name.endswith("data.pkl"))
+    if how < 0.7:
+        raw = bytearray(members[pickled])
+        for _ in range(random.choice([1, 1, 2, 5])):
+            change_bytes(raw, random) if random.random() < 0.5 else change_numbers(raw, random)
+        members[pickled] = bytes(raw)
+    elif how < 0.8:
+        members[pickled] = pickle.dumps(random.choice(OTHER_PICKLES), protocol=2)
+    else:
+        del members[random.choice(list(members))]
+    kind = zipfile.ZIP_DEFLATED if random.random() < 0.1 else zipfile.ZIP_STORED
+    return archived(members, kind)
+
+
+OTHER_PICKLES: tuple[Any, ...] = ([], {}, {"state_dict": 1}, {"a": [1, 2]}, {1: 2}, {"state_dict": {}}, "x" * 1000)
+
+
+def change_numbers(raw: bytearray, random: Random) -> None:
+    """One of the pickle's short numbers, sizes and strides among them."""
+    places = [at for at in range(len(raw) - 1) if raw[at] in b"KM"]
+    if places:
+        at = random.choice(places) + 1
+        raw[at] = random.choice([0, 1, 2, 127, 255])
+
+
+def archived(members: Mapping[str, bytes], kind: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def _config(kind: str, *path: Any) -> Builder:
+    """An honest checkpoint whose config has another value at a place; the last of `path` is the value."""
+
+    def build(folder: Path) -> None:
+        root = json.loads(honest()[kind][CONFIG])
+        *owners, last, value = path
+        entry = root
+        for owner in owners:
+            entry = entry[owner]
+        entry[last] = value
+        put(folder, kind, {CONFIG: json.dumps(root).encode()})
+
+    return build
+
+
+def _file(kind: str, name: str, content: Callable[[], bytes]) -> Builder:
+    return lambda folder: put(folder, kind, {name: content()})
+
+
+def _saved(value: Callable[[], Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(value(), file)
+    return file.getvalue()
+
+
+def _expanded() -> dict[str, Any]:
+    """Tensors of the honest names and shapes, one of which shows four bytes a million times."""
+    state: dict[str, Any] = torch.load(io.BytesIO(honest()["pickled"][PICKLED]), weights_only=True)
+    return {**state, "model.norm.weight": torch.zeros(1).expand(10**9)}
+
+
+def _one_of(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        save_file({name: torch.zeros(1)}, Path(folder) / SINGLE)
+        return (Path(folder) / SINGLE).read_bytes()
+
+
+INDEX = "model.safetensors.index.json"
+
+corpus: Mapping[str, tuple[Builder, str]] = {
+    **{f"honest {kind}": (lambda folder, kind=kind: put(folder, kind, {}), "") for kind in MADE},
+    "10^9 layers": (_config("streamvln", "num_hidden_layers", 10**9), "num_hidden_layers: expected a whole"),
+    "2^62 wide": (_config("streamvln", "hidden_size", 2**62), "hidden_size: expected a whole number"),
+    "a patch of 2^40": (_config("streamvln", "vision_config", "patch_size", 2**40), "patch_size: expected"),
+    "10^9 blocks": (_config("janusvln", "vision_config", "depth", 10**9), "depth: expected a whole number"),
+    "a factor of 400 digits": (_config("janusvln", "lam", 10**400), "lam: expected a number"),
+    "nested too deep": (_file("streamvln", CONFIG, lambda: b'{"a":' * 100_000), "cannot be read as JSON"),
+    "a tokenizer nested too deep": (
+        _file("janusvln", "tokenizer.json", lambda: b'{"a":' + b"[" * 200_000),
+        "tokenizer.json cannot be read",
+    ),
+    "an index of numbers": (_file("sharded", INDEX, lambda: b'{"weight_map": {"a": 1}}'), "weight_map: expected"),
+    "an index of other files": (
+        _file("sharded", INDEX, lambda: b'{"weight_map": {"a": "pytorch_model.bin"}}'),
+        "name of a .safetensors file",
+    ),
+    "a long name of a tensor": (
+        _file("streamvln", SINGLE, lambda: _one_of("x" * 100_000)),
+        "the weights are not those",
+    ),
+    "a pickle of a list": (_file("pickled", PICKLED, lambda: _saved(lambda: [1])), "expected nothing but named"),
+    "a pickle of numbers": (
+        _file("pickled", PICKLED, lambda: _saved(lambda: {"a": 1})),
+        "nothing but named tensors",
+    ),
+    "tensors by number": (
+        _file("pickled", PICKLED, lambda: _saved(lambda: {1: torch.ones(1)})),
+        "nothing but named",
+    ),
+    "four bytes shown 10^9 times": (_file("pickled", PICKLED, lambda: _saved(_expanded)), "claim more bytes"),
+    "a packed pickle": (
+        _file("pickled", PICKLED, lambda: archived({"a/data.pkl": bytes(10**8)}, zipfile.ZIP_DEFLATED)),
+        "is packed or longer",
+    ),
+    "an empty file": (_file("pickled", PICKLED, lambda: b""), "cannot be read as weights"),
+}

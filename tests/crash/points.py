@@ -3,6 +3,7 @@
 A command is run undisturbed once, which counts its changes of files below the folder that it writes. Then, for
 each of them, it is killed with all its processes just before that change (a write when half is written), run
 again, and what it leaves is compared with what the undisturbed one left. `--every N` takes each Nth change only.
+`--fault full` has the disk full at each of them instead: the command must end in one line, and go on afterwards.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Command:
     left: Callable[[Path], Found]
 
 
-def run(command: Command, given: Path, out: Path, at: int) -> tuple[int, list[str]]:
-    """Run a command with its changes counted, killed before one of them; returns exit code and changes.
+def run(command: Command, given: Path, out: Path, at: int, fault: str = "kill") -> tuple[int, list[str]]:
+    """Run a command with its changes counted, and a fault at one of them; returns exit code and changes.
 
     In a copy of this process, which has imported most of what a command needs.
     """
@@ -65,14 +66,17 @@ def run(command: Command, given: Path, out: Path, at: int) -> tuple[int, list[st
             "CRASH_BELOW": str((out / command.watched).resolve()),
             "CRASH_NOTES": notes,
             "CRASH_AT": str(at),
+            "CRASH_HOW": fault,
         }
         sys.stdout.flush()
         process = os.fork()
         if not process:
             _be(command.arguments(given, out), environment, Path(notes, "said"))
         code = _wait(process)
-        if code not in (0, -signal.SIGKILL):
-            raise AssertionError(f"exit code {code}: {Path(notes, 'said').read_text()[-2000:]}")
+        said = Path(notes, "said").read_text()
+        expected = (0, 1, 2) if at and fault == "full" else (0, -signal.SIGKILL)
+        if code not in expected or "Traceback" in said:
+            raise AssertionError(f"exit code {code}: {said[-2000:]}")
         changes = Path(notes, "changes")
         return code, changes.read_text().splitlines() if changes.exists() else []
 
@@ -128,11 +132,11 @@ def fresh(command: Command, folder: Path, name: str) -> Path:
     return out
 
 
-def crash(command: Command, folder: Path, given: Path, at: int) -> tuple[Found, str]:
-    """Kill a command before a change and run it again; returns what it leaves, and the change."""
+def crash(command: Command, folder: Path, given: Path, at: int, fault: str) -> tuple[Found, str]:
+    """Let a command have a fault at a change and run it again; returns what it leaves, and the change."""
     out = fresh(command, folder, f"at-{at}")
-    code, changes = run(command, given, out, at)
-    if code != -signal.SIGKILL or len(changes) < at:
+    code, changes = run(command, given, out, at, fault)
+    if (fault == "kill" and code != -signal.SIGKILL) or len(changes) < at:
         raise AssertionError(f"change {at} of {len(changes)}: expected to be killed, exit code {code}")
     run(command, given, out, 0)
     found = command.left(out)
@@ -242,6 +246,7 @@ COMMANDS = {
 def enumerate_points() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=COMMANDS)
+    parser.add_argument("--fault", choices=("kill", "full"), default="kill")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
     options = parser.parse_args()
@@ -253,14 +258,15 @@ def enumerate_points() -> int:
         tried = range(options.first, len(changes) + 1, options.every)
         for at in tried:
             try:
-                found, change = crash(command, Path(folder), given, at)
+                found, change = crash(command, Path(folder), given, at, options.fault)
                 differing = [n for n in {**undisturbed, **found} if undisturbed.get(n) != found.get(n)]
                 problem = f"differs: {differing}" if differing else ""
             except (AssertionError, OSError, ValueError) as error:
                 change, problem = "?", str(error)
             bad += bool(problem)
             print(f"{at:4d} of {len(changes)}: {change}{'  ' + problem if problem else ''}", flush=True)
-    print(f"{options.name}: {len(tried)} of {len(changes)} changes, {bad} bad, {time.monotonic() - start:.0f} s")
+    took = time.monotonic() - start
+    print(f"{options.name} {options.fault}: {len(tried)} of {len(changes)} changes, {bad} bad, {took:.0f} s")
     return bool(bad)
 
 

@@ -16,7 +16,16 @@ from typing import cast
 
 from tests.fuzz import harness
 
-KINDS = ("benchmarks", "checkpoints", "episodes", "glb", "matrices", "navmesh", "run_folders")
+KINDS = (
+    "benchmarks",
+    "checkpoints",
+    "episodes",
+    "glb",
+    "matrices",
+    "navmesh",
+    "published",
+    "run_folders",
+)
 
 
 def main() -> int:

@@ -24,7 +24,9 @@ from vlnbench.evaluation.choice.choice import CHOICE, read_choice
 from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
 from vlnbench.interfaces import Scalar
+from vlnbench.leaderboard.published import invalid
 from vlnbench.util.files import encode_line, leftover_of, pack, write_bytes, write_json
+from vlnbench.util.limits import read_bounded
 
 RUNS, ENTRY = "runs", "entry.json"
 MAX_TRAJECTORY_BYTES = 5_000_000
@@ -128,10 +130,9 @@ def read_run(folder: Path, *, trajectories: bool = True) -> tuple[RecordedRun, E
     if not path.exists():
         return run, Entry(name=run.identity.agent)
     try:
-        return run, Entry.model_validate_json(path.read_bytes())
+        return run, Entry.model_validate_json(read_bounded(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{path}: field '{'.'.join(map(str, first['loc']))}': {first['msg']}") from error
+        raise UsageError(f"{path}: {invalid(error)}") from error
 
 
 def read_runs(results: Path, folders: Sequence[Path]) -> list[tuple[RecordedRun, Entry]]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from vlnbench import __version__
 from vlnbench.errors import UsageError
 from vlnbench.util.files import write_bytes
+from vlnbench.util.limits import read_bounded
 from vlnbench.util.progress import say
 
 Dataset = Literal["R2R-CE", "RxR-CE"]
@@ -24,6 +25,8 @@ Language = Literal["en-US", "en-IN", "hi-IN", "te-IN"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 """All of RxR."""
 Sensors = Literal["RGB", "stereo RGB", "multi-view RGB", "RGB-D", "panoramic RGB-D"]
+_LONGEST = 200
+"""Characters of what an error line quotes."""
 Evidence = Literal["authors", "authors' log", "quoted", "third party"]
 
 
@@ -170,13 +173,18 @@ def spoken(dataset: str, chosen: Collection[str]) -> tuple[str, ...]:
 def read_published(path: Path) -> Literature:
     """Read and check `published.json`. Raises UsageError naming the first bad field."""
     try:
-        return Literature.model_validate_json(path.read_bytes(), strict=True)
+        return Literature.model_validate_json(read_bounded(path), strict=True)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise UsageError(f"{path}: field '{where}': {first['msg']}") from error
+        raise UsageError(f"{path}: {invalid(error)}") from error
+
+
+def invalid(error: ValidationError) -> str:
+    """The first field that is wrong, and why, in few words."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ascii(".".join(map(str, first["loc"])) or "the file")[1:-1]
+    return f"field '{where[:_LONGEST]}': {ascii(first['msg'])[1:-1][:_LONGEST]}"
 
 
 def begin(results: Path) -> None:

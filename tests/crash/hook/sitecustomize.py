@@ -1,13 +1,15 @@
-"""Counts the changes of files below a folder, over all processes of a command, and kills them at one of them.
+"""Counts the changes of files below a folder, over all processes of a command, and ends or fails one of them.
 
 Python imports this module in every process whose PYTHONPATH holds its folder. CRASH_BELOW: the folder;
 CRASH_NOTES: folder in which the processes and the changes are noted; CRASH_AT: number of the change before which
-all are killed (a write is half done by then), 0 for none.
+all are killed (a write is half done by then), 0 for none; CRASH_HOW: "full" for a disk that is full at that change
+instead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -29,50 +31,20 @@ _PATHS = {
 """Places of the paths in the arguments of the events that change a folder or a file."""
 
 
-def _install(below: str, notes: str, at: int) -> None:
-    real_write = os.write
+class _Counter:
+    """Notes the changes below a folder, and ends the processes of the command, or fails, before one of them."""
 
-    def note(name: str, text: str) -> int:
-        """Add a line to a file of notes; returns its number."""
-        file = os.open(os.path.join(notes, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            real_write(file, text.replace("\n", " ").encode() + b"\n")
-            return os.pread(file, os.fstat(file).st_size, 0).count(b"\n")
-        finally:
-            os.close(file)
+    def __init__(self, below: str, notes: str, at: int, full: bool) -> None:
+        self._below, self._notes, self._at, self._full = below, notes, at, full
+        self._write = os.write
 
-    def place(path: Any) -> str:
-        if isinstance(path, int):
-            try:
-                return os.readlink(f"/proc/self/fd/{path}")
-            except OSError:
-                return ""
-        return os.path.abspath(os.fsdecode(path))
+    def install(self) -> None:
+        self._note("processes", str(os.getpid()))
+        os.write = self.write
+        sys.addaudithook(self.look)
 
-    def inside(path: Any, folder: Any = -1) -> str | None:
-        """The path below the folder that is watched, None for any other."""
-        try:
-            relative = not isinstance(path, int) and not os.path.isabs(os.fsdecode(path))
-            found = place(path)
-            if relative and isinstance(folder, int) and folder >= 0:
-                found = os.path.join(place(folder), os.fsdecode(path))
-        except (TypeError, ValueError):
-            return None
-        return found if found == below or found.startswith(below + "/") else None
-
-    def reached(what: str, path: str) -> bool:
-        return note("changes", f"{os.getpid()} {what} {path.removeprefix(below)}") == at
-
-    def kill() -> None:
-        with open(os.path.join(notes, "processes")) as file:
-            others = {int(line) for line in file} - {os.getpid()}
-        for process in others:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
+    def look(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """The audit hook."""
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, int) or not isinstance(flags, int) or not flags & _CHANGING:
@@ -84,23 +56,69 @@ def _install(below: str, notes: str, at: int) -> None:
         else:
             return
         for path in places:
-            found = inside(path, folder)
+            found = self._inside(path, folder)
             if found is not None:
-                if reached(event, found):
-                    kill()
+                if self._reached(event, found):
+                    self._happen()
                 return
 
-    def write(file: int, content: Any) -> int:
-        found = inside(file)
-        if found is not None and reached("write", found):
-            real_write(file, bytes(content)[: len(content) // 2])
-            kill()
-        return real_write(file, content)
+    def write(self, file: int, content: Any) -> int:
+        """In place of `os.write`, which no event tells of."""
+        found = self._inside(file)
+        if found is not None and self._reached("write", found):
+            self._write(file, bytes(content)[: len(content) // 2])
+            self._happen()
+        return self._write(file, content)
 
-    note("processes", str(os.getpid()))
-    os.write = write
-    sys.addaudithook(look)
+    def _note(self, name: str, text: str) -> int:
+        """Add a line to a file of notes; returns its number."""
+        file = os.open(os.path.join(self._notes, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._write(file, text.replace("\n", " ").encode() + b"\n")
+            return os.pread(file, os.fstat(file).st_size, 0).count(b"\n")
+        finally:
+            os.close(file)
+
+    def _inside(self, path: Any, folder: Any = -1) -> str | None:
+        """The path below the folder that is watched, None for any other."""
+        try:
+            relative = not isinstance(path, int) and not os.path.isabs(os.fsdecode(path))
+            found = _place(path)
+            if relative and isinstance(folder, int) and folder >= 0:
+                found = os.path.join(_place(folder), os.fsdecode(path))
+        except (TypeError, ValueError):
+            return None
+        return found if found == self._below or found.startswith(self._below + "/") else None
+
+    def _reached(self, what: str, path: str) -> bool:
+        return self._note("changes", f"{os.getpid()} {what} {path.removeprefix(self._below)}") == self._at
+
+    def _happen(self) -> None:
+        if self._full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with open(os.path.join(self._notes, "processes")) as file:
+            others = {int(line) for line in file} - {os.getpid()}
+        for process in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _place(path: Any) -> str:
+    """Absolute path of a file by its path or descriptor."""
+    if isinstance(path, int):
+        try:
+            return os.readlink(f"/proc/self/fd/{path}")
+        except OSError:
+            return ""
+    return os.path.abspath(os.fsdecode(path))
 
 
 if os.environ.get("CRASH_BELOW"):
-    _install(os.environ["CRASH_BELOW"], os.environ["CRASH_NOTES"], int(os.environ["CRASH_AT"]))
+    _Counter(
+        os.environ["CRASH_BELOW"],
+        os.environ["CRASH_NOTES"],
+        int(os.environ["CRASH_AT"]),
+        os.environ.get("CRASH_HOW") == "full",
+    ).install()

@@ -1,0 +1,75 @@
+"""Published rows: the file `published.json`, and the leaderboard that is made of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.fuzz.harness import Builder
+from tests.fuzz.values import change, change_bytes
+from vlnbench.leaderboard.board import make_tables, render
+from vlnbench.leaderboard.published import read_published
+
+NAME = "published.json"
+ROOT = Path(__file__).parents[3]
+
+
+@cache
+def honest() -> bytes:
+    """Six of the committed rows."""
+    root = json.loads((ROOT / "results" / NAME).read_bytes())
+    rows = root["rows"]
+    return json.dumps({**root, "rows": rows[:: max(1, len(rows) // 6)][:6]}).encode()
+
+
+def prepare() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / NAME).write_bytes(honest())
+        read(Path(folder))
+
+
+def read(folder: Path) -> None:
+    for text in render(make_tables(read_published(folder / NAME), [])).values():
+        str(text).encode()
+
+
+def write(folder: Path, random: Random) -> None:
+    if random.random() < 0.15:
+        raw = bytearray(honest())
+        change_bytes(raw, random)
+        (folder / NAME).write_bytes(raw)
+        return
+    root = json.loads(honest())
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        change(root, random)
+    (folder / NAME).write_text(json.dumps(root))
+
+
+def _row(**fields: Any) -> Builder:
+    """The honest file with fields of its first row changed."""
+
+    def build(folder: Path) -> None:
+        root = json.loads(honest())
+        root["rows"][0].update(fields)
+        (folder / NAME).write_text(json.dumps(root))
+
+    return build
+
+
+def _raw(content: Callable[[], bytes]) -> Builder:
+    return lambda folder: (folder / NAME).write_bytes(content()) and None
+
+
+corpus: Mapping[str, tuple[Builder, str]] = {
+    "honest": (_raw(honest), ""),
+    "a number of 400 digits": (_row(n=10**400), ""),
+    "half a character": (_row(method="\ud800"), "published.json: field"),
+    "nested too deep": (_raw(lambda: b'{"rows":' + b"[" * 100_000), "published.json: field"),
+    "a name of 100,000 characters": (_row(**{"x" * 100_000: 1}), "published.json: field"),
+    "a file of 20 MB": (_raw(lambda: b" " * 20_000_000), "more than 8,388,608 bytes"),
+}

@@ -17,6 +17,7 @@ FAMILIES: dict[str, str] = {
     "streamvln": "agents.streamvln.spec:FAMILY",
     "vlnce": "agents.vlnce.spec:FAMILY",
     "janusvln": "agents.janusvln.spec:FAMILY",
+    "qwen_vl": "agents.qwen_vl.spec:FAMILY",
 }
 """Import strings of the `FamilySpec`s by name."""
 
@@ -75,6 +76,11 @@ AGENTS: dict[str, Listed] = {
     "janusvln": Listed(
         "agents.janusvln.agent:JanusVLNAgent", "janusvln", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"
     ),
+    "qwen_vl": Listed(
+        "agents.qwen_vl.agent:QwenVLAgent",
+        "qwen_vl",
+        "plain Qwen2.5-VL or a fine-tune, asked in words; needs --checkpoint (arXiv 2502.13923)",
+    ),
 }
 """Agents by name."""
 
@@ -91,5 +97,6 @@ OPTIONS: dict[str, str] = {
     "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
     "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",
     "janusvln": "agents.janusvln.options:JanusVLNOptions",
+    "qwen_vl": "agents.qwen_vl.options:QwenVLOptions",
 }
 """Import strings of the options of agents that have more than the common ones, in modules that load nothing."""

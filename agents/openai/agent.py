@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import string
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +20,9 @@ from PIL import Image
 from agents.openai.answers import AS_SCHEMA, AS_TEXT, read_answer, schema
 from agents.openai.api import Api, ApiError
 from agents.openai.options import OpenAIOptions
+from agents.openai.prompt import FORWARD_M, Template, read_template, spread
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-
-_FORWARD_M = 0.25
-_LAST_ACTIONS = 8
-_FIELDS = ("instruction", "step", "history", "actions", "max_actions", "forward_m", "turn_deg", "format")
 
 
 @dataclass
@@ -61,15 +56,16 @@ class OpenAIAgent:
     def __init__(self, options: OpenAIOptions) -> None:
         options.check()
         self._options = options
-        self._template = _read_template(options.prompt)
+        template = read_template(options.prompt)
+        self._template = Template(template, options.actions_per_answer, options.turn_deg)
         self._api = Api(options.base_url, options.retries, options.request_timeout)
         self._runs: dict[int, _Run] = {}
         self._format = self._answer_format()
-        self.expects = Conventions(forward_m=_FORWARD_M, turn_deg=options.turn_deg)
+        self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
         self.identity: Mapping[str, Scalar] = {
             "model": options.model,
             "host": self._api.host,  # not the port: it changes when the same model is served again
-            "prompt": hashlib.sha256(self._template.encode()).hexdigest()[:12],
+            "prompt": hashlib.sha256(template.encode()).hexdigest()[:12],
             "answer_format": self._format,
             "history": options.history,
             "image_width": options.image_width,  # None: the camera's
@@ -143,18 +139,8 @@ class OpenAIAgent:
 
     def _message(self, run: _Run) -> dict[str, Any]:
         step = len(run.frames) - 1
-        shown = _spread(step, self._options.history)
-        done = [action.name for action in run.done[-_LAST_ACTIONS:]]
-        text = self._template.format(
-            instruction=run.episode.instruction,
-            step=step,
-            history=len(shown),
-            actions=", ".join(done) or "none",
-            max_actions=self._options.actions_per_answer,
-            forward_m=f"{_FORWARD_M:g}",
-            turn_deg=f"{self._options.turn_deg:g}",
-            format=self._wording,
-        )
+        shown = spread(step, self._options.history)
+        text = self._template.question(run.episode.instruction, run.done, len(shown), self._wording)
         content: list[dict[str, Any]] = [{"type": "text", "text": text}]
         for i in (*shown, step):
             url = f"data:image/jpeg;base64,{base64.b64encode(run.frames[i]).decode()}"
@@ -190,34 +176,6 @@ class OpenAIAgent:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=self._options.image_quality)
         return buffer.getvalue()
-
-
-def _read_template(path: Path | None) -> str:
-    """The prompt, with known fields only."""
-    path = path or Path(__file__).with_name("prompt.txt")
-    try:
-        template = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--prompt {path}: cannot be read ({error})") from error
-    try:
-        for _, name, spec, conversion in string.Formatter().parse(template):
-            if name is not None and (name not in _FIELDS or spec or conversion):
-                known = ", ".join(_FIELDS)
-                raise UsageError(
-                    f"--prompt {path}: unknown field {{{name}}}; known: {known}; write {{{{ for a brace"
-                )
-    except ValueError as error:
-        raise UsageError(f"--prompt {path}: {error}; write {{{{ and }}}} for braces") from error
-    return template
-
-
-def _spread(step: int, count: int) -> list[int]:
-    """`count` of the steps before `step`, evenly spread from the first to the last, or all if there are fewer."""
-    if step <= count:
-        return list(range(step))
-    if count == 1:
-        return [step - 1]
-    return [round(i * (step - 1) / (count - 1)) for i in range(count)]
 
 
 def _text(role: str, text: str) -> dict[str, Any]:

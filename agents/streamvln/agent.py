@@ -16,7 +16,7 @@ from agents.common.placement import Placement, place
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
-from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln.loop import EXPECTS, EpisodeLoop
 from agents.streamvln.network.decode import Decoder, Turn
 from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
@@ -24,7 +24,7 @@ from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.interfaces import Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
@@ -38,7 +38,7 @@ class StreamVLNAgent(EpisodeLoop):
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
     options_type = StreamVLNOptions
-    expects = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+    expects = EXPECTS
 
     def __init__(self, options: StreamVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""

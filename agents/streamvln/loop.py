@@ -15,7 +15,10 @@ from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.decode import Turn
 from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.windows import Windows
-from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.interfaces import Action, Conventions, Episode, Observation
+
+EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+"""What the published model was trained for."""
 
 
 class Answers(Protocol):

@@ -43,6 +43,7 @@ from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.families import default_family, every_family, find_family, get_family
 from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
+from vlnbench.training.post_training import changed_since
 from vlnbench.training.sources import find_source
 from vlnbench.util.fields import short
 from vlnbench.util.limits import MAX_SETTINGS
@@ -134,6 +135,7 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     """
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
     values = asdict(options) | joined | {"family": family.name}
+    values = changed_since(values)
     later = {
         "family": default_family().name,
         "objective": "supervised",
@@ -141,6 +143,8 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
         "pin_memory": False,
         "hang_minutes": 20.0,
         "group_ranks": False,
+        "group": TrainOptions.group,
+        "beta": TrainOptions.beta,
     }
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
@@ -317,6 +321,8 @@ def _trained_before(setting: Setting) -> str:
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     """Every set is there or will be collected."""
     options, files = setting.train, setting.family.set_files
+    if options.rollouts == "episodes":
+        return
     for name in [*options.mixture, *(parse_set(text)[0] for text in options.steps_of)]:
         folder = options.trajectories / name
         if name not in collect and not any((folder / file).is_file() for file in files):

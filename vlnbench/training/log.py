@@ -23,6 +23,10 @@ class Phases:
         self._names = ["load", "backward", "optimizer", "save"]
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
+    def also(self, *names: str) -> None:
+        """Report these phases, too."""
+        self._names[1:1] = names
+
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add what happens inside to a phase."""

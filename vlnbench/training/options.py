@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from vlnbench.errors import UsageError, unknown
+from vlnbench.training.post_training import GRPO, PostTraining
 from vlnbench.util.names import split_names
 
 LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -71,6 +72,15 @@ class StepOptions:
     """Keep parameters in host memory (ZeRO 3)."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass."""
+    objective: str = "supervised"
+    """What a step minimizes: supervised (labels of collected sets), grpo (rewards of what the network does by
+    chance), or, in training, an import string package.module:Class."""
+    group: int = 8
+    """With --objective grpo: answers to each prompt, or walks from each start. An update takes --batch x
+    --accumulation x GPUs answers or walks, a multiple of this; a forward pass has --batch windows of them."""
+    beta: float = 0.0
+    """With --objective grpo: weight of the divergence from the network at the start, which is kept for it (with
+    --lora-rank and no tunable part it is the network without its adapters)."""
 
     def __post_init__(self) -> None:
         words = [word for text in self.tunable_parts for word in split_names(text)]
@@ -93,6 +103,23 @@ class StepOptions:
             at_least(name, getattr(self, name), 1)
         at_least("lora_rank", self.lora_rank, 0)
         self._check_zero(world_size)
+        if self.objective == GRPO:
+            self._check_groups(world_size)
+        elif (self.group, self.beta) != (StepOptions.group, StepOptions.beta):
+            raise UsageError("--group and --beta: for --objective grpo; give it too, or leave them out")
+
+    def _check_groups(self, world_size: int) -> None:
+        if self.group < 2:
+            raise UsageError(f"--group {self.group}: an answer is judged beside others; expected at least 2")
+        if not 0 <= self.beta < math.inf:
+            raise UsageError(f"--beta {self.beta}: expected 0 or more")
+        completions = self.batch * self.accumulation * world_size
+        if completions % self.group:
+            gpus = f" x {world_size} GPUs" if world_size > 1 else ""
+            raise UsageError(
+                f"--batch {self.batch} x --accumulation {self.accumulation}{gpus} is {completions} answers or "
+                f"walks per update: expected a multiple of --group {self.group}"
+            )
 
     def _check_parts(self) -> None:
         for part in self.tunable_parts:
@@ -157,7 +184,7 @@ class PlanOptions(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(StepOptions):
+class TrainOptions(PostTraining, StepOptions):
     """What is trained, on what, how and on what machine.
 
     Batch sizes count windows of steps. Learning rates hold for AdamW at the peak of the schedule. RATES: the
@@ -177,8 +204,6 @@ class TrainOptions(StepOptions):
     """Sets to train on: folders below --trajectories, each as NAME or NAME:WEIGHT (2 is twice per epoch)."""
     envdrop: bool = False
     """Train on the set EnvDrop too."""
-    objective: str = "supervised"
-    """What a step minimizes: supervised, or an import string package.module:Class."""
 
     lora_alpha: float = 16.0
     """Scale of the adapters: their product is multiplied by alpha / rank."""
@@ -263,6 +288,15 @@ class TrainOptions(StepOptions):
     def check(self, world_size: int = 1) -> None:
         self._check_numbers()
         super().check(world_size)
+        if self.objective == GRPO:
+            self.check_post_training()
+            if self.save_every % self.iterations:
+                raise UsageError(
+                    f"--save-every {self.save_every}: expected a multiple of --iterations {self.iterations}, for "
+                    "rollouts are not saved"
+                )
+        elif self.objective == "supervised":
+            self.refuse_post_training()
         for part, name in self.RATES.items():
             if getattr(self, name) is not None and part not in self.parts:
                 raise UsageError(f"{flag(name)}: {part} is not in --tunable-parts, so nothing would use it")

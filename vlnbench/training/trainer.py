@@ -182,7 +182,7 @@ class _Run:
         self._watch = vram.start()
         watch.at("reading the last state")
         self._start = load_state(self._engine, options.out / STATE)
-        objective.begin(Begun(self._engine, self._start))
+        objective.begin(Begun(self._engine, self._start, self._watch))
 
     def _settle_threads(self, model: torch.nn.Module) -> None:
         """Choose PyTorch's threads on the CPU by timing a batch, or take those with which the run was begun."""

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,16 @@ class Vram:
         self._torch = _torch_with_cuda()
         self._before = self._counts()
         self._sampler: _Sampler | None = None
+        self._earlier = (0, 0)
+        self.phases: dict[str, int] = {}
+        """Largest allocation in bytes inside of each phase so far; empty without a GPU."""
 
     def start(self) -> Vram:
         """Begin, or begin anew: peaks and counts start from here."""
         if self._torch is None:
             return self
         self._torch.cuda.reset_peak_memory_stats()
-        self._before = self._counts()
+        self._before, self._earlier, self.phases = self._counts(), (0, 0), {}
         if self._sampler is not None:
             self._sampler.stop()
         device = self._torch.cuda.current_device()
@@ -99,8 +102,8 @@ class Vram:
         properties = cuda.get_device_properties(cuda.current_device())
         retries, ooms = (now - then for now, then in zip(self._counts(), self._before, strict=True))
         return VramPeaks(
-            allocated=cuda.max_memory_allocated(),
-            reserved=cuda.max_memory_reserved(),
+            allocated=max(self._earlier[0], cuda.max_memory_allocated()),
+            reserved=max(self._earlier[1], cuda.max_memory_reserved()),
             alloc_retries=retries,
             ooms=ooms,
             device=None if self._sampler is None else self._sampler.peak,
@@ -108,6 +111,27 @@ class Vram:
             gpu=properties.name,
             host=host,
         )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count what is allocated inside on its own as well: `phases`. Phases do not lie in one another."""
+        if self._torch is None:
+            yield
+            return
+        self._restart()
+        try:
+            yield
+        finally:
+            peak = self._torch.cuda.max_memory_allocated()
+            self.phases[name] = max(self.phases.get(name, 0), peak)
+            self._restart()
+
+    def _restart(self) -> None:
+        """Have PyTorch count anew, and keep what it has counted."""
+        cuda = self._torch.cuda
+        allocated, reserved = self._earlier
+        self._earlier = max(allocated, cuda.max_memory_allocated()), max(reserved, cuda.max_memory_reserved())
+        cuda.reset_peak_memory_stats()
 
     def stop(self) -> None:
         """End the sampling thread."""

@@ -1,4 +1,4 @@
-"""Greedy decoding for many episodes at once, one key-value cache per episode and window.
+"""Decoding for many episodes at once, one key-value cache per episode and window: greedy, or by chance.
 
 A turn feeds what is new (an image and a few words) and generates a handful of tokens. Episodes advance together:
 their caches are laid side by side for a turn and taken apart again after it.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -27,6 +27,10 @@ from agents.streamvln.network.cache import CacheView, TurnCache
 from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
 from agents.streamvln.network.model import StreamVLN
 from vlnbench.errors import UsageError
+
+Choose = Callable[[Sequence["Row"], Tensor], list[list[int]]]
+"""Which token comes at every position of every row, were the guess right up to it; logits are float32 (rows,
+positions, vocabulary), of which a row's first 1 + len(guess) positions count."""
 
 IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
 DRAFT = 16  # tokens of the last answer that are tried at once
@@ -79,7 +83,8 @@ class Decoder:
 
     The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block.
     The repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or
-    after `max_new_tokens`. `compile` has torch.compile build the language model's blocks.
+    after `max_new_tokens`. `compile` has torch.compile build the language model's blocks. `choose` takes the place
+    of greedy decoding, without the penalty then.
 
     Raises UsageError for `compile` where there is nothing to compile with.
     """
@@ -92,6 +97,7 @@ class Decoder:
         max_new_tokens: int = 512,
         max_batch: int = 16,
         compile: bool = False,
+        choose: Choose | None = None,
     ) -> None:
         self.model = model.eval()
         self.settings = settings
@@ -107,6 +113,7 @@ class Decoder:
         self._lean = LeanBlocks(model.model, model.config) if lean else None
         self._patches = LeanTower(model) if lean else model.patch_features
         self._windows: dict[int, Window] = {}
+        self._chosen = choose or self._choose
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -249,7 +256,7 @@ class Decoder:
     def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: TurnCache) -> None:
         """Extend every answer as far as its guess is what greedy decoding says, and by one token more."""
         logits = self.model.lm_head(nn.utils.rnn.pad_sequence(list(hidden), batch_first=True)).float()
-        for i, (row, best) in enumerate(zip(rows, self._choose(rows, logits), strict=True)):
+        for i, (row, best) in enumerate(zip(rows, self._chosen(rows, logits), strict=True)):
             wrong = 1  # a finished row's last token is fed again, for the shape's sake
             if not row.done:
                 right = 0

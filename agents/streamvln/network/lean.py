@@ -36,7 +36,12 @@ class _Block:
 
 
 def lean_enough(model: StreamVLN) -> bool:
-    """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32."""
+    """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32.
+
+    Adapters are modules of their own, which it would leave out.
+    """
+    if any(hasattr(module, "base_layer") for module in model.modules()):
+        return False
     count = sum(parameter.numel() for parameter in model.parameters())
     return would_be_lean(count, model.attn, model.device, model.dtype)
 

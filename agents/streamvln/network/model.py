@@ -6,8 +6,8 @@ of the published checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,34 @@ def _backbone(config: StreamVLNConfig, attn: str) -> Any:
         raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
+class Packed(Protocol):
+    """What may compute losses in the network's place."""
+
+    def __call__(
+        self,
+        network: StreamVLN,
+        input_ids: Sequence[Sequence[int]],
+        features: Tensor,
+        images: Sequence[int],
+        labels: Sequence[Sequence[int]],
+        weights: Sequence[Sequence[float]] | None,
+        total: float | None,
+    ) -> Tensor:
+        """The loss of `StreamVLN.forward`; `images`: how many each window has."""
+        ...
+
+    def scores(
+        self,
+        network: StreamVLN,
+        input_ids: Sequence[Sequence[int]],
+        features: Tensor,
+        images: Sequence[int],
+        labels: Sequence[Sequence[int]],
+    ) -> tuple[Tensor, Tensor]:
+        """Logits (labels, vocabulary) that each label should follow from, and the labels."""
+        ...
+
+
 class Output(NamedTuple):
     """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
 
@@ -73,7 +101,7 @@ class StreamVLN(nn.Module):
         self.config, self.attn = config, attn
         self.model: Any = Bare(config) if bare else _backbone(config, attn)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.packed_loss: Callable[..., Tensor] | None = None
+        self.packed_loss: Packed | None = None
         """Computes the loss where no logits are wanted, faster than is done here; see `training.packed`."""
 
     @property
@@ -174,6 +202,7 @@ class StreamVLN(nn.Module):
         weights: Sequence[Sequence[float]] | None = None,
         total: float | None = None,
         want_logits: bool = True,
+        at_labels: bool = False,
     ) -> Output:
         """One training step's forward pass.
 
@@ -183,12 +212,15 @@ class StreamVLN(nn.Module):
         weighted with `weights`, one per label, where they are given; their sum, by which it is divided, may be
         replaced by `total`.
         Without `want_logits` (labels needed) only supervised positions meet the vocabulary, which is what keeps
-        memory down at 152,064 entries.
+        memory down at 152,064 entries. `at_labels`: there is no loss, and logits are float32 (labels, vocabulary):
+        those that each label that is not ignored should follow from, in order.
         """
         seen = torch.cat(list(images))
         features = self.encode_images(seen) if seen.ndim == 4 else self.project(seen)
         if self.packed_loss is not None and labels is not None and not want_logits:
             counts = [len(each) for each in images]
+            if at_labels:
+                return Output(self.packed_loss.scores(self, input_ids, features, counts, labels)[0].float(), None)
             return Output(None, self.packed_loss(self, input_ids, features, counts, labels, weights, total))
         pairs = [
             self.expand(ids, len(images[i]), None if labels is None else labels[i])
@@ -203,6 +235,8 @@ class StreamVLN(nn.Module):
             targets = nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=IGNORED)[:, 1:]
             supervised = (targets != IGNORED).to(self.device)
             scores = self.lm_head(hidden[:, :-1][supervised]).float()
+            if at_labels:
+                return Output(scores, None)
             chosen = targets.to(self.device)[supervised]
             if weights is None:
                 loss = functional.cross_entropy(scores, chosen)

@@ -30,6 +30,7 @@ from agents.streamvln.training.options import (
     StreamVLNTraining,
 )
 from agents.streamvln.training.packed import pack
+from agents.streamvln.training.policy import StreamVLNPolicy
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
@@ -47,6 +48,8 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
+from vlnbench.training.objectives.grpo.loss import scored
+from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
 
 CHARACTERS_PER_IMAGE = 90
 """How many characters of text cost as much as an image with its turn, in a small network."""
@@ -215,6 +218,18 @@ class StreamVLNFamily(ModelFamily):
             fingerprint=fingerprint(network, device),
             entry="images",
         )
+
+    def policy(self, model: nn.Module, base: Path, options: StreamVLNTraining, sampling: Sampling) -> Policy:
+        return StreamVLNPolicy(_streamvln(model), base, options, sampling)
+
+    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+        logits: Tensor = model(**batch, want_logits=False, at_labels=True).logits
+        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
+        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
+
+    def cache_bytes(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> int:
+        size = 4 if options.dtype == "fp32" else 2
+        return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return WindowScorer(path, device)

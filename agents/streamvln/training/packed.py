@@ -68,6 +68,20 @@ class PackedLoss:
         total: float | None,
     ) -> Tensor:
         """Mean loss. features: (N, image tokens, hidden) of all images; `images`: how many each window has."""
+        scores, wanted = self.scores(network, input_ids, features, images, labels)
+        if weights is None:
+            return functional.cross_entropy(scores, wanted)
+        return weighted_mean(functional.cross_entropy(scores, wanted, reduction="none"), labels, weights, total)
+
+    def scores(
+        self,
+        network: StreamVLN,
+        input_ids: Sequence[Sequence[int]],
+        features: Tensor,
+        images: Sequence[int],
+        labels: Sequence[Sequence[int]],
+    ) -> tuple[Tensor, Tensor]:
+        """Logits (labels, vocabulary) that each label should follow from, and the labels."""
         windows = zip(input_ids, images, labels, strict=True)
         expanded, targets = zip(*(network.expand(*window) for window in windows), strict=True)
         ids = torch.cat(expanded)
@@ -76,11 +90,7 @@ class PackedLoss:
         lengths = tuple(len(each) for each in expanded)
         text = network.model.embed_tokens(ids.clamp(min=0))
         state = text.index_copy(0, (ids < 0).nonzero()[:, 0], features.flatten(0, 1))
-        scores = network.lm_head(self._states(network.model, state, lengths, chosen))
-        wanted = following[chosen]
-        if weights is None:
-            return functional.cross_entropy(scores, wanted)
-        return weighted_mean(functional.cross_entropy(scores, wanted, reduction="none"), labels, weights, total)
+        return network.lm_head(self._states(network.model, state, lengths, chosen)), following[chosen]
 
     def _states(self, backbone: Any, state: Tensor, lengths: tuple[int, ...], chosen: Tensor) -> Tensor:
         """Final states (rows, hidden) of the chosen tokens."""

@@ -24,7 +24,7 @@ from vlnbench.errors import UsageError
 
 Wording = Literal["published", "evaluation"]
 
-_NAMES = {action: symbol for symbol, action in SYMBOLS.items()}
+NAMES = {action: symbol for symbol, action in SYMBOLS.items()}
 
 
 class WindowKey(NamedTuple):
@@ -139,7 +139,7 @@ class WindowDataset:
         memory, turns = self.steps(index)
         walked = self._trajectories[trajectory]
         actions, text = walked.actions, walked.instructions[instruction]
-        answers = ["".join(_NAMES[actions[step]] for step in turn) for turn in turns]
+        answers = ["".join(NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
         names = walked.frame_names()
         seen = [walked.frames_dir / names[step] for step in (*memory, *(turn.start for turn in turns))]
@@ -161,6 +161,12 @@ class WindowDataset:
             elif step == 0 or walked.actions[step] != walked.actions[step - 1]:
                 weights[place] = self._inflection_weight
         return weights if self._inflection_weight != 1 else None
+
+    def walk(self, index: int) -> tuple[Trajectory, str]:
+        """The walk that a window is of, and the instruction."""
+        trajectory, instruction, _ = self.keys[index]
+        walked = self._trajectories[trajectory]
+        return walked, walked.instructions[instruction]
 
     def steps(self, index: int) -> tuple[range, list[range]]:
         """Steps of the memory frames, and for each turn the steps it answers for; its frame is the first's."""

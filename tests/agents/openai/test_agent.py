@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from agents.openai import api
-from agents.openai.agent import OpenAIAgent, _spread
+from agents.openai.agent import OpenAIAgent
 from agents.openai.api import ApiError
 from agents.openai.options import OpenAIOptions
+from agents.openai.prompt import spread
 from tests.agents.openai.stub import Stub, says, stub
 from tests.fakes import make_set
 from tests.faulty import PictureEnv
@@ -305,11 +306,11 @@ def test_sampling_has_seeds_that_follow_the_episodes(server: Stub) -> None:
 
 
 def test_history_is_spread_over_the_episode() -> None:
-    assert _spread(0, 4) == []
-    assert _spread(3, 4) == [0, 1, 2]
-    assert _spread(10, 4) == [0, 3, 6, 9]
-    assert _spread(10, 1) == [9]
-    assert _spread(10, 0) == []
+    assert spread(0, 4) == []
+    assert spread(3, 4) == [0, 1, 2]
+    assert spread(10, 4) == [0, 3, 6, 9]
+    assert spread(10, 1) == [9]
+    assert spread(10, 0) == []
 
 
 def test_rows_are_the_same_behind_the_wire(server: Stub, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
+from vlnbench.training.memory.rollouts import rollout_bytes, with_rollouts
 from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
 from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
 from vlnbench.training.options import PlanOptions
+from vlnbench.training.post_training import GRPO
 
 Verdict = Literal["yes", "tight", "no"]
 
@@ -137,11 +139,13 @@ def plan(options: PlanOptions) -> Plan:
     traced = trace(spec, source, unsharded(options))
     shared = sharding(options)
     found = list(usages(traced, shared))
+    if options.objective == GRPO:
+        found = list(with_rollouts(found, traced, shared, options))
     peaks: dict[str, int] = {}
     for usage in found:
         peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
     usage = max(found, key=lambda each: each.total)
-    host = host_bytes(traced, shared)
+    host = host_bytes(traced, shared) + rollout_bytes(traced, options)
     positions = options.batch * traced.tokens
     return Plan(
         request=options,

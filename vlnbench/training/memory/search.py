@@ -14,6 +14,7 @@ from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, shardin
 from vlnbench.training.memory.trace import Trace
 from vlnbench.training.memory.zero import usages
 from vlnbench.training.options import PlanOptions
+from vlnbench.training.post_training import GRPO
 
 MAX_CHANGES = 3
 MAX_PLANS = 12
@@ -127,6 +128,9 @@ def changes(request: PlanOptions) -> Iterator[Change]:
         both = (*fields[:1], ("offload_parameters", True), ("zero", 3))
         text = "--offload-optimizer --offload-parameters --zero 3"
         yield Change("offload", text, 9, both, "weights cross the bus in every pass: very slow")
+    if request.objective == GRPO and request.beta:
+        free = (("beta", 0.0),)
+        yield Change("reference", "--beta 0", 6, free, "no reference: nothing holds the network back")
     for more in NODE:
         if more > count:
             fields = (("gpus", f"{more}x{size}"), ("accumulation", max(1, request.accumulation * count // more)))

@@ -7,7 +7,7 @@ or samples.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -16,10 +16,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from vlnbench.errors import UsageError
 from vlnbench.training.family import FamilySpec, ModelFamily, Probe, Source
 from vlnbench.training.memory.tracker import LiveMemory, fused_attention
+from vlnbench.training.objectives.grpo.policy import GivesChances
 from vlnbench.training.options import PlanOptions
 from vlnbench.training.parts import Group, freeze, groups, part_of
+from vlnbench.training.post_training import GRPO
 
 Phase = Literal["forward", "backward"]
 
@@ -47,7 +50,8 @@ class Trace:
     `parts`: elements of the tunable parts (adapters count as "lora"), trained or not. `groups`: the sizes of the
     tensors of each of the trainer's parameter groups, in order. `largest`: elements of the largest tensor.
     `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order. `hidden`:
-    the sizes of the trainable matrices inside the network.
+    the sizes of the trainable matrices inside the network. `cache`: bytes of keys and values of one position, kept
+    while the network acts; `sample`: bytes of one sample's tensors. Both are 0 where they do not matter.
     """
 
     parts: Mapping[str, int]
@@ -58,6 +62,8 @@ class Trace:
     vocab_size: int
     segments: tuple[Segment, ...]
     hidden: tuple[int, ...] = ()
+    cache: int = 0
+    sample: int = 0
 
     @property
     def parameters(self) -> int:
@@ -80,7 +86,8 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
     config = family.config(source, options)
     network, trained = build(family, config, options, "meta")
     probe = family.probe(config, options, "meta")
-    segments = run_pass(family, network, probe)
+    segments = run_pass(family, network, probe, loss_under(family, options))
+    acts = options.objective == GRPO and isinstance(family, GivesChances)
     parts: dict[str, int] = {}
     for name, parameter in network.named_parameters():
         part = part_of(family, name)
@@ -99,7 +106,18 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
             for tensor, hidden in zip(group.parameters, group.hidden, strict=True)
             if hidden
         ),
+        cache=family.cache_bytes(config, options) if acts else 0,
+        sample=_tensor_bytes(probe.batch) // options.batch if acts else 0,
     )
+
+
+def _tensor_bytes(value: Any) -> int:
+    """Of all tensors in a batch, those that stand in it several times as often as they do."""
+    if isinstance(value, Tensor):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(map(_tensor_bytes, value.values()))
+    return sum(map(_tensor_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 def unsharded(options: PlanOptions) -> PlanOptions:
@@ -119,8 +137,25 @@ def build(family: ModelFamily, config: Any, options: PlanOptions, device: str) -
     return network.train(), groups(network, family, options)
 
 
-def run_pass(family: ModelFamily, network: Any, probe: Probe) -> list[Segment]:
-    """Forward and backward pass; every gradient is dropped as soon as it is finished."""
+Loss = Callable[[Any, Mapping[str, Any]], Tensor]
+"""The loss of a network on a batch."""
+
+
+def loss_under(family: ModelFamily, options: PlanOptions) -> Loss:
+    """What a step minimizes. Raises UsageError for a family that cannot be trained so."""
+    if options.objective != GRPO:
+        return family.loss
+    if not isinstance(family, GivesChances):
+        raise UsageError("--objective grpo: models of this family give no log-probabilities of what they do")
+    chances = family.chances
+    return lambda network, batch: chances(network, batch, 1.0).chances.sum()
+
+
+def run_pass(family: ModelFamily, network: Any, probe: Probe, loss_of: Loss | None = None) -> list[Segment]:
+    """Forward and backward pass of a loss, the family's own where none is given.
+
+    Every gradient is dropped as soon as it is finished.
+    """
     segments: list[Segment] = []
     memory = LiveMemory(probe.width)
 
@@ -136,7 +171,7 @@ def run_pass(family: ModelFamily, network: Any, probe: Probe) -> list[Segment]:
     ]
     with fused_attention(), memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about random states and devices that shapes do not have
-        loss = family.loss(network, probe.batch)
+        loss = (loss_of or family.loss)(network, probe.batch)
         segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0))
         memory.restart_peak()
         loss.backward()  # type: ignore[no-untyped-call]

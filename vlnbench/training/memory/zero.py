@@ -17,7 +17,7 @@ from typing import Literal
 
 from vlnbench.training.memory.trace import Segment, Trace
 
-Moment = Literal["forward", "backward", "gradient reduction", "optimizer step"]
+Moment = Literal["forward", "backward", "gradient reduction", "optimizer step", "rollouts"]
 
 BUCKET = 500_000_000
 """Elements of a reduce bucket, DeepSpeed's default (`reduce_bucket_size`)."""
@@ -56,7 +56,10 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes on one GPU at one moment of a step, by what holds them."""
+    """Bytes on one GPU at one moment of a step, by what holds them.
+
+    With rewards: reference, the frozen copy of the network; cache, keys and values while the network acts.
+    """
 
     moment: Moment
     weights: int
@@ -66,6 +69,8 @@ class Usage:
     logits: int
     buffers: int
     temporaries: int
+    reference: int = 0
+    cache: int = 0
 
     @property
     def total(self) -> int:
@@ -74,13 +79,13 @@ class Usage:
 
     @property
     def static(self) -> int:
-        """What arithmetic gives exactly: weights and optimizer states."""
-        return self.weights + self.states
+        """What arithmetic gives exactly: weights, of the reference too, and optimizer states."""
+        return self.weights + self.states + self.reference
 
     @property
     def changing(self) -> int:
         """What comes and goes within a step."""
-        return self.gradients + self.activations + self.logits + self.buffers + self.temporaries
+        return self.gradients + self.activations + self.logits + self.buffers + self.temporaries + self.cache
 
 
 def static_bytes(parameters: int, trainable: int, stage: int, ranks: int) -> float:

@@ -9,7 +9,10 @@ from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process
 from vlnbench.util.loading import import_string
 
-OBJECTIVES = {"supervised": "vlnbench.training.objectives.supervised:Supervised"}
+OBJECTIVES = {
+    "supervised": "vlnbench.training.objectives.supervised:Supervised",
+    "grpo": "vlnbench.training.objectives.grpo.objective:GRPO",
+}
 """Import strings by name."""
 
 

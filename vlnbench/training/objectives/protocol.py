@@ -15,14 +15,17 @@ from torch import Tensor, nn
 
 from vlnbench.training.data import Schedule
 from vlnbench.training.log import Phases
+from vlnbench.util.measure import Vram
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A run whose network DeepSpeed has taken: its engine, and how many optimizer steps are done already."""
+    """A run whose network DeepSpeed has taken: its engine, how many optimizer steps are done already, and what
+    watches this process's memory."""
 
     engine: Any
     done: int
+    memory: Vram
 
 
 class Objective(Protocol):
@@ -64,6 +67,8 @@ class Objective(Protocol):
     def losses(self, step: int) -> Iterator[Tensor]:
         """The losses of optimizer step `step` (from 1), `--accumulation` scalars on this process's device.
 
+        They may be more or fewer where the engine is told, before each, whether it is the last
+        (`set_gradient_accumulation_boundary`); it divides them by `--accumulation` all the same.
         Each is differentiated before the next is asked for. What goes before them, forward passes without gradient
         or rollouts, may happen before any of them.
         """

@@ -1,0 +1,75 @@
+"""Tokens drawn by chance, from numbers that depend on seeds alone: not on what is drawn beside them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Draws(NamedTuple):
+    """Tokens to be drawn for an answer: of which slot, from which place in it on, and how many positions."""
+
+    slot: int
+    place: int
+    count: int
+
+
+class Sampler:
+    """Draws tokens of answers in slots, and knows the chances of those that were kept.
+
+    temperature, top_p: as of `Sampling`. A draw is the inverse of the cumulated distribution, most likely first,
+    at a number that the answer's seed and the place in it decide on.
+    """
+
+    def __init__(self, temperature: float, top_p: float = 1.0) -> None:
+        self._temperature, self._top_p = temperature, top_p
+        self._generators: dict[int, random.Random] = {}
+        self._numbers: dict[int, list[float]] = {}
+        self._chances: dict[int, dict[int, float]] = {}
+
+    def begin(self, slot: int, seed: str) -> None:
+        """An answer begins in a slot."""
+        self._generators[slot], self._numbers[slot], self._chances[slot] = random.Random(seed), [], {}
+
+    def end(self, slot: int, tokens: int) -> list[float]:
+        """The log-probabilities of an answer's tokens, at the temperature, before any were left out."""
+        found = self._chances.pop(slot)
+        return [found[place] for place in range(tokens)]
+
+    def draw(self, wanted: Sequence[Draws], logits: Tensor) -> list[list[int]]:
+        """A token for every position of every row, 0 where none is wanted; logits: (rows, positions, vocabulary).
+
+        A place that is drawn again, after another token before it, takes the same number.
+        """
+        rows, positions = logits.shape[:2]
+        numbers = torch.zeros(rows, positions, dtype=torch.float64)
+        for row, (slot, place, count) in enumerate(wanted):
+            for offset in range(count):
+                numbers[row, offset] = self._number(slot, place + offset)
+        chances = torch.log_softmax(logits.float() / self._temperature, dim=-1)
+        ordered, tokens = chances.double().exp().sort(dim=-1, descending=True, stable=True)
+        sums = ordered.cumsum(dim=-1)
+        if self._top_p < 1:  # up to the first token with which the share is reached
+            ends = (sums < self._top_p).sum(dim=-1, keepdim=True).clamp(max=sums.shape[-1] - 1)
+            total = sums.gather(-1, ends)
+        else:
+            ends, total = torch.full_like(sums[..., :1], sums.shape[-1] - 1).long(), sums[..., -1:]
+        drawn = (sums <= numbers.to(sums.device)[..., None] * total).sum(dim=-1, keepdim=True)
+        picked = tokens.gather(-1, torch.minimum(drawn, ends))
+        logs = chances.gather(-1, picked)[..., 0].tolist()
+        found: list[list[int]] = picked[..., 0].tolist()
+        for row, (slot, place, count) in enumerate(wanted):
+            for offset in range(count):
+                self._chances[slot][place + offset] = logs[row][offset]
+        return found
+
+    def _number(self, slot: int, place: int) -> float:
+        """From 0 to below 1."""
+        numbers = self._numbers[slot]
+        while len(numbers) <= place:
+            numbers.append(self._generators[slot].random())
+        return numbers[place]

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from agents.common.versions import check_transformers
+from agents.janusvln.image import grid_of, patches
+from agents.openai.agent import OpenAIAgent
+from agents.qwen_vl import checkpoint
+from agents.qwen_vl.agent import QwenVLAgent
+from agents.qwen_vl.config import parse_config
+from agents.qwen_vl.decode import Answerer, Question
+from agents.qwen_vl.image import fitting
+from agents.qwen_vl.network import QwenVL
+from agents.qwen_vl.options import QwenVLOptions
+from agents.qwen_vl.presets import END, IMAGE, PRESETS, create
+from agents.qwen_vl.prompt import Prompts, Wording
+from agents.qwen_vl.spec import FAMILY
+from agents.qwen_vl.training.family import QwenVLFamily
+from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
+from agents.qwen_vl.training.planning import SIZES
+from tests.fakes import make_episode
+from tests.training.objectives.grpo.test_learner import ALONE, Engine
+from tests.training.test_families import write_walks
+from vlnbench.conformance import AgentConformance, FamilyConformance
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family import FamilySpec
+from vlnbench.training.memory.plan import plan
+from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.learner import Learner
+from vlnbench.training.objectives.grpo.policy import Sampling
+from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.options import TrainOptions
+
+PIXELS = 4 * 28 * 28
+FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
+
+
+class TestFamily(FamilyConformance):
+    def make_spec(self) -> FamilySpec:
+        return FAMILY
+
+    def make_options(self, folder: Path) -> TrainOptions:
+        sets = write_walks(folder / "sets", "R2R")
+        return QwenVLTraining(
+            checkpoint="preset:qwen-vl-tiny", out=folder / "out", trajectories=sets, history=2, max_pixels=PIXELS
+        )
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("qwen") / "base"
+    create(PRESETS["qwen-vl-tiny"], folder, seed=0)
+    return folder
+
+
+class TestAgent(AgentConformance):
+    @pytest.fixture(autouse=True)
+    def _checkpoint(self, base: Path) -> None:
+        self.base = base
+
+    def make_agent(self) -> QwenVLAgent:
+        return QwenVLAgent(QwenVLOptions(checkpoint=self.base, max_new_tokens=4, max_pixels=PIXELS))
+
+
+def tiny() -> QwenVL:
+    torch.manual_seed(1)
+    model = QwenVL(parse_config(PRESETS["qwen-vl-tiny"], "preset"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.15)
+    return model.eval()
+
+
+def test_logits_are_those_of_transformers() -> None:
+    """Two images in one prompt, text between them: tower, windows, merger, positions, language model."""
+    try:
+        check_transformers(transformers.__version__)
+    except UsageError as error:
+        pytest.skip(str(error))
+    model = tiny()
+    raw = dict(PRESETS["qwen-vl-tiny"])
+    config = transformers.Qwen2_5_VLConfig(
+        **{key: value for key, value in raw.items() if key not in ("architectures", "torch_dtype")},
+        vision_start_token_id=259,
+        vision_end_token_id=260,
+    )
+    stock: Any = transformers.Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="eager")
+    state = {}
+    for name, tensor in model.state_dict().items():
+        if name.startswith("visual."):
+            state[f"model.{name}"] = tensor
+        else:
+            state["model.language_model." + name.removeprefix("model.")] = tensor
+    missing, unexpected = stock.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert all("lm_head" in name or "inv_freq" in name for name in missing), missing
+    stock.tie_weights()
+    stock.eval()
+    frames = torch.randint(0, 256, (2, 84, 140, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    ids = [7, 259, IMAGE, 260, 9, 12, 259, IMAGE, 260, 20, 21, 22]
+    ours = model([ids], [frames]).logits
+    grid = grid_of(84, 140)
+    spread = [each for id_ in ids for each in [id_] * (grid.cells if id_ == IMAGE else 1)]
+    inputs = {
+        "input_ids": torch.tensor([spread]),
+        "attention_mask": torch.ones(1, len(spread), dtype=torch.long),
+        "pixel_values": patches(frames).flatten(0, 1),
+        "image_grid_thw": torch.tensor([[1, 2 * grid.rows, 2 * grid.columns]] * 2),
+        "mm_token_type_ids": torch.tensor([[int(id_ == IMAGE) for id_ in spread]]),
+    }
+    with torch.no_grad():
+        theirs = stock(**inputs).logits
+    assert ours is not None
+    assert torch.allclose(ours, theirs, atol=2e-4), float((ours - theirs).abs().max())
+
+
+def test_sizes_are_the_published_ones() -> None:
+    for name, count in (("qwen2.5-vl-3b", 3_754_622_976), ("qwen2.5-vl-7b", 8_292_166_656)):
+        with torch.device("meta"):
+            model = QwenVL(parse_config(SIZES[name], name))
+        assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+def test_the_config_of_transformers_5_is_read() -> None:
+    flat = dict(PRESETS["qwen-vl-tiny"])
+    own = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    nested = {key: value for key, value in flat.items() if key not in (*own, "vocab_size", "rms_norm_eps")}
+    del nested["rope_scaling"], nested["rope_theta"]
+    nested["text_config"] = {key: flat[key] for key in (*own, "vocab_size", "rms_norm_eps")} | {
+        "rope_parameters": {"rope_theta": 1e6, "mrope_section": [2, 3, 3], "rope_type": "default"}
+    }
+    old, new = parse_config(flat, "old"), parse_config(nested, "new")
+    assert {**vars(old), "raw": None} == {**vars(new), "raw": None}
+    with pytest.raises(UsageError, match=r"config.json: architectures: expected"):
+        parse_config({**flat, "architectures": ["Other"]}, "config.json")
+
+
+def test_frames_are_resized_by_the_rule_of_qwen() -> None:
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+    for height, width in ((480, 640), (224, 224), (720, 1280), (30, 500), (10, 10), (100, 101)):
+        for most in (4 * 784, 401_408, 12_845_056):
+            wanted = smart_resize(height, width, 28, min_pixels=4 * 784, max_pixels=most)
+            assert fitting(height, width, most) == tuple(wanted), (height, width, most)
+
+
+def prompts_of(base: Path, **wording: Any) -> Prompts:
+    config = parse_config(PRESETS["qwen-vl-tiny"], "preset")
+    return Prompts(checkpoint.load_tokenizer(base, config), Wording(**wording))
+
+
+def test_answers_are_read(base: Path) -> None:
+    plain, tagged = prompts_of(base), prompts_of(base, answers="tagged")
+    assert plain.read(plain.answer([FORWARD, LEFT])) == [FORWARD, LEFT]
+    assert plain.read(plain._encode("forward")) is None
+    assert plain.read(plain.answer([FORWARD] * 5)) is None, "more than it may"
+    assert tagged.read(tagged.answer([LEFT, STOP])) == [LEFT, STOP]
+    thought = "<think>Or <answer>STOP</answer>? No.</think> <answer>MOVE_FORWARD</answer>"
+    assert tagged.read(tagged._encode(thought)) == [FORWARD]
+    assert tagged.read(tagged._encode("MOVE_FORWARD")) is None
+    assert "<answer>" in tagged._tokenizer.decode(
+        tagged.question("Go.", [], 0), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+
+
+def test_the_question_is_that_of_a_served_model(base: Path) -> None:
+    """Word for word: what `OpenAIAgent` sends as text stands in the chat."""
+    from agents.openai.answers import AS_TEXT
+    from agents.openai.options import OpenAIOptions
+    from agents.openai.prompt import Template, read_template
+
+    prompts = prompts_of(base)
+    options = OpenAIOptions()
+    template = Template(read_template(options.prompt), options.actions_per_answer, options.turn_deg)
+    text = template.question("Go ahead.", [FORWARD, LEFT], 2, AS_TEXT)
+    ids = prompts.question("Go ahead.", [FORWARD, LEFT], 2)
+    chat = prompts._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert text in chat
+    assert "MOVE_FORWARD, TURN_LEFT" in text
+    assert ids.count(IMAGE) == 3
+    assert OpenAIAgent.options_type is OpenAIOptions
+    with pytest.raises(ValueError, match="which stands for an image"):
+        prompts.question("Go to <|image_pad|>.", [], 0)
+
+
+def test_answers_do_not_depend_on_the_batch(base: Path) -> None:
+    model = tiny()
+    prompts = prompts_of(base)
+    frames = torch.randint(0, 256, (3, 56, 56, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    questions = [
+        Question(number, prompts.question("Go. " * (number + 1), [], number), frames[: number + 1])
+        for number in range(3)
+    ]
+    settings = checkpoint.generation_settings(base, prompts._tokenizer)
+    together = Answerer(model, settings, max_new_tokens=6, max_batch=3).run(questions)
+    assert together == [Answerer(model, settings, max_new_tokens=6).run([each])[0] for each in questions]
+    assert settings.eos == {END}
+
+
+def test_it_is_learned_from_rewards(base: Path) -> None:
+    """Ratio 1, log-probabilities that agree with those of acting, and a gradient in every part."""
+    model = checkpoint.load(base)
+    options = QwenVLTraining(
+        checkpoint="", out=Path(), objective="grpo", rollouts="steps", group=2, batch=2, accumulation=2, history=1,
+        max_pixels=PIXELS,
+    )  # fmt: skip
+    family = QwenVLFamily()
+    policy = family.policy(model, base, options, Sampling(1.0, answer_tokens=5))
+    policy.renew()
+    agent = policy.agent()
+    for slot, seed in enumerate((5, 6)):
+        agent.reset(slot, make_episode(1), seed)
+    for step in range(3):
+        frame = np.full((24, 32, 3), 40 * step, dtype=np.uint8)
+        agent.act({slot: Observation("", step, rgb=frame) for slot in range(2)})
+    recorded = [policy.recorded("1", seed) for seed in (5, 6)]
+    assert recorded[0].samples[0].labels != recorded[1].samples[0].labels
+    model.train()
+    tally = Tally(ALONE)
+    learner = Learner(options, family, ALONE, tally, None)
+    judged = tuple(Judged(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
+    learner.take(Update(judged, tuple(sum(each.tokens) for each in recorded), recorded[0].samples[0]), 5)
+    for loss in learner.losses(Engine(model)):
+        loss.backward()  # type: ignore[no-untyped-call]
+    told = tally.take()
+    assert told["ratio"] == 1.0
+    assert told["drawn_apart"] < 1e-4
+    for part in QwenVLTraining.PARTS:
+        grads = [p.grad for name, p in model.named_parameters() if family.part_of(name) == part]
+        assert any(grad is not None and bool((grad != 0).any()) for grad in grads), part
+
+
+def test_questions_of_recorded_walks_have_the_expert_s_actions(base: Path, tmp_path: Path) -> None:
+    root = write_walks(tmp_path, "R2R")
+    options = QwenVLTraining(checkpoint="", out=Path(), history=1, max_pixels=PIXELS)
+    family = QwenVLFamily()
+    policy = family.policy(checkpoint.load(base), base, options, Sampling(1.0, answer_tokens=3))
+    content = family.read_set(root / "R2R", options)
+    questions = policy.questions([content])
+    assert len(questions) == content.windows
+    walk = json.loads((root / "R2R" / "annotations.json").read_text())[0]["actions"]
+    first, second = questions.question(0, "any"), questions.question(1, "any")
+    assert [int(action) for action in first.expected] == walk[1:5]
+    assert [int(action) for action in second.expected] == walk[5:9]
+    policy.renew()
+    answers = policy.answer([first.prompt, second.prompt], [1, 2])
+    assert all(each.answers == 1 and each.tokens[0] <= 3 for each in answers)
+
+
+def test_the_user_s_case_is_planned_by_name() -> None:
+    """VLM-R1: 6 x 96 GB, group 4. Today a batch of 4 is four answers per GPU and fits; that of the version they
+    ran was four prompts of four answers, without checkpointing, at the full size of frames, and does not."""
+    common: dict[str, Any] = {"model": "qwen2.5-vl-7b", "gpus": "6x96GB", "objective": "grpo", "group": 4}
+    today = plan(QwenVLPlanning(**common, batch=4, accumulation=1))
+    assert today.fits == "yes"
+    assert today.usage.reference == 0
+    held = plan(QwenVLPlanning(**common, batch=4, accumulation=1, beta=0.04))
+    assert held.usage.reference == 2 * 8_292_166_656
+    assert held.usage.static == today.usage.static + held.usage.reference
+    adapted = plan(QwenVLPlanning(**common, batch=4, beta=0.04, tunable_parts=(), lora_rank=64, accumulation=1))
+    assert adapted.usage.reference == 0
+    then = QwenVLPlanning(**common, batch=16, accumulation=1, beta=0.04, gradient_checkpointing=False)
+    assert plan(then).fits == "no"
+    assert today.peaks["rollouts"] > 0
+
+
+def test_a_frame_that_is_broken_is_named(base: Path, tmp_path: Path) -> None:
+    root = write_walks(tmp_path, "R2R")
+    path = root / "R2R" / "images" / "scan_r2r_000000" / "rgb" / "000.jpg"
+    path.write_bytes(b"no picture")
+    options = QwenVLTraining(checkpoint="", out=Path(), trajectories=root)
+    family = QwenVLFamily()
+    model = checkpoint.load(base)
+    (samples,) = family.samples([family.read_set(root / "R2R", options)], model, base, options, None)
+
+    with pytest.raises(UsageError, match=r"000\.jpg: cannot be read as an image"):
+        samples.sample(0, random.Random(0))

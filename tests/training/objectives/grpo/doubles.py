@@ -1,0 +1,61 @@
+"""An environment whose frames a network can tell apart, and rewards that are easily told apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.fakes import PlaneEnv
+from vlnbench.data.benchmarks import VLM_BODY
+from vlnbench.interfaces import Episode, Observation, Vec3
+from vlnbench.training.objectives.grpo.rewards import Deed
+
+CUT_OFF = "8"
+"""The episode whose goal cannot be reached."""
+
+
+class ColorPlane(PlaneEnv):
+    """A free plane whose frames change color with the heading and brightness with the place."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+        self.embodiment = VLM_BODY
+
+    def geodesic_distance(self, position: Vec3, goals: Sequence[Vec3]) -> float:
+        return math.inf if self.episode.episode_id == CUT_OFF else super().geodesic_distance(position, goals)
+
+    def reset(self, episode: Episode) -> Observation:
+        self.episode = episode
+        return super().reset(episode)
+
+    def _observe(self) -> Observation:
+        seen = super()._observe()
+        color = (round(127 + 120 * math.sin(self.yaw)), round(127 + 120 * math.cos(self.yaw)), 40 + 4 * self.count)
+        camera = self.embodiment.camera
+        return replace(seen, rgb=np.full((camera.height, camera.width, 3), color, dtype=np.uint8))
+
+
+def actions(deed: Deed) -> float:
+    """How many actions an answer or a walk has."""
+    return float(len(deed.actions) if deed.walk is None else len(deed.walk.trajectory.actions))
+
+
+def tokens(deed: Deed) -> float:
+    """Something that differs between any two answers, drawn from what they are."""
+    return float(hash((deed.actions, deed.expected)) % 97)
+
+
+def constant(deed: Deed) -> float:
+    return 0.5
+
+
+def undefined(deed: Deed) -> float:
+    return math.nan
+
+
+def broken(deed: Deed) -> float:
+    raise KeyError("speed")

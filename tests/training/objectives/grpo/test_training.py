@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from agents.streamvln.checkpoint import load
+from agents.streamvln.presets import create
+from agents.streamvln.training.options import PARTS, StreamVLNTraining
+from agents.vlnce.training.options import VLNCETraining
+from tests.fakes import make_episode
+from tests.runs import write_dataset
+from tests.training.driver import ROOT, log_of, run_all
+from tests.training.objectives.grpo import doubles
+from tests.training.objectives.grpo.test_learner import SMALL, TEXTS
+from vlnbench.errors import UsageError
+from vlnbench.training.families import find_family
+from vlnbench.training.objectives import make_objective
+from vlnbench.training.objectives.grpo.episodes import Episodes
+from vlnbench.training.objectives.grpo.prefix import ExpertFirst
+from vlnbench.training.objectives.grpo.rollouts import Pick
+from vlnbench.training.setup import Process
+
+DOUBLES = f"{doubles.__name__}:"
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small checkpoint, a set of walks, and episodes on a plane."""
+    root = tmp_path_factory.mktemp("post-training")
+    create(SMALL, root / "base", TEXTS * 20, seed=0)
+    records = []
+    rng = np.random.default_rng(0)
+    for number, length in enumerate((20, 12)):
+        video = f"images/scan_r2r_{number:06d}"
+        folder = root / "trajectories" / "R2R" / video / "rgb"
+        folder.mkdir(parents=True)
+        for i in range(length):
+            Image.fromarray(np.full((24, 32, 3), rng.integers(256, size=3), dtype=np.uint8)).save(
+                folder / f"{i:03d}.jpg"
+            )
+        actions = [-1, *(int(rng.integers(1, 4)) for _ in range(length - 1))]
+        records.append({"id": number, "video": video, "instructions": list(TEXTS), "actions": actions})
+    (root / "trajectories" / "R2R" / "annotations.json").write_text(json.dumps(records))
+    episodes = [replace(make_episode(i, distance=4.0), instruction=TEXTS[i % 2]) for i in (1, 2, 8)]
+    write_dataset(root / "data", "rxr-ce", [replace(each, instruction_id=each.episode_id) for each in episodes])
+    for each in episodes:
+        (root / "data" / "scene_datasets" / "mp3d" / each.scene_id).parent.mkdir(parents=True, exist_ok=True)
+        (root / "data" / "scene_datasets" / "mp3d" / each.scene_id).touch()
+    return root
+
+
+def options(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    settings = {
+        "checkpoint": workshop / "base",
+        "trajectories": workshop / "trajectories",
+        "out": out,
+        "objective": "grpo",
+        "rollouts": "steps",
+        "rewards": [f"{DOUBLES}tokens"],
+        "frames": 8,
+        "history": 2,
+        "group": 2,
+        "batch": 4,
+        "accumulation": 1,
+        "steps": 2,
+        "answer_tokens": 4,
+        "log_every": 1,
+        "warmup": 0.0,
+        "schedule": "constant",
+        "learning_rate": 1e-3,
+        "zero": 0,
+        "gradient_checkpointing": False,
+    }
+    return {**settings, **changes}
+
+
+def walks(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    """The same in simulators."""
+    settings = {
+        "rollouts": "episodes",
+        "rewards": [f"{DOUBLES}actions", "near"],
+        "benchmark": "rxr-ce",
+        "split": "val_unseen",
+        "data_root": workshop / "data",
+        "allow_partial": True,
+        "env": f"{DOUBLES}ColorPlane",
+        "envs": 1,
+        "step_cap": 12,
+    }
+    return options(workshop, out, **{**settings, **changes})
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(parameter.detach().numpy().tobytes()).hexdigest()
+        for name, parameter in load(folder).named_parameters()
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(workshop: Path) -> dict[str, Path]:
+    """Folders of trainings, all in one process, for importing DeepSpeed takes the most time."""
+    trained = workshop / "trained"
+    long = {"steps": 4, "save_every": 2, "iterations": 2, "beta": 0.05}
+    taught = workshop / "taught"
+    lesson = {"objective": "supervised", "rollouts": None, "rewards": [], "group": 8, "answer_tokens": 24}
+    first = options(workshop, taught, steps=30, learning_rate=1e-2, wording="evaluation", **lesson)
+    named = {
+        "projector": options(workshop, trained, tunable_parts=[PARTS[1]], gradient_checkpointing=True),
+        "constant": options(workshop, trained, rewards=[f"{DOUBLES}constant"], steps=1),
+        "in one": options(workshop, trained, steps=1, batch=8),
+        "in four": options(workshop, trained, steps=1, batch=2, accumulation=4),
+        "in four, zero 2": options(workshop, trained, steps=1, batch=2, accumulation=4, zero=2),
+        "zero 3": options(workshop, trained, steps=1, zero=3),
+        "adapters": options(workshop, trained, tunable_parts=[], lora_rank=2, beta=0.1, learning_rate=1e-2),
+        "whole": options(workshop, trained, **long),
+        "walks": walks(workshop, trained, **long, expert_prefix=0.5, stop_beyond=1.0),
+    }
+    for name, request in named.items():
+        request["out"], request["checkpoint"] = trained / name, taught / "model"
+    answers = run_all([first, *named.values()])  # a network that names actions has something to be judged by
+    assert [each.get("error") for each in answers] == [None] * (1 + len(named))
+    return {name: trained / name for name in named}
+
+
+@pytest.mark.slow
+def test_frozen_parts_keep_every_byte_and_tuned_ones_move(workshop: Path, runs: dict[str, Path]) -> None:
+    before, after = digests(workshop / "taught" / "model"), digests(runs["projector"] / "model")
+    moved = {name for name in before if before[name] != after[name]}
+    assert moved == {name for name in before if "mm_projector" in name}
+
+
+@pytest.mark.slow
+def test_the_log_tells_of_rollouts_and_ratios(runs: dict[str, Path]) -> None:
+    first, second = log_of(runs["projector"])
+    told = first["grpo"]
+    assert told["ratio"] == 1.0
+    assert told["drawn_apart"] < 1e-4
+    assert 0 < told["tokens"] <= 4
+    assert told["reward"] == pytest.approx(told[f"reward_{DOUBLES}tokens"])
+    assert first["seconds"]["rollout"] > 0
+    assert first["memory_rollout"] == [None]
+    assert second["step"] == 2
+    units = json.loads((runs["projector"] / "train.json").read_text())["units"]
+    assert units == {
+        "completions_per_gpu": 4,
+        "prompts_per_update": 2,
+        "group": 2,
+        "windows_per_forward_pass": 4,
+        "optimizer_steps_per_update": 1,
+    }
+
+
+@pytest.mark.slow
+def test_a_constant_reward_changes_no_byte(workshop: Path, runs: dict[str, Path]) -> None:
+    assert log_of(runs["constant"])[0]["grpo"]["no_spread"] == 1.0
+    assert digests(runs["constant"] / "model") == digests(workshop / "taught" / "model")
+
+
+@pytest.mark.slow
+def test_batches_and_shards_do_not_change_the_update(workshop: Path, runs: dict[str, Path]) -> None:
+    norms = [log_of(runs[name])[0]["loss"] for name in ("in one", "in four", "in four, zero 2")]
+    assert norms[1:] == [pytest.approx(norms[0], abs=1e-5)] * 2
+    first = dict(load(runs["in one"] / "model").named_parameters())
+    for name in ("in four", "in four, zero 2"):
+        other = dict(load(runs[name] / "model").named_parameters())
+        # The first step of AdamW is the sign of the gradient: what is all but 0 may go either way.
+        same = [bool(((first[key] - other[key]).abs() < 1e-5).float().mean() > 0.99) for key in first]
+        assert all(same), name
+
+
+@pytest.mark.slow
+def test_zero_3_and_adapters_learn_too(workshop: Path, runs: dict[str, Path]) -> None:
+    assert digests(runs["zero 3"] / "model") != digests(workshop / "taught" / "model")
+    first, second = (entry["grpo"] for entry in log_of(runs["adapters"]))
+    assert first["kl"] == 0.0
+    assert second["kl"] > 0
+    assert first["drawn_apart"] < 1e-4
+    assert second["drawn_apart"] < 1e-4
+
+
+@pytest.mark.slow
+def test_walks_in_simulators_are_learned_from(runs: dict[str, Path]) -> None:
+    entries = log_of(runs["walks"])
+    told = entries[0]["grpo"]
+    assert told["simulator_s"] > 0
+    assert 1 <= told["actions"] <= 12
+    assert told["reward"] == pytest.approx(told[f"reward_{DOUBLES}actions"] + told["reward_near"], abs=1e-5)
+    assert sum(entry["grpo"].get("unreachable", 0) for entry in entries) >= 1, "episode 8 has had its turn"
+    assert "ratio" not in entries[1]["grpo"] or entries[1]["grpo"]["ratio"] != 1.0, "the second step on the same"
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, Path], tmp_path: Path) -> None:
+    """Killed after a save in the middle: the run goes on and ends with the same bytes."""
+    requests = []
+    for name in ("whole", "walks"):
+        before = json.loads((runs[name] / "train.json").read_text())["options"]
+        request = {**before, "out": str(tmp_path / name)}
+        command = [sys.executable, "-m", "tests.training.driver", json.dumps([request])]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 200
+        while not (tmp_path / name / "state" / "step-2").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / name / "model").exists(), "too late to be interrupted"
+        requests.append(request)
+    run_all(requests)
+    for name in ("whole", "walks"):
+        assert digests(tmp_path / name / "model") == digests(runs[name] / "model"), name
+
+
+def test_walks_of_a_group_share_the_start_and_differ_in_seed(workshop: Path) -> None:
+    made = _episodes(workshop)
+    tasks = [made._task(Pick(1, member, "5"), update=5) for member in range(4)]
+    assert len({task.episode.episode_id for task in tasks}) == 1
+    assert len({task.seed for task in tasks}) == 4
+    assert tasks[0] == made._task(Pick(1, 0, "5"), update=5)
+    assert made._task(Pick(1, 0, "6"), update=6).seed != tasks[0].seed
+
+
+def test_walks_end_and_begin_where_they_should(workshop: Path) -> None:
+    made = _episodes(workshop, stop_beyond=2.0, step_cap=30, expert_prefix=0.5, prefix_updates=4)
+    reference = make_episode(1, distance=4.0).ground_truth
+    assert reference is not None
+    count = len(reference.actions)  # 17
+    assert made._task(Pick(0, 0, "1"), 1).max_steps == min(30, 2 * count)
+    prefixes = [made._task(Pick(0, 0, str(update)), update).kind for update in (1, 3, 5)]
+    lengths = [len(each.actions) if isinstance(each, ExpertFirst) else 0 for each in prefixes]
+    assert lengths == [count // 2, count // 4, 0]
+
+
+def _episodes(workshop: Path, **changes: Any) -> Episodes:
+    settings = walks(workshop, workshop / "none", **changes)
+    settings["rewards"] = tuple(settings["rewards"])
+    kind = StreamVLNTraining(**{**settings, "checkpoint": str(workshop / "base")})
+    return Episodes(kind, find_family("", str(workshop / "base"))[0].load())
+
+
+ALONE = Process(0, 0, 1, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group": 1}, "--group 1: an answer is judged beside others; expected at least 2"),
+        ({"group": 3}, "--batch 4 x --accumulation 1 is 4 answers or walks per update: expected a multiple of"),
+        ({"temperature": 0.0}, "--temperature 0: at 0 all answers of a group are the same"),
+        ({"rollouts": None}, "--rollouts: --objective grpo needs it"),
+        ({"top_p": 0.0}, "--top-p 0: expected a chance above 0"),
+        ({"clip_low": 1.0}, "--clip-low 1: expected less than 1"),
+        ({"beta": -1.0}, "--beta -1.0: expected 0 or more"),
+        ({"iterations": 3, "save_every": 500}, "--save-every 500: expected a multiple of --iterations 3"),
+        ({"expert_prefix": 0.5}, "--expert-prefix: for --rollouts episodes; leave it out"),
+        ({"objective": "supervised"}, "--group and --beta: for --objective grpo"),
+        ({"objective": "supervised", "group": 8}, "--rollouts, --rewards, --answer-tokens: for --objective grpo"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else ",".join(value),
+)
+def test_options_that_cannot_be(workshop: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        StreamVLNTraining(**options(workshop, workshop / "none", **changes)).check()
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 200}, "ask for 100 prompts in an update, and there are 10"),
+        ({"rewards": (f"{DOUBLES}undefined",)}, "it returned nan; expected a finite number"),
+        ({"rewards": (f"{DOUBLES}broken",)}, "it raised KeyError"),
+        ({"feature_cache": Path("cache"), "augment": False}, "--feature-cache: for --objective supervised"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else ",".join(value),
+)
+def test_what_cannot_be_learned_from_is_one_line(workshop: Path, changes: dict[str, Any], message: str) -> None:
+    made = StreamVLNTraining(**options(workshop, workshop / "none", **changes))
+    family = find_family("", str(workshop / "base"))[0].load()
+    with pytest.raises(UsageError) as caught:
+        make_objective(made, family, ALONE)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_family_without_chances_is_refused(workshop: Path) -> None:
+    made = VLNCETraining(
+        checkpoint="cma-tiny", out=workshop / "none", objective="grpo", rollouts="episodes", group=2
+    )
+    with pytest.raises(UsageError, match="models of this family give no log-probabilities of what they do"):
+        make_objective(made, find_family("vlnce", "cma-tiny")[0].load(), ALONE)

@@ -1,0 +1,173 @@
+"""Groups of rollouts for an update: made on all processes, judged together, replaced where they teach nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vlnbench.errors import RunError
+from vlnbench.training.objectives.grpo.loss import advantages, without_spread
+from vlnbench.training.objectives.grpo.policy import Recorded
+from vlnbench.training.objectives.grpo.rollouts import Made, Pick, Rollouts, other_prompts, prompts_of
+from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.options import TrainOptions
+from vlnbench.training.setup import Process
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A completion of this process: what was recorded, and how much better than its group it was."""
+
+    recorded: Recorded
+    advantage: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update learns from: completions of this process, and the tokens of every completion that counts, of
+    all processes. spare: a window, for passes from which nothing is to be learned."""
+
+    mine: tuple[Judged, ...]
+    lengths: tuple[int, ...]
+    spare: Any
+
+
+@dataclass
+class _Group:
+    """The completions of a prompt by member: a process knows what its own are (`Made`), and of all the rewards."""
+
+    mine: dict[int, Made]
+    shared: list[dict[str, Any]]
+
+    @property
+    def missing(self) -> str:
+        """Why the group does not count, empty where it does."""
+        return next((each["missing"] for each in self.shared if each["missing"]), "")
+
+
+class Grouping:
+    """Makes the groups of updates."""
+
+    def __init__(self, options: TrainOptions, rollouts: Rollouts, process: Process, tally: Tally) -> None:
+        self._options, self._rollouts = options, rollouts
+        self._process, self._tally = process, tally
+        self.count = options.batch * options.accumulation * process.world_size // options.group
+        self.dull = 0
+        """Updates so far in which no group taught anything."""
+
+    def make(self, number: int) -> Update:
+        """The groups of an update (from 1). Raises RunError if all rollouts failed."""
+        options, seed = self._options, self._options.seed
+        chosen = prompts_of(number, self.count, self._rollouts.prompts, seed)
+        groups = self._run([(prompt, str(number)) for prompt in chosen], number)
+        for attempt in range(1, options.resamples + 1 if options.no_spread == "resample" else 1):
+            places = [place for place, group in enumerate(groups) if group.missing or self._is_dull(group)]
+            if not places:
+                break
+            self._count_missing([groups[place] for place in places])
+            others = other_prompts(number, attempt, len(places), self._rollouts.prompts, seed)
+            made = self._run([(prompt, f"{number}.{attempt}") for prompt in others], number)
+            for place, group in zip(places, made, strict=True):
+                groups[place] = group
+            self._count("resampled", len(places))
+        self._count_missing(groups)
+        if all(group.missing == "failed" for group in groups):
+            notes = [each["note"] for group in groups for each in group.shared if each["note"]]
+            raise RunError(f"update {number}: all rollouts failed; the last: {notes[-1]}")
+        return self._judge(groups)
+
+    def _run(self, chosen: Sequence[tuple[int, str]], number: int) -> list[_Group]:
+        """Make groups, each process its share of the completions, and tell each other the rewards."""
+        size, world = self._options.group, self._process.world_size
+        every = [(place, member) for place in range(len(chosen)) for member in range(size)]
+        mine = every[self._process.rank :: world]
+        picks = [Pick(chosen[place][0], member, chosen[place][1]) for place, member in mine]
+        made = dict(zip(mine, self._rollouts.make(picks, number), strict=True))
+        told: list[Any] = [None] * world
+        here = {key: _shared(each) for key, each in made.items()}
+        if world == 1:
+            told = [here]
+        else:
+            torch.distributed.all_gather_object(told, here)
+        known = {key: each for found in told for key, each in found.items()}
+        self._describe(made.values())
+        groups = []
+        for place in range(len(chosen)):
+            own = {member: made[place, member] for member in range(size) if (place, member) in made}
+            groups.append(_Group(own, [known[place, member] for member in range(size)]))
+        return groups
+
+    def _judge(self, groups: Sequence[_Group]) -> Update:
+        """Advantages of the groups that count, and the warning where nothing is to be learned."""
+        options = self._options
+        whole = [group for group in groups if not group.missing]
+        dull = [self._is_dull(group) for group in whole]
+        if self._process.first:
+            self._tally.add("no_spread", sum(dull), len(dull))
+        if all(dull):
+            self.dull += 1
+        kept = (
+            whole
+            if options.no_spread == "keep"
+            else [each for each, flat in zip(whole, dull, strict=True) if not flat]
+        )
+        recorded = [each.recorded for group in groups for each in group.mine.values() if each.recorded]
+        if not recorded:
+            raise RunError("a process has nothing of an update: all of its rollouts failed; try --envs 1")
+        spare = recorded[0].samples[0]
+        if not kept:
+            return Update((), (), spare)
+        judged = advantages(self._rewards(kept), options.reward_scaling)
+        mine = [
+            Judged(made.recorded, float(judged[place, member]))
+            for place, group in enumerate(kept)
+            for member, made in group.mine.items()
+            if made.recorded is not None
+        ]
+        lengths = tuple(each["tokens"] for group in kept for each in group.shared)
+        return Update(tuple(mine), lengths, spare)
+
+    def _rewards(self, groups: Sequence[_Group]) -> Tensor:
+        total = self._rollouts.rewards.total
+        rows = [[total(each["rewards"]) for each in group.shared] for group in groups]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def _is_dull(self, group: _Group) -> bool:
+        return not group.missing and bool(without_spread(self._rewards([group]))[0])
+
+    def _count_missing(self, groups: Sequence[_Group]) -> None:
+        for kind in ("unreachable", "failed"):
+            self._count(kind, sum(group.missing == kind for group in groups))
+
+    def _count(self, name: str, number: int) -> None:
+        if self._process.first:
+            self._tally.add(name, number)
+
+    def _describe(self, made: Any) -> None:
+        """Add what this process's completions were like."""
+        tally, rewards = self._tally, self._rollouts.rewards
+        for each in made:
+            tally.add("simulator_s", each.simulator_s)
+            if each.recorded is None or each.missing:
+                continue
+            tally.add("reward", rewards.total(each.rewards))
+            for part, value in zip(rewards.parts, each.rewards, strict=True):
+                tally.add(f"reward_{part.name}", value)
+            tally.add("actions", each.steps)
+            tally.add("answers", each.recorded.answers)
+            tally.add("tokens", sum(each.recorded.tokens))
+            tally.add("formed", each.recorded.formed, each.recorded.answers)
+            tally.add("stopped", float(each.stopped))
+            tally.add("cut", float(each.recorded.cut))
+            if each.success is not None:
+                tally.add("success", float(each.success))
+
+
+def _shared(made: Made) -> dict[str, Any]:
+    """What other processes have to know of a completion."""
+    tokens = 0 if made.recorded is None else sum(made.recorded.tokens)
+    return {"rewards": made.rewards, "tokens": tokens, "missing": made.missing, "note": made.note}

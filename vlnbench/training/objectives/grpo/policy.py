@@ -1,0 +1,118 @@
+"""What GRPO asks of a family: a network that acts by chance, remembers what it did, and scores it again.
+
+Loads nothing heavy. `agents.streamvln.training.policy` is one to read beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from vlnbench.interfaces import Action, Agent
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from vlnbench.training.family import SetContent
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a network acts by chance: temperature, share of the likeliest tokens, tokens per answer and answers per
+    walk at most (None: any number)."""
+
+    temperature: float
+    top_p: float = 1.0
+    answer_tokens: int = 24
+    turn_cap: int | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a policy did for one prompt or in one walk.
+
+    samples: windows for `ModelFamily.collate`, whose labels are the tokens that were drawn and nothing else.
+    tokens: how many of them each window has. chances: their log-probabilities when they were drawn, in order.
+    answers: how many there were, `formed` of them in the expected format. actions: of the answer to a prompt.
+    cut: the walk's last STOP is the end of its answers, not the network's.
+    """
+
+    samples: tuple[Any, ...]
+    tokens: tuple[int, ...]
+    chances: tuple[float, ...]
+    answers: int
+    formed: int
+    actions: tuple[Action, ...] = ()
+    cut: bool = False
+
+
+class Scored(NamedTuple):
+    """Of every drawn token of a batch, in order: log-probability, with gradient, and entropy of its distribution,
+    in nats, both float32 (tokens,)."""
+
+    chances: Tensor
+    entropies: Tensor
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt for an answer: what the policy needs for it, and the expert's actions."""
+
+    prompt: Any
+    expected: tuple[Action, ...]
+
+
+class Questions(Protocol):
+    """Prompts made from a collected set, numbered from 0; which are the same every time."""
+
+    def __len__(self) -> int: ...
+
+    def question(self, index: int, seed: str) -> Question:
+        """The prompt; what is drawn for it comes from `seed`."""
+        ...
+
+
+class Policy(Protocol):
+    """A network that acts by chance. What it draws depends on seeds alone, not on what is asked beside it."""
+
+    def renew(self) -> None:
+        """The network's weights have changed, or are about to be used for the first time."""
+        ...
+
+    def agent(self) -> Agent:
+        """Acts in simulators. It remembers each episode until `recorded` is asked."""
+        ...
+
+    def recorded(self, episode_id: str, seed: int) -> Recorded:
+        """What the agent did in the episode that began so, which it forgets now. Raises KeyError for none."""
+        ...
+
+    def questions(self, sets: Sequence[SetContent]) -> Questions:
+        """Prompts from collected sets. Raises UsageError for sets without actions to compare with."""
+        ...
+
+    def answer(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Recorded]:
+        """The answers to prompts."""
+        ...
+
+
+@runtime_checkable
+class GivesChances(Protocol):
+    """Trait of a `ModelFamily` whose networks can be trained by GRPO."""
+
+    def policy(self, model: nn.Module, base: Path, options: Any, sampling: Sampling) -> Policy:
+        """A network, which goes on being trained, as a policy. `base`: the folder that it was loaded from."""
+        ...
+
+    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+        """A forward pass over collated samples. `model` is the network or DeepSpeed's engine around it.
+
+        Only labeled positions meet the vocabulary.
+        """
+        ...
+
+    def cache_bytes(self, config: Any, options: Any) -> int:
+        """For the planner: bytes of keys and values of one position, kept while the network acts."""
+        ...

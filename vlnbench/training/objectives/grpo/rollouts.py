@@ -1,0 +1,94 @@
+"""What a policy did and what that was worth: the contract between the objective and where rollouts come from.
+
+An update asks for groups: several answers to a prompt, or several walks from a start, which differ in their seeds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from vlnbench.training.objectives.grpo.policy import Policy, Recorded
+from vlnbench.training.objectives.grpo.rewards import Rewards
+
+
+class Pick(NamedTuple):
+    """A completion to be made: prompt by number, place in its group, and what its draws depend on beside."""
+
+    prompt: int
+    member: int
+    draw: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """A completion: what was recorded, and each reward; or why it does not count.
+
+    missing: `unreachable` (no way to the goal, so rewards mean nothing) or `failed` (a simulator did), with a
+    `note` for people. steps: actions. simulator_s: seconds of the simulator.
+    """
+
+    recorded: Recorded | None
+    rewards: tuple[float, ...] = ()
+    steps: int = 0
+    stopped: bool = False
+    success: bool | None = None
+    simulator_s: float = 0.0
+    missing: str = ""
+    note: str = ""
+
+
+class Rollouts(Protocol):
+    """Where completions come from. Made with (options, family); reads its data then, or raises UsageError."""
+
+    prompts: int
+    longest: int
+    """Tokens of a completion at most, for the aggregation that divides by it."""
+    rewards: Rewards
+
+    def manifest(self) -> Mapping[str, Any]:
+        """What can change the result, for the run's manifest."""
+        ...
+
+    def describe(self) -> str:
+        """What is asked, for people."""
+        ...
+
+    def counts(self) -> Mapping[str, Any]:
+        """How much there is, for the run's counts."""
+        ...
+
+    def texts(self) -> Iterator[str]:
+        """What is said, for tokenizers that are learned."""
+        ...
+
+    def begin(self, policy: Policy) -> None:
+        """Get ready."""
+        ...
+
+    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
+        """The completions, in the order of the picks."""
+        ...
+
+    def close(self) -> None:
+        """End what was started. Safe to call twice."""
+        ...
+
+
+def prompts_of(update: int, count: int, prompts: int, seed: int) -> list[int]:
+    """The prompts of an update (from 1): shuffled epochs one after the other, each prompt once in each."""
+    found: list[int] = []
+    place = (update - 1) * count
+    while len(found) < count:
+        epoch, first = divmod(place + len(found), prompts)
+        order = list(range(prompts))
+        random.Random(f"{seed}/prompts/{epoch}").shuffle(order)
+        found += order[first : first + count - len(found)]
+    return found
+
+
+def other_prompts(update: int, attempt: int, count: int, prompts: int, seed: int) -> list[int]:
+    """Prompts to be tried instead of some, at random."""
+    return random.Random(f"{seed}/again/{update}/{attempt}").sample(range(prompts), count)

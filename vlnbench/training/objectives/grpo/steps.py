@@ -1,0 +1,66 @@
+"""Rollouts without a simulator: answers to windows of collected sets, compared with what the expert did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from vlnbench.interfaces import Action
+from vlnbench.rollout.episode import episode_seed
+from vlnbench.training import data
+from vlnbench.training.data import Schedule
+from vlnbench.training.family import ModelFamily
+from vlnbench.training.objectives.grpo.policy import Policy, Questions
+from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
+from vlnbench.training.objectives.grpo.rollouts import Made, Pick
+from vlnbench.training.options import TrainOptions
+
+
+class Steps:
+    """`Rollouts` whose prompts are windows; where in a window the network is asked is drawn."""
+
+    def __init__(self, options: TrainOptions, family: ModelFamily) -> None:
+        self.rewards = Rewards(options.rewards, "steps")
+        self._options = options
+        self._sets = data.read_sets(options, family)
+        self.prompts = sum(each.windows for each in self._sets)
+        self.longest = options.answer_tokens
+
+    def manifest(self) -> Mapping[str, Any]:
+        return {
+            "data": {each.name: {"windows": each.windows, "weight": each.weight} for each in self._sets},
+            "data_sha256": data.digest(self._sets),
+        }
+
+    def describe(self) -> str:
+        return data.format_sets(self._sets, Schedule(0, 0, self.prompts)).partition("\n\n")[0]
+
+    def counts(self) -> Mapping[str, Any]:
+        return data.count(self._sets)
+
+    def texts(self) -> Iterator[str]:
+        for each in self._sets:
+            yield from each.content.texts()
+
+    def begin(self, policy: Policy) -> None:
+        self._policy = policy
+        self._questions: Questions = policy.questions([each.content for each in self._sets])
+        self.prompts = len(self._questions)
+
+    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
+        seed = self._options.seed
+        asked = [self._questions.question(pick.prompt, f"{seed}/{pick.draw}/{pick.prompt}") for pick in picks]
+        seeds = [episode_seed(seed, f"{pick.draw}/{pick.prompt}", pick.member) for pick in picks]
+        answers = self._policy.answer([each.prompt for each in asked], seeds)
+        made = []
+        for pick, question, answer in zip(picks, asked, answers, strict=True):
+            deed = Deed(answer.formed / answer.answers, answer.actions, question.expected)
+            values = self.rewards.of(deed, f"window {pick.prompt}")
+            stopped = Action.STOP in answer.actions
+            made.append(
+                Made(answer, tuple(values), len(answer.actions), stopped, answer.actions == question.expected)
+            )
+        return made
+
+    def close(self) -> None:
+        """Nothing was started."""

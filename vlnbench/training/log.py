@@ -27,6 +27,10 @@ class Phases:
         """Report these phases, too."""
         self._names[1:1] = names
 
+    def goes_on(self, phase: str) -> None:
+        """A phase that lasts makes progress."""
+        self._begins(phase)
+
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add what happens inside to a phase."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -82,10 +82,10 @@ class Episodes:
         for each in self._episodes:
             yield each.instruction
 
-    def begin(self, policy: Policy) -> None:
+    def begin(self, policy: Policy, beat: Callable[[], None]) -> None:
         """Start simulators with the policy's agent. Raises UsageError for an agent that does not fit the body."""
         options, benchmark = self._options, self._benchmark
-        self._policy, agent = policy, policy.agent()
+        self._policy, self._beat, agent = policy, beat, policy.agent()
         conflicts = agent.expects.conflicts(benchmark.body)
         if conflicts:
             listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
@@ -105,6 +105,7 @@ class Episodes:
         limits = Limits(self._options.envs, WALK_TIMEOUT_S)
         with closing(self._executor.run(tasks, limits)) as outcomes:
             for outcome in outcomes:
+                self._beat()
                 task = outcome.task
                 made[order[task.episode.episode_id, task.seed]] = self._judged(outcome)
         return [made[place] for place in range(len(tasks))]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class GRPO:
         self._policy: Policy = family.policy(begun.engine.module, self._base, options, self._sampling)
         with self._acting():
             self._policy.renew()
-        self._rollouts.begin(self._policy)
+        self._rollouts.begin(self._policy, partial(self._phases.goes_on, ROLLOUT))
         self._check_prompts(self._rollouts.prompts)
         self._learner = Learner(options, family, self._process, self._tally, self._reference)
 

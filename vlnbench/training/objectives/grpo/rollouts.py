@@ -6,7 +6,7 @@ An update asks for groups: several answers to a prompt, or several walks from a 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -64,8 +64,8 @@ class Rollouts(Protocol):
         """What is said, for tokenizers that are learned."""
         ...
 
-    def begin(self, policy: Policy) -> None:
-        """Get ready."""
+    def begin(self, policy: Policy, beat: Callable[[], None]) -> None:
+        """Get ready. `beat` is called whenever something is done, for those who watch for hangs."""
         ...
 
     def make(self, picks: Sequence[Pick], update: int) -> list[Made]:

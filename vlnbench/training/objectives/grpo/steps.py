@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vlnbench.interfaces import Action
@@ -42,7 +42,7 @@ class Steps:
         for each in self._sets:
             yield from each.content.texts()
 
-    def begin(self, policy: Policy) -> None:
+    def begin(self, policy: Policy, beat: Callable[[], None]) -> None:
         self._policy = policy
         self._questions: Questions = policy.questions([each.content for each in self._sets])
         self.prompts = len(self._questions)

@@ -32,6 +32,8 @@ EXECUTION = (
     "log_every",
     "save_every",
     "trajectories",
+    "data_root",
+    "envs",
     "feature_cache",
     "feature_cache_gb",
     "tracker",

@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.checkpoint import load
+from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.presets import create
 from agents.streamvln.training.options import PARTS, StreamVLNTraining
 from agents.vlnce.training.options import VLNCETraining
@@ -25,6 +28,7 @@ from tests.training.driver import ROOT, log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.objectives.grpo.test_learner import SMALL, TEXTS
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Observation
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.grpo.episodes import Episodes
@@ -225,6 +229,28 @@ def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, Path], tmp_p
     run_all(requests)
     for name in ("whole", "walks"):
         assert digests(tmp_path / name / "model") == digests(runs[name] / "model"), name
+
+
+@pytest.mark.slow
+def test_evaluation_afterwards_is_greedy(runs: dict[str, Path]) -> None:
+    """The same frames give the same actions, whatever torch would draw, and nothing of sampling is in the folder."""
+    folder = runs["whole"] / "model"
+    frames = [np.full((480, 640, 3), 20 * step, dtype=np.uint8) for step in range(10)]
+    walks = []
+    for number in range(3):
+        torch.manual_seed(number)
+        agent = StreamVLNAgent(StreamVLNOptions(checkpoint=folder, max_batch=1, max_new_tokens=8))
+        agent.reset(0, make_episode(1), 7)
+        done: list[Action] = []
+        for step, frame in enumerate(frames):
+            if Action.STOP not in done:
+                done += agent.act({0: Observation("", step, rgb=frame)}).values()
+        walks.append(done)
+        assert "temperature" not in agent.identity
+        agent.close()
+    assert walks[0] == walks[1] == walks[2]
+    before = (runs["whole"].parents[1] / "taught" / "model" / "generation_config.json").read_bytes()
+    assert (folder / "generation_config.json").read_bytes() == before
 
 
 def test_walks_of_a_group_share_the_start_and_differ_in_seed(workshop: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, Path], tmp_p
 
 @pytest.mark.slow
 def test_evaluation_afterwards_is_greedy(runs: dict[str, Path]) -> None:
-    """The same frames give the same actions, whatever torch would draw, and nothing of sampling is in the folder."""
+    """The same frames give the same actions, whatever torch would draw; nothing of sampling is in the folder."""
     folder = runs["whole"] / "model"
     frames = [np.full((480, 640, 3), 20 * step, dtype=np.uint8) for step in range(10)]
     walks = []

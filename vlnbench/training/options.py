@@ -166,6 +166,8 @@ class PlanOptions(StepOptions):
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
+        if ":" not in self.objective and self.objective not in ("supervised", GRPO):
+            raise UsageError(unknown("objective", self.objective, ("supervised", GRPO)))
         if self.dtype not in PRECISIONS:
             raise UsageError(f"--dtype {self.dtype}: expected {', '.join(PRECISIONS)}")
         if self.optimizer not in OPTIMIZERS:

@@ -65,5 +65,7 @@ def test_settings_that_cannot_be() -> None:
         rewards(batch=3, accumulation=1)
     with pytest.raises(UsageError, match="--group and --beta: for --objective grpo"):
         plan(StreamVLNPlanning(**COMMON, beta=0.1))
+    with pytest.raises(UsageError, match="unknown objective 'grop': did you mean 'grpo'"):
+        rewards(objective="grop", group=8)
     with pytest.raises(UsageError, match="--group 1: an answer is judged beside others"):
         rewards(group=1)

@@ -186,6 +186,19 @@ def test_batches_and_shards_do_not_change_the_update(workshop: Path, runs: dict[
 
 
 @pytest.mark.slow
+def test_two_processes_make_the_update_of_one(workshop: Path, runs: dict[str, Path], tmp_path: Path) -> None:
+    request = options(
+        workshop, tmp_path / "two", steps=1, batch=4, zero=2, checkpoint=workshop / "taught" / "model"
+    )
+    (answer,) = run_all([request], processes=2)
+    assert "error" not in answer
+    one, two = (log_of(folder)[0] for folder in (runs["in one"], tmp_path / "two"))
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-5)
+    for name in ("reward", "tokens", "no_spread", "entropy"):
+        assert two["grpo"][name] == pytest.approx(one["grpo"][name], abs=1e-4), name
+
+
+@pytest.mark.slow
 def test_zero_3_and_adapters_learn_too(workshop: Path, runs: dict[str, Path]) -> None:
     assert digests(runs["zero 3"] / "model") != digests(workshop / "taught" / "model")
     first, second = (entry["grpo"] for entry in log_of(runs["adapters"]))

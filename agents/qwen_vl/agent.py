@@ -48,7 +48,13 @@ class QwenVLAgent(EpisodeLoop):
             eager=placement.attn == "eager",
             trust_pickle=options.trust_pickle,
         )
-        answerer = Answerer(model, settings, max_new_tokens=options.max_new_tokens, max_batch=options.batch)
+        answerer = Answerer(
+            model,
+            settings,
+            max_new_tokens=options.max_new_tokens,
+            max_batch=options.batch,
+            allowed=prompts.allowed() if options.constrained else None,
+        )
         super().__init__(prompts, answerer, options.history, options.max_pixels)
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
         self.identity: Mapping[str, Scalar] = {
@@ -60,6 +66,7 @@ class QwenVLAgent(EpisodeLoop):
             "attn": placement.attn,
             "prompt": hashlib.sha256(prompts.template.text.encode()).hexdigest()[:12],
             "answers": options.answers,
+            "constrained": options.constrained,
             "history": options.history,
             "actions_per_answer": options.actions_per_answer,
             "max_pixels": options.max_pixels,

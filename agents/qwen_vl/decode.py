@@ -32,11 +32,16 @@ Choose = Callable[[Sequence[Question], Sequence[Sequence[int]], Tensor], list[in
 """The next token of every answer; answers so far, logits float32 (rows, vocabulary)."""
 
 
+Allowed = Callable[[Sequence[int]], Sequence[int]]
+"""Tokens that may follow an answer so far; none where it is whole."""
+
+
 class Answerer:
     """Answers questions, at most `max_batch` in one pass.
 
     The repetition penalty sees the question and the answer so far. An answer ends with an end token, included, or
-    after `max_new_tokens`. `choose` takes the place of greedy decoding, without the penalty then.
+    after `max_new_tokens`. `choose` takes the place of greedy decoding, without the penalty then. `allowed`:
+    nothing else is answered.
     """
 
     def __init__(
@@ -47,11 +52,12 @@ class Answerer:
         max_new_tokens: int = 64,
         max_batch: int = 8,
         choose: Choose | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         self.model = model.eval()
         self.settings = settings
         self.max_new_tokens, self.max_batch = max_new_tokens, max_batch
-        self._choose = choose
+        self._choose, self._allowed = choose, allowed
 
     @torch.inference_mode()
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
@@ -108,5 +114,12 @@ class Answerer:
             return self._choose(questions, answers, logits)
         penalty = self.settings.repetition_penalty
         penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
-        found: list[int] = torch.where(seen, penalized, logits).argmax(-1).tolist()
+        scores = torch.where(seen, penalized, logits)
+        if self._allowed is not None:
+            for row, answer in zip(scores, answers, strict=True):
+                if following := list(self._allowed(answer)):
+                    kept = row[following].clone()
+                    row.fill_(-torch.inf)
+                    row[following] = kept
+        found: list[int] = scores.argmax(-1).tolist()
         return found

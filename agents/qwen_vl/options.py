@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
+
+MOST_CONSTRAINED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,8 @@ class QwenVLOptions(CheckpointOptions):
     """Actions in one answer at most; they are done before the model is asked again."""
     answers: Literal["plain", "tagged"] = "plain"
     """Names of actions alone, or within <answer> tags (VLM-R1), before which there may be <think> tags."""
+    constrained: bool = False
+    """Let nothing be answered but what can be read, without thinking; for up to 6 actions per answer."""
     max_pixels: int = 401_408
     """Pixels of a frame at most; every 28 x 28 of them take one position."""
     turn_deg: float = 15.0
@@ -34,4 +39,9 @@ class QwenVLOptions(CheckpointOptions):
 
     def check(self) -> None:
         super().check()
+        if self.constrained and self.actions_per_answer > MOST_CONSTRAINED:
+            raise UsageError(
+                f"--constrained --actions-per-answer {self.actions_per_answer}: expected {MOST_CONSTRAINED} or "
+                "fewer, for all answers there are are written down"
+            )
         self.at_least(max_new_tokens=1, history=0, actions_per_answer=1, max_pixels=4 * 28 * 28, turn_deg=1)

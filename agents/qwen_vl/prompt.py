@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,15 @@ class Wording:
     actions_per_answer: int = 4
     answers: Answers = "plain"
     turn_deg: float = 15.0
+
+
+def _sequences(longest: int) -> Iterator[tuple[Action, ...]]:
+    """All answers of up to so many actions; nothing follows a STOP."""
+    moves = [action for action in NAMES.values() if action is not Action.STOP]
+    for length in range(longest):
+        for before in product(moves, repeat=length):
+            for last in NAMES.values():
+                yield (*before, last)
 
 
 class Prompts:
@@ -75,6 +85,15 @@ class Prompts:
             return read_answer(text, self.wording.actions_per_answer)
         except ValueError:
             return None
+
+    def allowed(self) -> Callable[[Sequence[int]], Sequence[int]]:
+        """Tokens that may follow the beginning of an answer, if it is to be one of those that can be read."""
+        following: dict[tuple[int, ...], set[int]] = {}
+        for ids in map(self.answer, _sequences(self.wording.actions_per_answer)):
+            for place, id_ in enumerate(ids):
+                following.setdefault(tuple(ids[:place]), set()).add(id_)
+        found = {before: sorted(after) for before, after in following.items()}
+        return lambda answer: found.get(tuple(answer), [])
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)

@@ -207,6 +207,25 @@ def test_answers_do_not_depend_on_the_batch(base: Path) -> None:
     assert settings.eos == {END}
 
 
+@pytest.mark.parametrize("answers", ["plain", "tagged"])
+def test_constrained_answers_can_always_be_read(base: Path, answers: str) -> None:
+    """With random weights free answers cannot be read, and constrained ones always can."""
+    model, prompts = tiny(), prompts_of(base, answers=answers, actions_per_answer=2)
+    settings = checkpoint.generation_settings(base, prompts._tokenizer)
+    frames = torch.zeros(1, 56, 56, 3, dtype=torch.uint8)
+    questions = [Question(i, prompts.question(f"Go to room {i}.", [], 0), frames) for i in range(4)]
+    free = Answerer(model, settings, max_new_tokens=12).run(questions)
+    bound = Answerer(model, settings, max_new_tokens=12, allowed=prompts.allowed()).run(questions)
+    assert any(prompts.read(answer) is None for answer in free)
+    for answer in bound:
+        assert prompts.read(answer)
+        assert answer[-1] in settings.eos
+    allowed = prompts.allowed()
+    assert allowed(prompts.answer([STOP])) == [], "a whole answer"
+    with pytest.raises(UsageError, match=r"--constrained --actions-per-answer 7: expected 6 or fewer"):
+        QwenVLOptions(constrained=True, actions_per_answer=7).check()
+
+
 def test_it_is_learned_from_rewards(base: Path) -> None:
     """Ratio 1, log-probabilities that agree with those of acting, and a gradient in every part."""
     model = checkpoint.load(base)

@@ -15,7 +15,7 @@ class Draws(NamedTuple):
 
     slot: int
     place: int
-    count: int
+    tokens: int
 
 
 class Sampler:
@@ -47,8 +47,8 @@ class Sampler:
         """
         rows, positions = logits.shape[:2]
         numbers = torch.zeros(rows, positions, dtype=torch.float64)
-        for row, (slot, place, count) in enumerate(wanted):
-            for offset in range(count):
+        for row, (slot, place, tokens_wanted) in enumerate(wanted):
+            for offset in range(tokens_wanted):
                 numbers[row, offset] = self._number(slot, place + offset)
         chances = torch.log_softmax(logits.float() / self._temperature, dim=-1)
         ordered, tokens = chances.double().exp().sort(dim=-1, descending=True, stable=True)
@@ -62,8 +62,8 @@ class Sampler:
         picked = tokens.gather(-1, torch.minimum(drawn, ends))
         logs = chances.gather(-1, picked)[..., 0].tolist()
         found: list[list[int]] = picked[..., 0].tolist()
-        for row, (slot, place, count) in enumerate(wanted):
-            for offset in range(count):
+        for row, (slot, place, tokens_wanted) in enumerate(wanted):
+            for offset in range(tokens_wanted):
                 self._chances[slot][place + offset] = logs[row][offset]
         return found
 

@@ -45,7 +45,7 @@ def rewards(seed: int) -> Tensor:
 
 def trl_loss(aggregation: str, beta: float, seed: int) -> tuple[float, Tensor]:
     """TRL's loss of a case and its gradient by the log-probabilities (answers, LONGEST)."""
-    from trl import GRPOTrainer
+    from trl import GRPOTrainer  # type: ignore[import-not-found]
 
     new, old, reference, mask, advantages = case(seed)
     new.requires_grad_(True)
@@ -90,8 +90,8 @@ def trl_loss(aggregation: str, beta: float, seed: int) -> tuple[float, Tensor]:
 
 def trl_advantages(scaling: str, seed: int) -> Tensor:
     """TRL's advantages, by the lines of its trainer that compute them."""
-    from trl import GRPOTrainer
-    from trl.trainer import grpo_trainer
+    from trl import GRPOTrainer  # type: ignore[import-not-found]
+    from trl.trainer import grpo_trainer  # type: ignore[import-not-found]
 
     found = rewards(seed)
     lines = inspect.getsource(GRPOTrainer._generate_and_score_completions).splitlines()
@@ -111,7 +111,7 @@ def trl_advantages(scaling: str, seed: int) -> Tensor:
 
 def make() -> dict[str, Any]:
     """All cases."""
-    import trl
+    import trl  # type: ignore[import-not-found]
 
     losses = []
     for aggregation in AGGREGATIONS:

@@ -45,7 +45,7 @@ class QwenVL(JanusVLN):
         found: Tensor = self.visual.merger(self.tower_features(frames))
         return found.flatten(0, 1)
 
-    def forward(
+    def forward(  # type: ignore[override]  # images without geometry
         self,
         input_ids: Sequence[Sequence[int]],
         frames: Sequence[Tensor],

@@ -87,7 +87,9 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
     network, trained = build(family, config, options, "meta")
     probe = family.probe(config, options, "meta")
     segments = run_pass(family, network, probe, loss_under(family, options))
-    acts = options.objective == GRPO and isinstance(family, GivesChances)
+    cache, acts = 0, options.objective == GRPO
+    if acts and isinstance(family, GivesChances):
+        cache = family.cache_bytes(config, options)
     parts: dict[str, int] = {}
     for name, parameter in network.named_parameters():
         part = part_of(family, name)
@@ -106,7 +108,7 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
             for tensor, hidden in zip(group.parameters, group.hidden, strict=True)
             if hidden
         ),
-        cache=family.cache_bytes(config, options) if acts else 0,
+        cache=cache,
         sample=_tensor_bytes(probe.batch) // options.batch if acts else 0,
     )
 

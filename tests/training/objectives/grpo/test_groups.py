@@ -43,7 +43,13 @@ class Scripted:
 
 
 def grouping(rollouts: Any, **changes: Any) -> tuple[Grouping, Tally]:
-    settings = {"batch": 8, "accumulation": 1, "group": 4, "rollouts": "steps", "objective": "grpo"}
+    settings: dict[str, Any] = {
+        "batch": 8,
+        "accumulation": 1,
+        "group": 4,
+        "rollouts": "steps",
+        "objective": "grpo",
+    }
     options = StreamVLNTraining(checkpoint="", out=Path(), **(settings | changes))
     tally = Tally(ALONE)
     return Grouping(options, rollouts, ALONE, tally), tally

@@ -119,7 +119,13 @@ def runs(workshop: Path) -> dict[str, Path]:
     trained = workshop / "trained"
     long = {"steps": 4, "save_every": 2, "iterations": 2, "beta": 0.05}
     taught = workshop / "taught"
-    lesson = {"objective": "supervised", "rollouts": None, "rewards": [], "group": 8, "answer_tokens": 24}
+    lesson: dict[str, Any] = {
+        "objective": "supervised",
+        "rollouts": None,
+        "rewards": [],
+        "group": 8,
+        "answer_tokens": 24,
+    }
     first = options(workshop, taught, steps=30, learning_rate=1e-2, wording="evaluation", **lesson)
     named = {
         "projector": options(workshop, trained, tunable_parts=[PARTS[1]], gradient_checkpointing=True),
@@ -128,7 +134,9 @@ def runs(workshop: Path) -> dict[str, Path]:
         "in four": options(workshop, trained, steps=1, batch=2, accumulation=4),
         "in four, zero 2": options(workshop, trained, steps=1, batch=2, accumulation=4, zero=2),
         "zero 3": options(workshop, trained, steps=1, zero=3),
-        "adapters": options(workshop, trained, tunable_parts=[], lora_rank=2, beta=0.1, learning_rate=1e-2),
+        "adapters": options(
+            workshop, trained, tunable_parts=[], lora_rank=2, lora_dropout=0.0, beta=0.1, learning_rate=1e-2
+        ),
         "whole": options(workshop, trained, **long),
         "walks": walks(workshop, trained, **long, expert_prefix=0.5, stop_beyond=1.0),
     }
@@ -222,23 +230,26 @@ def test_walks_in_simulators_are_learned_from(runs: dict[str, Path]) -> None:
 @pytest.mark.slow
 def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, Path], tmp_path: Path) -> None:
     """Killed after a save in the middle: the run goes on and ends with the same bytes."""
-    requests = []
+    requests, processes = [], []
     for name in ("whole", "walks"):
         before = json.loads((runs[name] / "train.json").read_text())["options"]
-        request = {**before, "out": str(tmp_path / name)}
-        command = [sys.executable, "-m", "tests.training.driver", json.dumps([request])]
+        requests.append({**before, "out": str(tmp_path / name)})
+        command = [sys.executable, "-m", "tests.training.driver", json.dumps(requests[-1:])]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        process = subprocess.Popen(
+        started = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 200
-        while not (tmp_path / name / "state" / "step-2").exists() and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        assert not (tmp_path / name / "model").exists(), "too late to be interrupted"
-        requests.append(request)
+        processes.append((name, started))
+    deadline = time.monotonic() + 200
+    while processes:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+        for name, started in list(processes):
+            if (tmp_path / name / "state" / "step-2").exists() or started.poll() is not None:
+                os.kill(started.pid, signal.SIGKILL)
+                started.wait()
+                assert not (tmp_path / name / "model").exists(), "too late to be interrupted"
+                processes.remove((name, started))
     run_all(requests)
     for name in ("whole", "walks"):
         assert digests(tmp_path / name / "model") == digests(runs[name] / "model"), name

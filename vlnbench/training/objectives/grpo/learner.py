@@ -82,7 +82,7 @@ class Learner:
         scored = self._chances(engine, batch, options.temperature)
         sizes = [each.tokens for each in windows]
         device = scored.chances.device
-        now = scored.chances.detach().split(sizes)
+        now = torch.split(scored.chances.detach(), sizes)
         for each, chances in zip(windows, now, strict=True):
             if each.old is None:  # nothing has been learned from it yet
                 each.old = chances
@@ -107,7 +107,7 @@ class Learner:
         if any(each.reference is None for each in windows):
             with torch.no_grad(), self._reference.used() as network:
                 found = self._chances(network, batch, self._options.temperature).chances
-            for each, own in zip(windows, found.split([each.tokens for each in windows]), strict=True):
+            for each, own in zip(windows, torch.split(found, [each.tokens for each in windows]), strict=True):
                 each.reference = own
         apart = k3(chances, torch.cat([each.reference for each in windows if each.reference is not None]))
         self._tally.add("kl", float(apart.detach().sum()), len(apart))

@@ -23,7 +23,6 @@ from agents.qwen_vl.options import QwenVLOptions
 from agents.qwen_vl.presets import END, IMAGE, PRESETS, create
 from agents.qwen_vl.prompt import Prompts, Wording
 from agents.qwen_vl.spec import FAMILY
-from agents.qwen_vl.training.family import QwenVLFamily
 from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
 from agents.qwen_vl.training.planning import SIZES
 from tests.fakes import make_episode
@@ -41,6 +40,12 @@ from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
 
 PIXELS = 4 * 28 * 28
+
+
+def _family() -> Any:
+    return FAMILY.load()
+
+
 FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
 
 
@@ -94,7 +99,8 @@ def test_logits_are_those_of_transformers() -> None:
         vision_start_token_id=259,
         vision_end_token_id=260,
     )
-    stock: Any = transformers.Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="eager")
+    kind: Any = transformers.Qwen2_5_VLForConditionalGeneration
+    stock = kind._from_config(config, attn_implementation="eager")
     state = {}
     for name, tensor in model.state_dict().items():
         if name.startswith("visual."):
@@ -233,7 +239,7 @@ def test_it_is_learned_from_rewards(base: Path) -> None:
         checkpoint="", out=Path(), objective="grpo", rollouts="steps", group=2, batch=2, accumulation=2, history=1,
         max_pixels=PIXELS,
     )  # fmt: skip
-    family = QwenVLFamily()
+    family = _family()
     policy = family.policy(model, base, options, Sampling(1.0, answer_tokens=5))
     policy.renew()
     agent = policy.agent()
@@ -262,7 +268,7 @@ def test_it_is_learned_from_rewards(base: Path) -> None:
 def test_questions_of_recorded_walks_have_the_expert_s_actions(base: Path, tmp_path: Path) -> None:
     root = write_walks(tmp_path, "R2R")
     options = QwenVLTraining(checkpoint="", out=Path(), history=1, max_pixels=PIXELS)
-    family = QwenVLFamily()
+    family = _family()
     policy = family.policy(checkpoint.load(base), base, options, Sampling(1.0, answer_tokens=3))
     content = family.read_set(root / "R2R", options)
     questions = policy.questions([content])
@@ -298,7 +304,7 @@ def test_a_frame_that_is_broken_is_named(base: Path, tmp_path: Path) -> None:
     path = root / "R2R" / "images" / "scan_r2r_000000" / "rgb" / "000.jpg"
     path.write_bytes(b"no picture")
     options = QwenVLTraining(checkpoint="", out=Path(), trajectories=root)
-    family = QwenVLFamily()
+    family = _family()
     model = checkpoint.load(base)
     (samples,) = family.samples([family.read_set(root / "R2R", options)], model, base, options, None)
 

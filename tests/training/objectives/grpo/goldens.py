@@ -90,7 +90,7 @@ def trl_loss(aggregation: str, beta: float, seed: int) -> tuple[float, Tensor]:
 
 def trl_advantages(scaling: str, seed: int) -> Tensor:
     """TRL's advantages, by the lines of its trainer that compute them."""
-    from trl import GRPOTrainer  # type: ignore[import-not-found]
+    from trl import GRPOTrainer
     from trl.trainer import grpo_trainer  # type: ignore[import-not-found]
 
     found = rewards(seed)
@@ -111,7 +111,7 @@ def trl_advantages(scaling: str, seed: int) -> Tensor:
 
 def make() -> dict[str, Any]:
     """All cases."""
-    import trl  # type: ignore[import-not-found]
+    import trl
 
     losses = []
     for aggregation in AGGREGATIONS:

@@ -18,7 +18,7 @@ def fitting(height: int, width: int, most_pixels: int) -> tuple[int, int]:
 
     The rule is that of Qwen's image processor (`smart_resize`), whose least number of pixels is its default.
     """
-    rows, columns = (max(1, round(side / BLOCK)) * BLOCK for side in (height, width))
+    rows, columns = (round(side / BLOCK) * BLOCK for side in (height, width))
     if rows * columns > most_pixels:
         ratio = math.sqrt(height * width / most_pixels)
         rows, columns = (max(1, math.floor(side / ratio / BLOCK)) * BLOCK for side in (height, width))

@@ -15,7 +15,7 @@ PARTS = ("vision", "merger", "language_model")
 VISION, MERGER, LANGUAGE_MODEL = PARTS
 
 MOST_PIXELS = 401_408
-"""512 embeddings; frames of 640 x 480 pixels become 22 x 17 = 374 at it."""
+"""512 embeddings; frames of 640 x 480 pixels become 23 x 17 = 391."""
 
 
 @dataclass(frozen=True, kw_only=True)

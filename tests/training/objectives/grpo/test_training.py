@@ -2,33 +2,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.checkpoint import load
-from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.presets import create
 from agents.streamvln.training.options import PARTS, StreamVLNTraining
 from agents.vlnce.training.options import VLNCETraining
 from tests.fakes import make_episode
 from tests.runs import write_dataset
-from tests.training.driver import ROOT, log_of, run_all
+from tests.training.driver import log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.objectives.grpo.test_learner import SMALL, TEXTS
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Observation
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.grpo.episodes import Episodes
@@ -225,56 +216,6 @@ def test_walks_in_simulators_are_learned_from(runs: dict[str, Path]) -> None:
     assert told["reward"] == pytest.approx(told[f"reward_{DOUBLES}actions"] + told["reward_near"], abs=1e-5)
     assert sum(entry["grpo"].get("unreachable", 0) for entry in entries) >= 1, "episode 8 has had its turn"
     assert "ratio" not in entries[1]["grpo"] or entries[1]["grpo"]["ratio"] != 1.0, "the second step on the same"
-
-
-@pytest.mark.slow
-def test_a_resumed_run_is_bit_equal(workshop: Path, runs: dict[str, Path], tmp_path: Path) -> None:
-    """Killed after a save in the middle: the run goes on and ends with the same bytes."""
-    requests, processes = [], []
-    for name in ("whole", "walks"):
-        before = json.loads((runs[name] / "train.json").read_text())["options"]
-        requests.append({**before, "out": str(tmp_path / name)})
-        command = [sys.executable, "-m", "tests.training.driver", json.dumps(requests[-1:])]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        started = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        processes.append((name, started))
-    deadline = time.monotonic() + 200
-    while processes:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-        for name, started in list(processes):
-            if (tmp_path / name / "state" / "step-2").exists() or started.poll() is not None:
-                os.kill(started.pid, signal.SIGKILL)
-                started.wait()
-                assert not (tmp_path / name / "model").exists(), "too late to be interrupted"
-                processes.remove((name, started))
-    run_all(requests)
-    for name in ("whole", "walks"):
-        assert digests(tmp_path / name / "model") == digests(runs[name] / "model"), name
-
-
-@pytest.mark.slow
-def test_evaluation_afterwards_is_greedy(runs: dict[str, Path]) -> None:
-    """The same frames give the same actions, whatever torch would draw; nothing of sampling is in the folder."""
-    folder = runs["whole"] / "model"
-    frames = [np.full((480, 640, 3), 20 * step, dtype=np.uint8) for step in range(10)]
-    walks = []
-    for number in range(3):
-        torch.manual_seed(number)
-        agent = StreamVLNAgent(StreamVLNOptions(checkpoint=folder, max_batch=1, max_new_tokens=8))
-        agent.reset(0, make_episode(1), 7)
-        done: list[Action] = []
-        for step, frame in enumerate(frames):
-            if Action.STOP not in done:
-                done += agent.act({0: Observation("", step, rgb=frame)}).values()
-        walks.append(done)
-        assert "temperature" not in agent.identity
-        agent.close()
-    assert walks[0] == walks[1] == walks[2]
-    before = (runs["whole"].parents[1] / "taught" / "model" / "generation_config.json").read_bytes()
-    assert (folder / "generation_config.json").read_bytes() == before
 
 
 def test_walks_of_a_group_share_the_start_and_differ_in_seed(workshop: Path) -> None:

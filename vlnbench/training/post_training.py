@@ -41,11 +41,11 @@ class PostTraining:
     """By which standard deviation rewards are divided: that of the group, of the whole update, or none."""
     iterations: int = 1
     """Optimizer steps on the same rollouts."""
-    no_spread: Literal["keep", "skip", "resample"] = "skip"
+    even_groups: Literal["keep", "skip", "resample"] = "skip"
     """Groups whose rewards are all the same: keep counts them in the means, skip does not, resample takes other
     prompts instead."""
     resamples: int = 2
-    """With --no-spread resample: how often, at most, in an update."""
+    """With --even-groups resample: how often, at most, in an update."""
     answer_tokens: int = 24
     """Tokens of one answer, at most."""
     step_cap: int = 500

@@ -75,7 +75,7 @@ def test_groups_without_spread_are_left_out_or_kept() -> None:
     left, tally = grouping(Scripted(reward))
     assert {name.partition(".")[0] for name in samples(left.make(1))} == {str(chosen[0])}
     assert tally.take()["no_spread"] == 0.5
-    kept, _ = grouping(Scripted(reward), no_spread="keep")
+    kept, _ = grouping(Scripted(reward), even_groups="keep")
     update = kept.make(1)
     assert len(update.mine) == 8
     assert [each.advantage for each in update.mine[4:]] == [0.0] * 4
@@ -83,7 +83,7 @@ def test_groups_without_spread_are_left_out_or_kept() -> None:
 
 def test_groups_without_spread_are_made_of_other_prompts() -> None:
     rollouts = Scripted(lambda prompt, member: float(member) if prompt % 2 else 0.5)
-    made, tally = grouping(rollouts, no_spread="resample", resamples=20)
+    made, tally = grouping(rollouts, even_groups="resample", resamples=20)
     update = made.make(1)
     assert len(update.mine) == 8
     assert all(int(name.partition(".")[0]) % 2 for name in samples(update))

@@ -64,7 +64,7 @@ class Grouping:
         options, seed = self._options, self._options.seed
         chosen = prompts_of(number, self.count, self._rollouts.prompts, seed)
         groups = self._run([(prompt, str(number)) for prompt in chosen], number)
-        for attempt in range(1, options.resamples + 1 if options.no_spread == "resample" else 1):
+        for attempt in range(1, options.resamples + 1 if options.even_groups == "resample" else 1):
             places = [place for place, group in enumerate(groups) if group.missing or self._is_dull(group)]
             if not places:
                 break
@@ -112,7 +112,7 @@ class Grouping:
             self.dull += 1
         kept = (
             whole
-            if options.no_spread == "keep"
+            if options.even_groups == "keep"
             else [each for each, flat in zip(whole, dull, strict=True) if not flat]
         )
         recorded = [each.recorded for group in groups for each in group.mine.values() if each.recorded]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.benchmarks import Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
 from vlnbench.evaluation.choice.choice import differences
@@ -18,9 +19,10 @@ from vlnbench.evaluation.evaluate import (
     evaluate,
     make_plan,
 )
+from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.options import EvalOptions
-from vlnbench.evaluation.records import Row, read_rows, read_trajectories
-from vlnbench.evaluation.summary import Summary, format_summary
+from vlnbench.evaluation.records import MANIFEST, Row, read_manifest, read_rows, read_trajectories
+from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.evaluation.tally import Tally
 from vlnbench.evaluation.until.decide import Verdict, judge, read_against
 from vlnbench.evaluation.until.rule import parse_until
@@ -30,6 +32,7 @@ from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
 from vlnbench.rollout.start import start_on_ray, start_processes
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
+from vlnbench.util.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
 FIRST_OF_R2R = (
@@ -78,19 +81,13 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
     benchmark = get_benchmark(request.benchmark)
     if request.split not in benchmark.splits:
         load_split(benchmark, request.split, request.data_root)  # raises with the known names
+    if executor is None and (done := _finished_before(request, benchmark)):
+        return done
     with executor or _start(request) as executor:  # while agent and data load
         agent = executor.load(request.agent, request.agent_options)
         ensure_data(benchmark, request.data_root)
         split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
-        plan = make_plan(
-            benchmark,
-            split,
-            agent.name,
-            count=request.episodes,
-            seed=request.seed,
-            repeats=request.repeats,
-            choice=request.choice,
-        )
+        plan = _plan(request, benchmark, split, agent.name)
         check_conventions(agent, plan)
         scenes_dir = split.scenes_dir.absolute()
         arguments = (benchmark.body, scenes_dir, agent.sensors, request.sim)
@@ -102,8 +99,53 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         if plan.choice:
             _say_choice(plan, split)
         summary = _evaluate(plan, executor, folder, request)
+        if summary.complete and agent.files is not None:
+            with contextlib.suppress(OSError):  # it would only have saved time
+                write_receipt(folder, _asked(request), [*agent.files, split.path])
         verdict = _verdict(plan, executor, folder, request)
         return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks(), verdict)
+
+
+def _finished_before(request: EvalOptions, benchmark: Benchmark) -> Evaluated | None:
+    """The run that is asked for, if it is complete and nothing that it was made from has changed since.
+
+    The agent, which would know for certain, takes seconds to load; the receipt in the run's folder says what to look
+    at instead.
+    """
+    if request.until or request.tracker or request.ray or request.retry_errors:
+        return None
+    asked, own = _asked(request), Path("runs", benchmark.name, request.split)
+    folders = [request.out] if request.out else sorted(path.parent for path in own.glob(f"*/{RECEIPT}"))
+    for folder in folders:
+        if not is_current(folder, asked):
+            continue
+        identity = read_identity(read_manifest(folder).get("identity"), str(folder / MANIFEST))
+        split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
+        plan = _plan(request, benchmark, split, identity.agent)
+        if (identity.dataset_sha256, identity.fingerprint) != (split.sha256, benchmark.fingerprint):
+            continue
+        summary = summarize(read_rows(folder), [key for key, _, _ in plan.units()], identity)
+        if summary.complete:
+            say(f"complete, and unchanged since: {folder}")
+            return Evaluated(folder, plan, split.scenes_dir, summary, remarks="")
+    return None
+
+
+def _asked(request: EvalOptions) -> dict[str, object]:
+    """What a receipt has to know of the options; the folder is where the receipt lies."""
+    return {field.name: getattr(request, field.name) for field in fields(request) if field.name != "out"}
+
+
+def _plan(request: EvalOptions, benchmark: Benchmark, split: EpisodeSet, agent_name: str) -> Plan:
+    return make_plan(
+        benchmark,
+        split,
+        agent_name,
+        count=request.episodes,
+        seed=request.seed,
+        repeats=request.repeats,
+        choice=request.choice,
+    )
 
 
 def _verdict(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""A run that is complete is shown again without its agent, as long as nothing that it was made from has changed."""
+"""A complete run is shown again without its agent, as long as nothing that it was made from has changed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalOptions:
     monkeypatch.chdir(tmp_path)
     root = write_dataset(tmp_path / "data")
     return EvalOptions(
-        agent=f"{HERE}:FiledAgent", env=f"{HERE}:Plane", data_root=root, envs=1, allow_partial=True, out=tmp_path / "run"
+        agent=f"{HERE}:FiledAgent",
+        env=f"{HERE}:Plane",
+        data_root=root,
+        envs=1,
+        allow_partial=True,
+        out=tmp_path / "run",
     )
 
 

@@ -109,8 +109,8 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
 def _finished_before(request: EvalOptions, benchmark: Benchmark) -> Evaluated | None:
     """The run that is asked for, if it is complete and nothing that it was made from has changed since.
 
-    The agent, which would know for certain, takes seconds to load; the receipt in the run's folder says what to look
-    at instead.
+    The agent, which would know for certain, takes seconds to load; the receipt in the run's folder says what to
+    look at instead.
     """
     if request.until or request.tracker or request.ray or request.retry_errors:
         return None

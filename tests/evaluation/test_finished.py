@@ -12,7 +12,7 @@ import pytest
 
 from agents.scripted import StopAgent
 from tests.fakes import PlaneEnv
-from tests.runs import write_dataset
+from tests.runs import nine_episodes, write_dataset
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import ROWS
 from vlnbench.evaluation.session import Evaluated, carry_out
@@ -48,10 +48,12 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalOptions:
     weights.write_text("1")
     monkeypatch.setenv("WEIGHTS", str(weights))
     monkeypatch.chdir(tmp_path)
-    root = write_dataset(tmp_path / "data")
+    episodes = [replace(episode, instruction_id=episode.episode_id) for episode in nine_episodes()]
+    root = write_dataset(tmp_path / "data", "rxr-ce", episodes)
     return EvalOptions(
         agent=f"{HERE}:FiledAgent",
         env=f"{HERE}:Plane",
+        benchmark="rxr-ce",
         data_root=root,
         envs=1,
         allow_partial=True,

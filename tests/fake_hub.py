@@ -42,67 +42,72 @@ class FakeHub:
     address: str = ""
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for the hub that a subclass names."""
+
+    hub: FakeHub
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, with_body: bool) -> None:
+        parts = unquote(urlsplit(self.path).path).strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            self._describe("/".join(parts[2:4]), "/".join(parts[5:]) or "main")
+        else:
+            self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]), with_body)
+
+    def _describe(self, name: str, revision: str) -> None:
+        repository = self.hub.repositories.get(name)
+        commit = repository.commit(revision) if repository else None
+        if repository is None or commit is None:
+            self._refuse(404, "RevisionNotFound" if repository else "RepoNotFound")
+            return
+        siblings = [
+            {"rfilename": file, "size": len(content), "blobId": "0" * 40} | _lfs(repository, file, content)
+            for file, content in repository.commits[commit].items()
+        ]
+        body = json.dumps({"id": name, "modelId": name, "sha": commit, "siblings": siblings}).encode()
+        self._send(200, {"Content-Type": "application/json"}, body)
+
+    def _file(self, name: str, revision: str, file: str, with_body: bool) -> None:
+        repository = self.hub.repositories[name]
+        if repository.gated:
+            self._refuse(403, "GatedRepo")
+            return
+        commit = repository.commit(revision)
+        assert commit is not None
+        content = repository.commits[commit][file]
+        digest = hashlib.sha256(content).hexdigest()
+        headers = {"ETag": f'"{digest}"', "X-Repo-Commit": commit, "X-Linked-Size": str(len(content))}
+        if with_body:
+            self.hub.downloads.append(f"{name}/{file}")
+        self._send(200, headers, content, with_body)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self._send(status, {"X-Error-Code": code, "X-Error-Message": code}, b"{}")
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes, with_body: bool = True) -> None:
+        self.send_response(status)
+        for key, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(key, value)
+        self.end_headers()
+        if with_body and self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
 @contextmanager
 def serve_hub() -> Iterator[FakeHub]:
     """A hub that answers as long as the context lasts."""
     hub = FakeHub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
-
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
-
-        def _answer(self, with_body: bool) -> None:
-            parts = unquote(urlsplit(self.path).path).strip("/").split("/")
-            if parts[:2] == ["api", "models"]:
-                self._describe("/".join(parts[2:4]), "/".join(parts[5:]) or "main")
-            else:
-                self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]), with_body)
-
-        def _describe(self, name: str, revision: str) -> None:
-            repository = hub.repositories.get(name)
-            commit = repository.commit(revision) if repository else None
-            if repository is None or commit is None:
-                self._refuse(404, "RevisionNotFound" if repository else "RepoNotFound")
-                return
-            siblings = [
-                {"rfilename": file, "size": len(content), "blobId": "0" * 40} | _lfs(repository, file, content)
-                for file, content in repository.commits[commit].items()
-            ]
-            body = json.dumps({"id": name, "modelId": name, "sha": commit, "siblings": siblings}).encode()
-            self._send(200, {"Content-Type": "application/json"}, body)
-
-        def _file(self, name: str, revision: str, file: str, with_body: bool) -> None:
-            repository = hub.repositories[name]
-            if repository.gated:
-                self._refuse(403, "GatedRepo")
-                return
-            commit = repository.commit(revision)
-            assert commit is not None
-            content = repository.commits[commit][file]
-            digest = hashlib.sha256(content).hexdigest()
-            headers = {"ETag": f'"{digest}"', "X-Repo-Commit": commit, "X-Linked-Size": str(len(content))}
-            if with_body:
-                hub.downloads.append(f"{name}/{file}")
-            self._send(200, headers, content, with_body)
-
-        def _refuse(self, status: int, code: str) -> None:
-            self._send(status, {"X-Error-Code": code, "X-Error-Message": code}, b"{}")
-
-        def _send(self, status: int, headers: dict[str, str], body: bytes, with_body: bool = True) -> None:
-            self.send_response(status)
-            for key, value in (headers | {"Content-Length": str(len(body))}).items():
-                self.send_header(key, value)
-            self.end_headers()
-            if with_body and self.command != "HEAD":
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, daemon=True).start()
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"
     try:

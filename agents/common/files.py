@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
-from vlnbench.util.limits import MAX_VALUE, read_bounded
+from vlnbench.util.durable.limits import MAX_VALUE, read_bounded
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

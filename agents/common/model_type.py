@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vlnbench.errors import UsageError
-from vlnbench.util.files import read_object
+from vlnbench.util.durable.files import read_object
 
 
 def model_type(folder: Path) -> object:

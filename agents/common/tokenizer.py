@@ -11,8 +11,8 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 
 from agents.common.files import read_json
 from vlnbench.errors import UsageError
-from vlnbench.util.fields import short
-from vlnbench.util.limits import MAX_TABLE
+from vlnbench.util.durable.fields import short
+from vlnbench.util.durable.limits import MAX_TABLE
 
 TOKENIZER = ("tokenizer.json", "vocab.json")
 """Either of these makes a folder one with a tokenizer."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from agents.common.archive import check_archive
 from agents.common.files import read_json
 from vlnbench.errors import UsageError
-from vlnbench.util.fields import TEXT
-from vlnbench.util.limits import MAX_TABLE
+from vlnbench.util.durable.fields import TEXT
+from vlnbench.util.durable.limits import MAX_TABLE
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")

@@ -22,7 +22,7 @@ from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
-from vlnbench.util.fields import short
+from vlnbench.util.durable.fields import short
 
 WEIGHTS = "model.safetensors"
 

@@ -236,7 +236,7 @@ def test_values_longer_than_what_is_read_at_a_time(tmp_path: Path, monkeypatch: 
     entries = [r2r_entry(i) for i in range(40)]
     path = write(tmp_path / "a.json.gz", {"instruction_vocab": {"word_list": ["a"] * 99}, "episodes": entries})
     for size in (1, 2, 7, 100):
-        monkeypatch.setattr("vlnbench.util.json_stream.CHUNK", size)
+        monkeypatch.setattr("vlnbench.util.durable.json_stream.CHUNK", size)
         assert load(path) == parse(*entries)
 
 

@@ -21,7 +21,7 @@ from agents.table import AGENTS
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.training.families import find_family
 from vlnbench.training.sources import shipped
-from vlnbench.util.json_stream import sha256
+from vlnbench.util.durable.json_stream import sha256
 from vlnbench.util.tables import markdown_table
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from tests.runs import nine_episodes, write_dataset
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import ROWS
 from vlnbench.evaluation.session import Evaluated, carry_out
-from vlnbench.util.receipt import RECEIPT
+from vlnbench.util.durable.receipt import RECEIPT
 
 pytestmark = pytest.mark.slow
 HERE = "tests.evaluation.test_finished"

@@ -39,7 +39,7 @@ from vlnbench.evaluation.records import (
 )
 from vlnbench.evaluation.tally import Tally
 from vlnbench.rollout.inline import Inline
-from vlnbench.util import files
+from vlnbench.util.durable import files
 
 pytestmark = pytest.mark.slow  # runs in processes of their own
 

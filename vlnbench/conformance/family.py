@@ -133,7 +133,7 @@ class FamilyConformance:
             assert files[0] == files[1]
 
     def test_the_forward_pass_is_timed_in_two_stretches(self, tmp_path: Path) -> None:
-        from vlnbench.training.log import Phases
+        from vlnbench.training.run.log import Phases
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         model = made.load()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from vlnbench.data.protocol import Benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Camera, Embodiment
-from vlnbench.util.yaml_file import read_yaml
+from vlnbench.util.durable.yaml_file import read_yaml
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 """Of a benchmark; folders of runs are called so."""

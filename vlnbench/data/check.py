@@ -20,7 +20,7 @@ from vlnbench.data.episodes import read_episodes, read_ground_truth
 from vlnbench.data.trajectory_sets import check_sets
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
-from vlnbench.util.json_stream import sha256
+from vlnbench.util.durable.json_stream import sha256
 from vlnbench.util.loading import import_string
 
 NAMED_SCENES = 3

@@ -16,7 +16,7 @@ from pathlib import Path
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
-from vlnbench.util.files import read_object
+from vlnbench.util.durable.files import read_object
 
 BASES = ("datasets", "vln_ce/raw_data")
 """Folders below the data root that hold dataset folders, best first."""

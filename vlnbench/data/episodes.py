@@ -7,12 +7,11 @@ line that names file, episode and field. Fields that an `Episode` does not hold 
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -22,8 +21,8 @@ from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.datasets import ROLES, SplitFiles, expected_count, find_scenes_dir, locate, version_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, GroundTruth, Quaternion, Vec3
-from vlnbench.util.json_stream import members, sha256
-from vlnbench.util.limits import MAX_TOKEN
+from vlnbench.util.durable.json_stream import collector_off, members, sha256
+from vlnbench.util.durable.limits import MAX_TOKEN
 from vlnbench.util.loading import import_string
 
 T = TypeVar("T")
@@ -102,7 +101,7 @@ def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
     """
     memo = _Memo()
     episodes: dict[str, Episode] = {}
-    with _collector_off():
+    with collector_off():
         for path in files.paths:
             for episode in parse_episodes(_entries(benchmark, path), path, benchmark, memo):
                 if episode.episode_id in episodes:
@@ -133,7 +132,7 @@ def read_ground_truth(episodes: Sequence[Episode], files: SplitFiles) -> list[Ep
     """
     memo = _Memo()
     truths: dict[str, GroundTruth | None] = dict.fromkeys(episode.episode_id for episode in episodes)
-    with _collector_off():
+    with collector_off():
         for path in files.gt_paths:
             for name, entry in members(path):
                 if name in truths:
@@ -395,15 +394,3 @@ def _floats(value: Any, count: int) -> tuple[float, ...] | None:
         return None
     # a finite sum has finite terms only; the terms are looked at where the sum itself overflows
     return numbers if math.isfinite(sum(numbers)) or all(map(math.isfinite, numbers)) else None
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Pause the cycle collector: it would visit millions of new tuples again and again and find nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -24,7 +24,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.metrics import FAILURES, Scores
 from vlnbench.interfaces import Action, Pose, Trajectory
-from vlnbench.util.fields import (
+from vlnbench.util.durable.fields import (
     ANYTHING,
     BOOLEAN,
     COUNT,
@@ -37,7 +37,7 @@ from vlnbench.util.fields import (
     check_fields,
     one_of,
 )
-from vlnbench.util.files import (
+from vlnbench.util.durable.files import (
     append_line,
     count_lines,
     open_for_append,
@@ -47,7 +47,7 @@ from vlnbench.util.files import (
     write_all,
     write_json,
 )
-from vlnbench.util.folder import Kind, open_folder, refuse_another
+from vlnbench.util.durable.folder import Kind, open_folder, refuse_another
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
 ERRORS, ATTEMPTS = "errors.log", "attempts.jsonl"

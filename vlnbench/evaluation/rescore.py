@@ -13,7 +13,7 @@ from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, Score
 from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.interfaces import Episode
-from vlnbench.util.files import encode_line, locked, pack, write_bytes, write_json
+from vlnbench.util.durable.files import encode_line, locked, pack, write_bytes, write_json
 
 BACKUP = f"{ROWS}.before-rescore"
 

@@ -30,9 +30,9 @@ from vlnbench.interfaces import Env, Sensor
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
 from vlnbench.rollout.start import start_on_ray, start_processes
+from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.loading import import_string
 from vlnbench.util.progress import Progress, say
-from vlnbench.util.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
 FIRST_OF_R2R = (

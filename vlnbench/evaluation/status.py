@@ -15,8 +15,8 @@ from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.records import MANIFEST, ROWS, Row, read_attempts, read_manifest, read_rows
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
-from vlnbench.util.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
-from vlnbench.util.files import count_lines, in_use, read_jsonl, read_object
+from vlnbench.util.durable.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
+from vlnbench.util.durable.files import count_lines, in_use, read_jsonl, read_object
 from vlnbench.util.monitor import PEAKS, PHASES, shares, training_note
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"

@@ -15,7 +15,7 @@ from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Summary, summarize
 from vlnbench.leaderboard.committed import RUNS, Entry, read_runs
 from vlnbench.leaderboard.published import Literature, Published, Source, read_published, spoken
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
 
 PUBLISHED = "published.json"

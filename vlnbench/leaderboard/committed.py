@@ -25,8 +25,8 @@ from vlnbench.evaluation.recorded import RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
 from vlnbench.interfaces import Scalar
 from vlnbench.leaderboard.published import invalid
-from vlnbench.util.files import encode_line, leftover_of, pack, write_bytes, write_json
-from vlnbench.util.limits import read_bounded
+from vlnbench.util.durable.files import encode_line, leftover_of, pack, write_bytes, write_json
+from vlnbench.util.durable.limits import read_bounded
 
 RUNS, ENTRY = "runs", "entry.json"
 MAX_TRAJECTORY_BYTES = 5_000_000

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
 from vlnbench.interfaces import Action, Episode, Pose, Trajectory
-from vlnbench.util.files import encode_line, write_bytes
+from vlnbench.util.durable.files import encode_line, write_bytes
 
 Format = Literal["evalai-r2r", "rxr"]
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from vlnbench.errors import UsageError
 from vlnbench.leaderboard.points import SPLIT, Picture, Point, records
 from vlnbench.leaderboard.published import spoken
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 
 LOOKS: dict[str | None, tuple[str, str]] = {
     "RGB": ("#0072b2", "o"),

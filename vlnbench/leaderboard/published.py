@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vlnbench import __version__
 from vlnbench.errors import UsageError
-from vlnbench.util.files import write_bytes
-from vlnbench.util.limits import read_bounded
+from vlnbench.util.durable.files import write_bytes
+from vlnbench.util.durable.limits import read_bounded
 from vlnbench.util.progress import say
 
 Dataset = Literal["R2R-CE", "RxR-CE"]

@@ -14,7 +14,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.rollout.agent_names import options_type
-from vlnbench.util.fields import short
+from vlnbench.util.durable.fields import short
 from vlnbench.util.names import split_names
 
 _T = TypeVar("_T")

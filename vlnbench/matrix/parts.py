@@ -17,7 +17,7 @@ from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.store import evaluation_identity
 from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage, train_stage
-from vlnbench.util.files import write_json
+from vlnbench.util.durable.files import write_json
 
 
 @dataclass(frozen=True)

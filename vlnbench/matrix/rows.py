@@ -29,7 +29,7 @@ from vlnbench.matrix.work import (
     stages,
     train_stage,
 )
-from vlnbench.util.files import read_jsonl, write_json
+from vlnbench.util.durable.files import read_jsonl, write_json
 
 DOCUMENT = "matrix.json"
 FORMAT = 1

@@ -31,7 +31,7 @@ from vlnbench.matrix.work import (
 )
 from vlnbench.training.options import LAUNCHER_VARIABLES
 from vlnbench.util import machine
-from vlnbench.util.files import write_json
+from vlnbench.util.durable.files import write_json
 from vlnbench.util.progress import say
 
 Slot = tuple[str, ...]

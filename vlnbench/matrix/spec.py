@@ -45,9 +45,9 @@ from vlnbench.training.family import FamilySpec
 from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.training.post_training import changed_since
 from vlnbench.training.sources import find_source
-from vlnbench.util.fields import short
-from vlnbench.util.limits import MAX_SETTINGS
-from vlnbench.util.yaml_file import read_yaml
+from vlnbench.util.durable.fields import short
+from vlnbench.util.durable.limits import MAX_SETTINGS
+from vlnbench.util.durable.yaml_file import read_yaml
 
 SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "offline", "run")
 UNMAPPED = ("name", "keep", "references")

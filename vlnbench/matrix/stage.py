@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from vlnbench.util.files import append_line, open_for_append, read_jsonl
+from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl
 from vlnbench.util.measure import measure_command
 
 LOG, ATTEMPTS = "log.txt", "attempts.jsonl"

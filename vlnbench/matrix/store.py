@@ -25,7 +25,7 @@ from vlnbench.matrix.work import RUN, Stage, read_json
 from vlnbench.training.families import find_family
 from vlnbench.training.options import parse_set
 from vlnbench.training.sources import with_weights
-from vlnbench.util.files import write_json
+from vlnbench.util.durable.files import write_json
 
 IDENTITY, LINK = "identity.json", "work"
 ELSEWHERE = ("trajectories", "workers", "log_every", "save_every", "tracker", "feature_cache", "feature_cache_gb")

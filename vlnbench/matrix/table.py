@@ -18,7 +18,7 @@ from vlnbench.matrix.statistics.offline import OFFLINE_CSV, offline_csv, offline
 from vlnbench.matrix.statistics.tables import EFFECTS_CSV, effects_csv, sections, split_title
 from vlnbench.matrix.work import read_json
 from vlnbench.util import tables
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.tables import markdown_cell
 
 CSV, MARKDOWN = "matrix.csv", "matrix.md"

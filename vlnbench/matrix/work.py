@@ -21,8 +21,8 @@ from vlnbench.matrix.fields import digest
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
-from vlnbench.util.files import read_object, write_json
-from vlnbench.util.folder import Kind, find_manifest, open_folder
+from vlnbench.util.durable.files import read_object, write_json
+from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
 SCORES = "score.json"

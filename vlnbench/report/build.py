@@ -14,7 +14,7 @@ from vlnbench.report.data import Entry, RunData, read_run
 from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
 from vlnbench.report.page import render
 from vlnbench.report.payload import Videos
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.progress import Progress, say
 

@@ -19,7 +19,7 @@ from vlnbench.errors import UsageError
 from vlnbench.training.muon import Muon
 from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
-from vlnbench.util.files import read_object, write_json
+from vlnbench.util.durable.files import read_object, write_json
 from vlnbench.util.machine import cores
 from vlnbench.util.progress import say
 from vlnbench.util.threads import explicit, fastest

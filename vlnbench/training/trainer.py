@@ -16,12 +16,11 @@ import torch
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, ModelFamily, Placement, Source
-from vlnbench.training.log import Phases, taken
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
-from vlnbench.training.run_folder import (
+from vlnbench.training.run.folder import (
     BASE,
     COUNTS,
     LOG,
@@ -32,6 +31,8 @@ from vlnbench.training.run_folder import (
     open_run,
     run_manifest,
 )
+from vlnbench.training.run.log import Phases, taken
+from vlnbench.training.run.states import load_state, save_state
 from vlnbench.training.setup import (
     Process,
     barrier,
@@ -42,10 +43,9 @@ from vlnbench.training.setup import (
     start_engine,
 )
 from vlnbench.training.sources import with_weights
-from vlnbench.training.states import load_state, save_state
 from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
-from vlnbench.util.files import append_line, open_for_append, write_json
+from vlnbench.util.durable.files import append_line, open_for_append, write_json
 from vlnbench.util.hub import is_hub
 from vlnbench.util.monitor import spread, training_note
 from vlnbench.util.progress import Progress, say

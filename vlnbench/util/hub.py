@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.util.json_stream import sha256
+from vlnbench.util.durable.json_stream import sha256
 
 PREFIX = "hf:"
 CONFIG = "config.json"

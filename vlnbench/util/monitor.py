@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlnbench.util.fields import COUNT, NUMBER, Kind
+from vlnbench.util.durable.fields import COUNT, NUMBER, Kind
 
 GB = 1e9
 KINDS = ("reserved", "allocated", "host")

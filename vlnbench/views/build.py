@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlnbench.errors import UsageError
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.views.find import find
 from vlnbench.views.page import payload, render
 

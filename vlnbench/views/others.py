@@ -13,8 +13,8 @@ from vlnbench.evaluation.status import TRAINING_LOG, read_status
 from vlnbench.evaluation.summary import METRICS
 from vlnbench.leaderboard.board import OURS, load, make_tables
 from vlnbench.matrix.rows import COMPARED, DOCUMENT
-from vlnbench.util.fields import NUMBER
-from vlnbench.util.files import read_jsonl, read_object
+from vlnbench.util.durable.fields import NUMBER
+from vlnbench.util.durable.files import read_jsonl, read_object
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from agents.janusvln.prompt import LABELS
 from agents.janusvln.training.options import EPISODES, SET_FILES, TRAJECTORIES, JanusVLNTraining
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.util.json_stream import members
+from vlnbench.util.durable.json_stream import members
 
 FRAMES = ("train", "images")
 _NUMBER = re.compile(r"step_(\d+)_")

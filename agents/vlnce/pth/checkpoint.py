@@ -22,7 +22,7 @@ from agents.vlnce.policy import Policy
 from agents.vlnce.pth.container import ITEM_BYTES, Container, open_container
 from agents.vlnce.pth.pickles import StoredTensor
 from vlnbench.errors import UsageError
-from vlnbench.util.fields import short
+from vlnbench.util.durable.fields import short
 
 DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
 DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")

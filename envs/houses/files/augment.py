@@ -29,7 +29,7 @@ from envs.houses.language.instructions import Noise
 from envs.houses.plan.house import House, make_house
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
-from vlnbench.util.files import locked, write_bytes
+from vlnbench.util.durable.files import locked, write_bytes
 
 SPLIT = "envdrop"
 TIMES_TRAIN = 5

@@ -21,7 +21,7 @@ from envs.houses.plan.house import House, make_house
 from envs.houses.shapes.glb_writer import glb_bytes
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
-from vlnbench.util.files import locked, write_bytes
+from vlnbench.util.durable.files import locked, write_bytes
 
 VERSION = "houses-2"
 """Changes whenever the same configuration gives other bytes."""

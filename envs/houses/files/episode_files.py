@@ -15,7 +15,7 @@ from typing import Any
 from envs.houses.language.grammar import RXR_VOICES, encode, vocabulary
 from envs.houses.routes.follow import rotation_of
 from envs.houses.routes.trajectories import Trajectory
-from vlnbench.util.files import replacing
+from vlnbench.util.durable.files import replacing
 
 GOAL_RADIUS_M = 3.0
 _GZIP_LEVEL = 6

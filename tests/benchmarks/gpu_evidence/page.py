@@ -19,7 +19,7 @@ from tests.benchmarks.gpu_evidence.record import finished
 from tests.benchmarks.gpu_evidence.training import shown
 from tests.training.geometry import config_of
 from vlnbench.training.memory.plan import plan
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.progress import say
 from vlnbench.util.tables import markdown_table
 

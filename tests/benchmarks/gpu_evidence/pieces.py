@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.streamvln.training.options import LANGUAGE_MODEL, PROJECTOR, VISION_TOWER, StreamVLNPlanning
 from vlnbench.errors import UsageError, unknown
-from vlnbench.util.files import write_json
+from vlnbench.util.durable.files import write_json
 
 DEEPSPEED = "deepspeed"
 SIMULATOR = ("habitat", "numba")

@@ -12,7 +12,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.util import machine
-from vlnbench.util.files import read_object, write_json
+from vlnbench.util.durable.files import read_object, write_json
 
 FILE, FORMAT = "evidence.json", 1
 FINAL = ("done", "out of memory", "failed", "timed out")

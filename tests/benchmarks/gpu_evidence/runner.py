@@ -17,7 +17,7 @@ from typing import Any
 from tests.benchmarks.gpu_evidence.pieces import CannotRunError, Case, Job, Piece
 from tests.benchmarks.gpu_evidence.record import FINAL, Record
 from vlnbench.util import machine
-from vlnbench.util.files import read_object, write_json
+from vlnbench.util.durable.files import read_object, write_json
 from vlnbench.util.measure import measure_command
 from vlnbench.util.processes.child import live_and_die_with_parent
 from vlnbench.util.progress import say

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.choice.conditions import parse_conditions
 from vlnbench.evaluation.choice.shape import SHAPES, average, scene_name
-from vlnbench.util.fields import TEXT, Kind, check_fields
+from vlnbench.util.durable.fields import TEXT, Kind, check_fields
 
 if TYPE_CHECKING:  # the command line has a choice, and numpy is heavy
     from vlnbench.interfaces import Episode

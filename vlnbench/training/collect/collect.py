@@ -59,8 +59,8 @@ from vlnbench.training.collect.walk import (
     tour_name,
     tours,
 )
-from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
-from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
+from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
+from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1

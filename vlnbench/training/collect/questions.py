@@ -26,8 +26,8 @@ from vlnbench.rollout.executor import prepare
 from vlnbench.training.collect.collect import processes, resized
 from vlnbench.training.collect.options import QuestionsOptions
 from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
-from vlnbench.util.files import append_line, open_for_append, read_jsonl, write_bytes
-from vlnbench.util.folder import Kind, open_folder
+from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
+from vlnbench.util.durable.folder import Kind, open_folder
 from vlnbench.util.loading import DEFAULT_ENV, import_string
 from vlnbench.util.progress import Progress, say
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from vlnbench.training.data import Schedule
-from vlnbench.training.log import Phases
+from vlnbench.training.run.log import Phases
 from vlnbench.util.measure import Vram
 
 

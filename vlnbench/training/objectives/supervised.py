@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from vlnbench.training import data
 from vlnbench.training.family import ModelFamily, Samples
 from vlnbench.training.feature_cache import CachedTower, open_cache
-from vlnbench.training.log import Phases
 from vlnbench.training.objectives.protocol import Begun
 from vlnbench.training.options import TrainOptions
+from vlnbench.training.run.log import Phases
 from vlnbench.training.setup import Process
 
 

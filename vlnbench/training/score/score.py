@@ -19,7 +19,7 @@ from vlnbench.training.family import Answer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import ANNOTATIONS, scene_of, view_of
 from vlnbench.training.sources import find_checkpoint
-from vlnbench.util.files import write_json
+from vlnbench.util.durable.files import write_json
 from vlnbench.util.progress import say
 
 FORMAT = 1

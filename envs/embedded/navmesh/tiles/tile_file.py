@@ -17,7 +17,7 @@ from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.navmesh.tiles.tile import DETAIL, LINK, NODE, POLY, NavMeshTile
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from vlnbench.errors import UsageError
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 
 _SET_MAGIC, _TILE_MAGIC = 0x4D534554, 0x444E4156
 _NEWEST, _TILE_VERSION = 2, 7

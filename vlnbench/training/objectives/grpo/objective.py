@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from vlnbench.errors import UsageError
 from vlnbench.training.data import Schedule
 from vlnbench.training.family import ModelFamily
-from vlnbench.training.log import Phases
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.groups import Grouping
 from vlnbench.training.objectives.grpo.learner import Learner
@@ -27,6 +26,7 @@ from vlnbench.training.objectives.grpo.steps import Steps
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.objectives.protocol import Begun
 from vlnbench.training.options import TrainOptions
+from vlnbench.training.run.log import Phases
 from vlnbench.training.setup import Process
 from vlnbench.util.progress import say
 

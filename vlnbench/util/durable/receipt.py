@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.util.files import read_object, write_json
+from vlnbench.util.durable.files import read_object, write_json
 from vlnbench.util.machine import PACKAGES, installed_version
 
 RECEIPT = "receipt.json"
-_ROOTS = tuple(Path(__file__).parents[2] / name for name in ("vlnbench", "agents", "envs"))
+_ROOTS = tuple(Path(__file__).parents[3] / name for name in ("vlnbench", "agents", "envs"))
 
 
 def write_receipt(folder: Path, asked: Mapping[str, Any], files: Iterable[Path]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from vlnbench.errors import UsageError
-from vlnbench.util import files
-from vlnbench.util.files import (
+from vlnbench.util.durable import files
+from vlnbench.util.durable.files import (
     append_line,
     encode_line,
     in_use,

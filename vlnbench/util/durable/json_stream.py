@@ -6,17 +6,19 @@ one member, or one element of a list, at a time; only what the caller keeps stay
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from vlnbench.errors import UsageError
-from vlnbench.util.limits import MAX_MEMBERS, MAX_VALUE, open_gzip
+from vlnbench.util.durable.limits import MAX_MEMBERS, MAX_VALUE, open_gzip
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -33,7 +35,7 @@ def members(path: Path, streamed: str | None = None) -> Iterator[tuple[str, Any]
     recognized by content, because the suffix of published files is not reliable.
 
     Raises UsageError if the file cannot be read, is cut off or damaged, is no JSON object, or is beyond the bounds
-    of `vlnbench.util.limits`.
+    of `vlnbench.util.durable.limits`.
     """
     try:
         with path.open("rb") as raw:
@@ -145,3 +147,15 @@ def _separated(window: _Window, opening: str, closing: str) -> Iterator[None]:
         yield
         if window.take(",", closing) == closing:
             return
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Pause the cycle collector: it would visit millions of new tuples again and again and find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

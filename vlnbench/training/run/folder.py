@@ -15,7 +15,7 @@ from typing import Any
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Placement
 from vlnbench.training.options import TrainOptions, defaults, plain
-from vlnbench.util.folder import Kind, differences, open_folder, refuse_another
+from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another
 
 FORMAT = 2
 """2: lists stay lists in the options, and states hold nothing that would have to be unpickled."""

@@ -20,10 +20,10 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation import records
 from vlnbench.matrix import work
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.training import run_folder
 from vlnbench.training.collect import collect, questions
-from vlnbench.util.files import locked, remove_leftovers, write_bytes, write_json
-from vlnbench.util.folder import Kind, find_manifest, open_folder
+from vlnbench.training.run import folder as run_folder
+from vlnbench.util.durable.files import locked, remove_leftovers, write_bytes, write_json
+from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
 
 KIND = Kind("thing", "thing.json")
 KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from vlnbench.util.folder import Kind, open_folder
+from vlnbench.util.durable.folder import Kind, open_folder
 os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 with open_folder(Path(sys.argv[1]), Kind("thing", sys.argv[2]), {"a": 1}):
     pass
@@ -84,7 +84,7 @@ def test_many_processes_replace_one_file_and_leave_nothing(tmp_path: Path) -> No
     script = """
 import sys
 from pathlib import Path
-from vlnbench.util.files import write_bytes
+from vlnbench.util.durable.files import write_bytes
 for _ in range(200):
     write_bytes(Path(sys.argv[1]), sys.argv[2].encode() * 1000)
 """

@@ -2,7 +2,7 @@
 
 The manifest is written before anything else and says what the folder is of; whoever writes holds the folder's
 lock. A process killed at any moment leaves a folder that the same command takes up again: empty, with a temporary
-file of the manifest (`vlnbench.util.files.replacing`), or with the manifest. A folder without a manifest that
+file of the manifest (`durable.files.replacing`), or with the manifest. A folder without a manifest that
 holds anything else is not ours.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.util.files import leftover_of, locked, read_object, remove_leftovers, write_json
+from vlnbench.util.durable.files import leftover_of, locked, read_object, remove_leftovers, write_json
 
 Differences = Mapping[str, tuple[Any, Any]]
 """Name of a field -> (what the folder has, what is wanted)."""

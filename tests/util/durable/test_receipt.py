@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vlnbench.util import receipt
-from vlnbench.util.receipt import RECEIPT, is_current, write_receipt
+from vlnbench.util.durable import receipt
+from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
 
 ASKED = {"agent": "a", "seed": 1}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.util.limits import MAX_VALUE, open_gzip, read_bounded
+from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded
 
 _BLOCK = 65536
 

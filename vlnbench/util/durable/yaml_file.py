@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from vlnbench.errors import UsageError
-from vlnbench.util.fields import TEXT, short
-from vlnbench.util.limits import MAX_SCALAR, MAX_VALUES, MAX_YAML, read_bounded
+from vlnbench.util.durable.fields import TEXT, short
+from vlnbench.util.durable.limits import MAX_SCALAR, MAX_VALUES, MAX_YAML, read_bounded
 
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
 _LONGEST = 200
@@ -21,7 +21,7 @@ def read_yaml(path: Path, what: str, sections: Sequence[str]) -> dict[str, Any]:
     """The mapping of sections that a file holds. what: the kind of file, for messages.
 
     Raises UsageError if it is none, if a key stands twice, and for a file beyond the bounds of
-    `vlnbench.util.limits`.
+    `vlnbench.util.durable.limits`.
     """
     try:
         loader = yaml.SafeLoader(read_bounded(path, MAX_YAML).decode())

@@ -12,7 +12,7 @@ OWN = "vlnbench"
 
 @dataclass(frozen=True)
 class List:
-    """List agents, model families, benchmarks, environments and trackers, and where each comes from."""
+    """List agents, model families, benchmarks, environments, trackers and rewards, and where each comes from."""
 
     def run(self) -> None:
         print(list_names())
@@ -26,10 +26,8 @@ def list_names() -> str:
     from vlnbench.util.trackers import TRACKERS
 
     trackers = {name: target for name, (target, _) in TRACKERS.items()}
-    tables = [_agents(), _families(), _benchmarks(), _classes("envs", ENVS), _classes("trackers", trackers)]
-    rewards = _classes("rewards", {})
-    if rewards[1]:  # of other distributions only
-        tables.append(rewards)
+    classes = [_classes("envs", ENVS), _classes("trackers", trackers)]
+    tables = [_agents(), _families(), _benchmarks(), *classes, _rewards()]
     return "\n\n".join(tabulate(rows, headers=[*headers, "from"]) for headers, rows in tables)
 
 
@@ -83,6 +81,14 @@ def _classes(group: str, own: Mapping[str, str]) -> _Table:
     rows = [[name, _first_line(import_string(target)), OWN] for name, target in own.items()]
     rows += [[name, _first_line(made), whose] for name, made, whose in _added(group, own)]
     return (KINDS[group], "what it does"), rows
+
+
+def _rewards() -> _Table:
+    from vlnbench.training.objectives.grpo.rewards import REWARDS
+
+    rows = [[name, ", ".join(kinds), says, OWN] for name, (kinds, _, says) in REWARDS.items()]
+    rows += [[name, "", _first_line(made), whose] for name, made, whose in _added("rewards", REWARDS)]
+    return ("reward", "for --rollouts", "what it does"), rows
 
 
 def _added(group: str, own: Collection[str]) -> Iterator[tuple[str, Any, str]]:

@@ -83,18 +83,26 @@ def match_decayed(deed: Deed) -> float:
     return sum(weight for weight, done, wanted in pairs if done is wanted) / sum(weights)
 
 
-REWARDS: dict[str, tuple[tuple[Kind, ...], Reward]] = {
-    "success": (("episodes",), _of_walk(lambda walk: walk.scores.success)),
-    "success-near": (("episodes",), _of_walk(lambda walk: walk.scores.success * (1 - walk.distance / SUCCESS_M))),
-    "spl": (("episodes",), _of_walk(lambda walk: walk.scores.spl)),
-    "ndtw": (("episodes",), _of_walk(lambda walk: _similarity(walk.scores.ndtw))),
-    "sdtw": (("episodes",), _of_walk(lambda walk: _similarity(walk.scores.sdtw))),
-    "near": (("episodes",), _of_walk(lambda walk: 1 - walk.distance / FAR_M)),
-    "match-exact": (("steps",), match_exact),
-    "match-decayed": (("steps",), match_decayed),
-    "format": (("steps", "episodes"), lambda deed: deed.formed),
+REWARDS: dict[str, tuple[tuple[Kind, ...], Reward, str]] = {
+    "success": (("episodes",), _of_walk(lambda walk: walk.scores.success), "1 for a STOP within 3 m of the goal"),
+    "success-near": (
+        ("episodes",),
+        _of_walk(lambda walk: walk.scores.success * (1 - walk.distance / SUCCESS_M)),
+        "success · (1 - d / 3), d meters from the goal",
+    ),
+    "spl": (("episodes",), _of_walk(lambda walk: walk.scores.spl), "success weighted by path length"),
+    "ndtw": (
+        ("episodes",),
+        _of_walk(lambda walk: _similarity(walk.scores.ndtw)),
+        "likeness to the given path",
+    ),
+    "sdtw": (("episodes",), _of_walk(lambda walk: _similarity(walk.scores.sdtw)), "the same where it succeeds"),
+    "near": (("episodes",), _of_walk(lambda walk: 1 - walk.distance / FAR_M), "1 - d / 6"),
+    "match-exact": (("steps",), match_exact, "1 for the expert's actions, all of them and no other"),
+    "match-decayed": (("steps",), match_decayed, "how far the actions are the expert's, the first counting most"),
+    "format": (("steps", "episodes"), lambda deed: deed.formed, "share of answers in the expected format"),
 }
-"""Rewards by name, and for which rollouts there is something to reward."""
+"""Rewards by name: for which rollouts there is something to reward, the function, and what it says."""
 NEED_GROUND_TRUTH = ("ndtw", "sdtw")
 
 
@@ -150,7 +158,7 @@ def _part(text: str, kind: Kind) -> Part:
             return Part(name, weight, _function(added[name].load(), name))
         known = unknown("reward", name, [*REWARDS, *added])
         raise UsageError(f"--rewards {known}; or give an import string package.module:function")
-    kinds, reward = REWARDS[name]
+    kinds, reward, _ = REWARDS[name]
     if kind not in kinds:
         raise UsageError(f"--rewards {name}: nothing to be rewarded there with --rollouts {kind}; leave it out")
     return Part(name, weight, reward)

@@ -211,6 +211,13 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
             names = setting.given.keys() - {"seed"}
             changed = {name for name in names if setting.given[name] != base.given.get(name)}
             assert len(changed) == 1 or changed in together, setting.name
+    elif path.stem == "post_training":
+        seeds = Counter((setting.given["objective"], setting.given.get("rollouts")) for setting in matrix.settings)
+        assert seeds == {("supervised", None): 3, ("grpo", "steps"): 3, ("grpo", "episodes"): 3}
+    elif path.stem == "post_training_memory":
+        given = [setting.given for setting in matrix.settings]
+        assert {each["batch"] * each["accumulation"] for each in given} == {16}  # walks in an update
+        assert {(each["optimizer"], each["zero"]) for each in given} >= {("adafactor", 0), ("adamw", 2), ("adamw", 3)}
     elif path.stem != "smoke":
         assert len(parts) == 7
         arms = {(setting.train.sets, setting.train.steps_of) for setting in matrix.settings}

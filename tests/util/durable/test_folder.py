@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,13 +19,14 @@ from vlnbench.evaluation import records
 from vlnbench.matrix import work
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.training.collect import collect, questions
+from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.run import folder as run_folder
 from vlnbench.util.durable.files import locked, remove_leftovers, write_bytes, write_json
 from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
 
 KIND = Kind("thing", "thing.json")
 KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 KILLED = """
 import os, signal, sys
@@ -175,19 +174,20 @@ def test_runs_are_told_apart_by_their_identity(tmp_path: Path) -> None:
 
 
 def test_a_training_that_was_killed_before_its_states_goes_on(tmp_path: Path) -> None:
-    options: Any = SimpleNamespace(out=tmp_path / "run")
-    manifest = {"format": 1, "world_size": 1, "options": {"steps": 20, "workers": 0}}
+    options = TrainOptions(checkpoint="c", out=tmp_path / "run", steps=20, workers=0)
+    asked = plain(options)
+    manifest = {"format": 1, "world_size": 1, "options": asked}
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".train.json.12").write_text("{")
     with run_folder.open_run(options, manifest):
         pass
     (tmp_path / "run" / "state").rmdir()
-    with run_folder.open_run(options, {**manifest, "options": {"steps": 20, "workers": 2}}):
+    with run_folder.open_run(options, {**manifest, "options": {**asked, "workers": 2}}):
         assert names(tmp_path / "run") == ["state", "train.json"]
     with pytest.raises(
         UsageError, match=r"run: holds another training: world_size 1 \(now 2\), steps 20 \(now 9\);"
     ):
-        run_folder.open_run(options, {**manifest, "world_size": 2, "options": {"steps": 9}}).__enter__()
+        run_folder.open_run(options, {**manifest, "world_size": 2, "options": {**asked, "steps": 9}}).__enter__()
 
 
 def test_a_matrix_goes_on_after_a_kill_before_its_first_rename(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from agents.common.archive import check_archive
-from agents.common.files import read_json
+from agents.common.files import CONFIG, GENERATION, read_json
+from agents.common.tokenizer import TOKENIZER_FILES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE
@@ -125,6 +130,34 @@ def write(model: nn.Module, folder: Path, shard_size: str | int) -> None:
     """Write a model's parameters: one file, or shards of at most `shard_size` with an index."""
     tensors = {name: parameter.detach() for name, parameter in model.named_parameters()}
     save_torch_state_dict(tensors, folder, max_shard_size=shard_size)
+
+
+def folder_files(folder: Path, words: Path, trust_pickle: bool, more: Iterable[Path] = ()) -> Iterator[Path]:
+    """The files that loading a checkpoint folder reads; words: where its tokenizer is, more: read beside them."""
+    known = [folder / CONFIG, folder / GENERATION, *(words / name for name in TOKENIZER_FILES), *more]
+    yield from (path for path in known if path.is_file())
+    yield from weight_files(folder, trust_pickle)
+
+
+def write_folder(
+    model: nn.Module, folder: Path, config: Mapping[str, Any], copied: Iterable[Path], shard_size: str | int
+) -> None:
+    """Write a checkpoint folder: config.json, copies of the files that there are, weights as `write` does.
+
+    The folder appears at its name only when complete. Raises UsageError if `folder` exists.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+        made = Path(name, "checkpoint")
+        made.mkdir()
+        (made / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        for path in copied:
+            if path.is_file():
+                shutil.copyfile(path, made / path.name)
+        write(model, made, shard_size)
+        os.rename(made, folder)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Entry]]:

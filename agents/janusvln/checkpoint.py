@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +52,19 @@ def load_tokenizer(folder: Path, config: JanusVLNConfig, tokenizer: Path | None 
     Raises UsageError where there is none and where it does not suit the checkpoint.
     """
     source = _tokenizer_folder(folder, tokenizer)
-    loaded = tokenizers.load_tokenizer(source, prompt.TOKENS, "Qwen2.5-VL-7B-Instruct")
-    tokenizers.check_rows(loaded, source, config.vocab_size)
-    if (found := loaded.encode(prompt.IMAGE, add_special_tokens=False)) != [config.image_token]:
+    return qwen_tokenizer(source, folder, config.vocab_size, config.image_token, "Qwen2.5-VL-7B-Instruct")
+
+
+def qwen_tokenizer(source: Path, folder: Path, rows: int, image: int, lender: str) -> Tokenizer:
+    """The tokenizer in `source` of a Qwen2.5-VL in `folder`, with `rows` embeddings and the image token `image`.
+
+    Raises UsageError where it does not suit the checkpoint; `lender` names one whose tokenizer would do.
+    """
+    loaded = tokenizers.load_tokenizer(source, prompt.TOKENS, lender)
+    tokenizers.check_rows(loaded, source, rows)
+    if (found := loaded.encode(prompt.IMAGE, add_special_tokens=False)) != [image]:
         raise UsageError(
-            f"{source}: {prompt.IMAGE} is token {found[0]}, in {folder / CONFIG} it is {config.image_token} "
+            f"{source}: {prompt.IMAGE} is token {found[0]}, in {folder / CONFIG} it is {image} "
             "(image_token_id): expected the tokenizer of the checkpoint"
         )
     return loaded
@@ -78,14 +81,7 @@ def generation_settings(folder: Path, tokenizer: Tokenizer) -> GenerationSetting
 
 def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(_read_files(folder, tokenizer, trust_pickle))
-
-
-def _read_files(folder: Path, tokenizer: Path | None, trust_pickle: bool) -> Iterator[Path]:
-    source = _tokenizer_folder(folder, tokenizer)
-    known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
-    yield from (path for path in known if path.is_file())
-    yield from weights.weight_files(folder, trust_pickle)
+    return files.content_hash(weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle))
 
 
 def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
@@ -102,20 +98,10 @@ def save(
 
     Raises UsageError if `folder` exists.
     """
-    if folder.exists():
-        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
     words = _tokenizer_folder(source, tokenizer)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        made = Path(name, "checkpoint")
-        made.mkdir()
-        (made / CONFIG).write_text(json.dumps(config_to_save(model), indent=2, sort_keys=True) + "\n")
-        copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
-        for path in (*copied, *(words / name for name in TOKENIZER_FILES)):
-            if path.is_file():
-                shutil.copyfile(path, made / path.name)
-        weights.write(model, made, shard_size)
-        os.rename(made, folder)
+    copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
+    copied += [words / name for name in TOKENIZER_FILES]
+    weights.write_folder(model, folder, config_to_save(model), copied, shard_size)
 
 
 def config_to_save(model: JanusVLN) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from agents.common.placement import place
+from agents.janusvln.checkpoint import generation_settings
 from agents.openai.prompt import FORWARD_M
 from agents.qwen_vl import checkpoint
 from agents.qwen_vl.config import read_config
@@ -38,7 +39,7 @@ class QwenVLAgent(EpisodeLoop):
         attn = "sdpa" if options.attn == "auto" else options.attn
         placement = place(options.device, options.dtype, attn, config.dtype)
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
-        settings = checkpoint.generation_settings(folder, tokenizer)
+        settings = generation_settings(folder, tokenizer)
         wording = Wording(options.prompt, options.actions_per_answer, options.answers, options.turn_deg)
         prompts = Prompts(tokenizer, wording)
         model = checkpoint.load(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -99,12 +95,9 @@ def read_files(
     folder: Path, tokenizer: Path | None = None, vision_tower: Path | None = None, trust_pickle: bool = False
 ) -> Iterator[Path]:
     """The files that loading with these arguments reads."""
-    source = _tokenizer_folder(folder, tokenizer)
-    known = [folder / CONFIG, folder / GENERATION, *(source / name for name in TOKENIZER_FILES)]
-    if vision_tower is not None and "vision_config" not in read_json(folder / CONFIG):
-        known.append(vision_tower / CONFIG)
-    yield from (path for path in known if path.is_file())
-    yield from weights.weight_files(folder, trust_pickle)
+    needed = vision_tower is not None and "vision_config" not in read_json(folder / CONFIG)
+    more = (vision_tower / CONFIG,) if vision_tower is not None and needed else ()
+    return weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle, more)
 
 
 def save(
@@ -122,19 +115,9 @@ def save(
 
     Raises UsageError if `folder` exists.
     """
-    if folder.exists():
-        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
     words = _tokenizer_folder(source, tokenizer)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        made = Path(name, "checkpoint")
-        made.mkdir()
-        (made / CONFIG).write_text(json.dumps(config_to_save(model), indent=2, sort_keys=True) + "\n")
-        for path in (source / GENERATION, *(words / file for file in TOKENIZER_FILES)):
-            if path.is_file():
-                shutil.copyfile(path, made / path.name)
-        weights.write(model, made, shard_size)
-        os.rename(made, folder)
+    copied = (source / GENERATION, *(words / file for file in TOKENIZER_FILES))
+    weights.write_folder(model, folder, config_to_save(model), copied, shard_size)
 
 
 def config_to_save(model: StreamVLN) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from agents.common.placement import place
 from agents.common.trajectories import read_trajectories
+from agents.janusvln.checkpoint import generation_settings
 from agents.janusvln.network.model import IGNORED
 from agents.qwen_vl import checkpoint
 from agents.qwen_vl.config import QwenVLConfig, parse_config, read_config
@@ -105,7 +106,7 @@ class QwenVLFamily(ModelFamily):
     def policy(self, model: nn.Module, base: Path, options: QwenVLTraining, sampling: Sampling) -> Policy:
         network = _qwen_vl(model)
         tokenizer = _tokenizer(model, base, options)
-        settings = checkpoint.generation_settings(base, tokenizer)
+        settings = generation_settings(base, tokenizer)
         prompts = Prompts(tokenizer, wording(options))
         return QwenVLPolicy(network, settings, prompts, options, sampling)
 

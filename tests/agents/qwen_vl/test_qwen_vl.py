@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from agents.common.versions import check_transformers
+from agents.janusvln.checkpoint import generation_settings
 from agents.janusvln.image import grid_of, patches
 from agents.openai.agent import OpenAIAgent
 from agents.qwen_vl import checkpoint
@@ -213,7 +214,7 @@ def test_answers_do_not_depend_on_the_batch(base: Path) -> None:
         Question(number, prompts.question("Go. " * (number + 1), [], number), frames[: number + 1])
         for number in range(3)
     ]
-    settings = checkpoint.generation_settings(base, prompts._tokenizer)
+    settings = generation_settings(base, prompts._tokenizer)
     together = Answerer(model, settings, max_new_tokens=6, max_batch=3).run(questions)
     assert together == [Answerer(model, settings, max_new_tokens=6).run([each])[0] for each in questions]
     assert settings.eos == {END}
@@ -223,7 +224,7 @@ def test_answers_do_not_depend_on_the_batch(base: Path) -> None:
 def test_constrained_answers_can_always_be_read(base: Path, answers: str) -> None:
     """With random weights free answers cannot be read, and constrained ones always can."""
     model, prompts = tiny(), prompts_of(base, answers=answers, actions_per_answer=2)
-    settings = checkpoint.generation_settings(base, prompts._tokenizer)
+    settings = generation_settings(base, prompts._tokenizer)
     frames = torch.zeros(1, 56, 56, 3, dtype=torch.uint8)
     questions = [Question(i, prompts.question(f"Go to room {i}.", [], 0), frames) for i in range(4)]
     free = Answerer(model, settings, max_new_tokens=12).run(questions)

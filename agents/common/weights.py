@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,14 +73,18 @@ def _is_shard(name: Any) -> bool:
     return isinstance(name, str) and SHARD.fullmatch(Path(name).name) is not None
 
 
-def read_entries(files: Sequence[Path], unused: Collection[str] = ()) -> dict[str, Entry]:
+def read_entries(
+    files: Sequence[Path], unused: Collection[str] = (), named: Callable[[str], str] = str
+) -> dict[str, Entry]:
     """Names and shapes of all tensors in `files` but those called `unused`; nothing is loaded.
 
-    Raises UsageError for a damaged file and for a name in two files.
+    named: the model's name of what a file calls so. Raises UsageError for a damaged file and for a name that is
+    there twice.
     """
     entries: dict[str, Entry] = {}
     for path in files:
-        for name, entry in _entries(path):
+        for stored, entry in _entries(path):
+            name = named(stored)
             if name in unused:
                 continue
             if name in entries:
@@ -114,11 +118,18 @@ def shorten(names: Sequence[str]) -> str:
     return listed if len(names) <= NAMED else f"{listed} and {len(names) - NAMED} more"
 
 
-def fill(model: nn.Module, files: Sequence[Path], dtype: torch.dtype, device: torch.device) -> None:
+def fill(
+    model: nn.Module,
+    files: Sequence[Path],
+    dtype: torch.dtype,
+    device: torch.device,
+    named: Callable[[str], str] = str,
+) -> None:
     """Put the tensors of `files` in place of the model's parameters, one at a time; others are left out."""
     wanted = {name for name, _ in model.named_parameters()}
     for path in files:
-        for name, tensor in _tensors(path):
+        for stored, tensor in _tensors(path):
+            name = named(stored)
             if name not in wanted:
                 continue
             parent, _, leaf = name.rpartition(".")

@@ -14,6 +14,9 @@ from agents.janusvln.checkpoint import PROCESSOR_FILES, qwen_tokenizer
 from agents.qwen_vl.config import QwenVLConfig, read_config
 from agents.qwen_vl.network import QwenVL
 
+NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
+"""Beginnings of parameters' names as transformers 5 has them, and as the released folders do."""
+
 
 def load(
     folder: Path,
@@ -27,15 +30,27 @@ def load(
 
     Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError, before any
     tensor is read, for a folder or config that is no Qwen2.5-VL checkpoint, for pickled, damaged or absent weight
-    files and for keys or shapes that do not match.
+    files and for keys or shapes that do not match. Keys may be those of the released folders or of transformers 5.
     """
     config = read_config(folder)
     paths = weights.weight_files(folder, trust_pickle)
     with torch.device("meta"):
         model = QwenVL(config, eager)
-    weights.check_entries(weights.read_entries(paths), model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    weights.check_entries(weights.read_entries(paths, named=_released_name), model, folder)
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device), _released_name)
     return model.eval()
+
+
+def _released_name(name: str) -> str:
+    """A parameter's name in the released folders.
+
+    Since 4.52, transformers nests tower and language model below `model.`; whoever saves without turning the names
+    back writes them so (`conversion_mapping.py`, `Qwen2VLForConditionalGeneration`, in transformers 5.23).
+    """
+    for nested, released in NESTED.items():
+        if name.startswith(nested):
+            return released + name.removeprefix(nested)
+    return name
 
 
 def load_tokenizer(folder: Path, config: QwenVLConfig, tokenizer: Path | None = None) -> Tokenizer:

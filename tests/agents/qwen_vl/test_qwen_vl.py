@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from agents.common.versions import check_transformers
 from agents.janusvln.checkpoint import generation_settings
@@ -87,13 +89,13 @@ def tiny() -> QwenVL:
     return model.eval()
 
 
-def test_logits_are_those_of_transformers() -> None:
-    """Two images in one prompt, text between them: tower, windows, merger, positions, language model."""
+@pytest.fixture(scope="module")
+def stock() -> Any:
+    """The network of `tiny` as transformers has it."""
     try:
         check_transformers(transformers.__version__)
     except UsageError as error:
         pytest.skip(str(error))
-    model = tiny()
     raw = dict(PRESETS["qwen-vl-tiny"])
     config = transformers.Qwen2_5_VLConfig(
         **{key: value for key, value in raw.items() if key not in ("architectures", "torch_dtype")},
@@ -101,18 +103,27 @@ def test_logits_are_those_of_transformers() -> None:
         vision_end_token_id=260,
     )
     kind: Any = transformers.Qwen2_5_VLForConditionalGeneration
-    stock = kind._from_config(config, attn_implementation="eager")
-    state = {}
-    for name, tensor in model.state_dict().items():
-        if name.startswith("visual."):
-            state[f"model.{name}"] = tensor
-        else:
-            state["model.language_model." + name.removeprefix("model.")] = tensor
-    missing, unexpected = stock.load_state_dict(state, strict=False)
+    made = kind._from_config(config, attn_implementation="eager")
+    missing, unexpected = made.load_state_dict(nested(tiny().state_dict()), strict=False)
     assert not unexpected
     assert all("lm_head" in name or "inv_freq" in name for name in missing), missing
-    stock.tie_weights()
-    stock.eval()
+    made.tie_weights()
+    return made.eval()
+
+
+def nested(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Parameters under the names that transformers has for them since 4.52."""
+    return {
+        f"model.{name}"
+        if name.startswith("visual.")
+        else f"model.language_model.{name.removeprefix('model.')}": each
+        for name, each in state.items()
+    }
+
+
+def test_logits_are_those_of_transformers(stock: Any) -> None:
+    """Two images in one prompt, text between them: tower, windows, merger, positions, language model."""
+    model = tiny()
     frames = torch.randint(0, 256, (2, 84, 140, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     ids = [7, 259, IMAGE, 260, 9, 12, 259, IMAGE, 260, 20, 21, 22]
     ours = model([ids], [frames]).logits
@@ -129,6 +140,39 @@ def test_logits_are_those_of_transformers() -> None:
         theirs = stock(**inputs).logits
     assert ours is not None
     assert torch.allclose(ours, theirs, atol=2e-4), float((ours - theirs).abs().max())
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["released names", "its own names"])
+def test_folders_that_transformers_writes_are_read(stock: Any, released: bool, tmp_path: Path) -> None:
+    stock.save_pretrained(tmp_path, save_original_format=released)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert ("model.language_model.norm.weight" in stored) is not released
+    found, wanted = checkpoint.load(tmp_path).state_dict(), tiny().state_dict()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model.language_model.more.weight": torch.zeros(1)}, "1 unexpected: model.more.weight"),
+        ({"language_model.norm.weight": torch.zeros(64)}, "1 unexpected: language_model.norm.weight"),
+        ({"model.norm.weight": torch.zeros(64)}, "model.norm.weight is in model.safetensors as well"),
+        ({"model.language_model.norm.weight": None}, "1 missing: model.norm.weight"),
+    ],
+    ids=["more", "an older nesting", "both names", "less"],
+)
+def test_names_of_neither_layout_are_refused(
+    base: Path, tmp_path: Path, change: dict[str, torch.Tensor | None], message: str
+) -> None:
+    folder = tmp_path / "tuned"
+    shutil.copytree(base, folder)
+    state = {**nested(load_file(folder / "model.safetensors")), **change}
+    save_file({name: each for name, each in state.items() if each is not None}, folder / "model.safetensors")
+    with pytest.raises(UsageError) as caught:
+        checkpoint.load(folder)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_sizes_are_the_published_ones() -> None:

@@ -65,7 +65,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             dataset_folders=("houses_r2r",),
             splits={"train": None, "val_seen": None, "val_unseen": None, "envdrop": None},
             body=VLM_BODY,
-            generator="envs.houses.files.dataset",
+            generator="envs.houses.files.manifest",
         ),
         Benchmark(
             name="houses-rxr",
@@ -76,7 +76,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             splits={"train": None, "val_seen": None, "val_unseen": None},
             body=VLM_BODY,
             roles=("guide",),
-            generator="envs.houses.files.dataset",
+            generator="envs.houses.files.manifest",
         ),
         Benchmark(
             name="r2r-ce",

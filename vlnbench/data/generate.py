@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
@@ -14,21 +14,23 @@ from vlnbench.util.loading import import_module, import_string
 from vlnbench.util.progress import Progress, StepProgress, say
 
 
-def ensure_data(benchmark: Benchmark, data_root: Path) -> None:
-    """Generate the data of a benchmark that needs no download, if it is not there yet.
+def ensure_data(benchmark: Benchmark, data_root: Path, split: str) -> None:
+    """Generate a split of a benchmark that needs no download, if it is not there yet.
 
-    Data that are there are taken as they are; only another version of the generator is refused.
+    Data that are there are taken as they are, and give the configuration of the splits that are not; only another
+    version of the generator is refused.
     """
     if benchmark.generator is None:
         return
     houses = import_module(benchmark.generator)
-    found = houses.generated_version(data_root)
-    if found is None:
-        say(f"{benchmark.name} is not below {data_root} yet: generating it (once)")
-        generate_houses(data_root, HousesConfig())
-    elif found != houses.VERSION:
+    version, splits = houses.generated(data_root) or (houses.VERSION, ())
+    if version == houses.VERSION:
+        if split in houses.SPLITS and split not in splits:
+            say(f"{split} of {benchmark.name} is not below {data_root} yet: generating it (once)")
+            generate_houses(data_root, houses.read_config(data_root) if splits else HousesConfig(), (split,))
+    else:
         raise UsageError(
-            f"{data_root}: holds data of {found}, but this is {houses.VERSION}; run `vlnbench data houses` "
+            f"{data_root}: holds data of {version}, but this is {houses.VERSION}; run `vlnbench data houses` "
             "to make them anew, or choose another --data-root"
         )
 
@@ -44,12 +46,13 @@ def generate(options: HousesOptions) -> Iterator[str]:
         yield generate_envdrop(options.data_root, options.config, options.envdrop_episodes)
 
 
-def generate_houses(data_root: Path, config: HousesConfig) -> str:
-    """Generate the houses benchmarks below a data root, unless they are there; returns tables of what is there."""
-    houses = import_module("envs.houses.files.dataset")
+def generate_houses(data_root: Path, config: HousesConfig, splits: Sequence[str] = ()) -> str:
+    """Generate splits of the houses benchmarks (none: all), unless they are there; tables of what is there."""
     _warm_up(renderer=False)
     with Progress("generating houses") as progress:
-        manifest = houses.generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage))
+        manifest = import_string("envs.houses.files.dataset:generate")(
+            data_root, config, lambda stage, done, n: progress.update(done, n, stage), splits
+        )
     rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
     table = tabulate(rows, headers=["split", *next(iter(manifest.counts.values()))])
     compared = _beside_r2r(manifest.statistics)

@@ -20,19 +20,19 @@ class HousesConfig:
 
     seed: int = 0
     """Seed of the whole benchmark."""
-    train_houses: int = 60
+    train_houses: int = 150
     """Houses for train, val_seen and envdrop."""
-    val_unseen_houses: int = 20
+    val_unseen_houses: int = 60
     """Houses for val_unseen only."""
-    train_episodes: int = 6000
+    train_episodes: int = 9000
     """Episodes of train; one to three share a trajectory."""
-    val_seen_episodes: int = 300
+    val_seen_episodes: int = 900
     """Episodes of val_seen."""
-    val_unseen_episodes: int = 300
+    val_unseen_episodes: int = 900
     """Episodes of val_unseen."""
-    rooms_min: int = 4
+    rooms_min: int = 7
     """Fewest rooms of a house, hallways included."""
-    rooms_max: int = 6
+    rooms_max: int = 10
     """Most rooms of a house."""
     storeys_share: float = 0.0
     """Share of houses with two storeys joined by a ramp; they have at least six rooms."""

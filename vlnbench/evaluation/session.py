@@ -85,7 +85,7 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         return done
     with executor or _start(request) as executor:  # while agent and data load
         agent = executor.load(request.agent, request.agent_options)
-        ensure_data(benchmark, request.data_root)
+        ensure_data(benchmark, request.data_root, request.split)
         split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
         plan = _plan(request, benchmark, split, agent.name)
         check_conventions(agent, plan)

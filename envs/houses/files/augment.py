@@ -11,17 +11,18 @@ from itertools import islice
 from pathlib import Path
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.dataset import (
+from envs.houses.files.dataset import Progress, fingerprint
+from envs.houses.files.episode_files import Told, cut, write_r2r_split
+from envs.houses.files.manifest import (
     ENVDROP_MANIFEST,
     R2R_DIR,
     SCENES_DIR,
+    SPLITS,
     VERSION,
-    Progress,
-    fingerprint,
+    first_id,
     house_names,
     is_complete,
 )
-from envs.houses.files.episode_files import Told, cut, write_r2r_split
 from envs.houses.files.statistics import Totals
 from envs.houses.files.telling import SPEAKER_PHRASINGS, speak
 from envs.houses.language.checker import check_text
@@ -74,7 +75,7 @@ def augment(
     wanted = TIMES_TRAIN * config.train_episodes if episodes is None else episodes
     if wanted < 1:
         raise UsageError(f"houses: envdrop_episodes = {wanted}: give 1 or more")
-    if not is_complete(root, config):
+    if not is_complete(root, config, ("train",)):
         raise UsageError(f"{root}: the houses of these options are not there; run `vlnbench data houses` first")
     noise = noise or Noise()
     with locked(root, wait=True):  # one writer; the others find its work done
@@ -84,8 +85,7 @@ def augment(
 
 def _augment(root: Path, config: HousesConfig, wanted: int, noise: Noise, report: Progress) -> EnvDropManifest:
     (root / ENVDROP_MANIFEST).unlink(missing_ok=True)
-    counts = json.loads((root / R2R_DIR / "houses.json").read_text())["counts"]
-    first = config.train_episodes + 1, 1 + sum(count["trajectories"] for count in counts.values())
+    first = config.train_episodes + 1, first_id(len(SPLITS))
     tally = _Tally()
     rows = cut(_rows(root, config, wanted, noise, tally, report), wanted)
     folder = R2R_DIR / SPLIT

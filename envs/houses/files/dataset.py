@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from envs.embedded.navmesh.build import build_polymesh
@@ -14,6 +14,22 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
 from envs.houses.files.episode_files import Told, cut, write_r2r_split, write_rxr_split
+from envs.houses.files.manifest import (
+    ENVDROP_MANIFEST,
+    GROUPS,
+    MANIFEST,
+    R2R_DIR,
+    RXR_DIR,
+    RXR_MANIFEST,
+    SCENES_DIR,
+    SPLITS,
+    VERSION,
+    HousesManifest,
+    first_id,
+    house_names,
+    is_complete,
+    written,
+)
 from envs.houses.files.statistics import summarize
 from envs.houses.files.telling import tell
 from envs.houses.model.model import house_primitives
@@ -22,136 +38,127 @@ from envs.houses.shapes.glb_writer import glb_bytes
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
+from vlnbench.util.machine import cores
+from vlnbench.util.pool import in_processes
 
-VERSION = "houses-2"
-"""Changes whenever the same configuration gives other bytes."""
-
-DEFAULT = HousesConfig()
-SPLITS = ("train", "val_seen", "val_unseen")
-R2R_DIR = Path("datasets/houses_r2r")
-RXR_DIR = Path("datasets/houses_rxr")
-SCENES_DIR = Path("scene_datasets")
-MANIFEST = R2R_DIR / "houses.json"
-RXR_MANIFEST = RXR_DIR / "houses.json"
-ENVDROP_MANIFEST = R2R_DIR / "envdrop" / "envdrop_houses.json"
 _RXR_ENDS = ("guide", "guide_gt", "follower", "follower_gt")
+_HOUSES_WORTH_A_PROCESS = 8
 _LOOKS = ("seed", "rooms_min", "rooms_max", "storeys_share", "landmark_repetition", "distractors")
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage name, how many parts are done, and how many there are."""
 
 
-@dataclass(frozen=True)
-class HousesManifest:
-    """What a generation wrote.
-
-    `statistics`: means over the R2R-like episodes of each split (`envs.houses.files.statistics`). `files` maps
-    paths below the root to their SHA-256 and size in bytes.
-    """
-
-    version: str
-    config: HousesConfig
-    counts: dict[str, dict[str, int]]
-    statistics: dict[str, dict[str, float]]
-    files: dict[str, dict[str, str | int]]
-
-
-def generate(root: Path, config: HousesConfig = DEFAULT, progress: Progress | None = None) -> HousesManifest:
-    """Write the benchmark below a VLN-CE data root and return its manifest.
+def generate(
+    root: Path, config: HousesConfig, progress: Progress | None = None, splits: Sequence[str] = ()
+) -> HousesManifest:
+    """Write splits of the benchmark (none: all) below a VLN-CE data root; the manifest of all that is there.
 
     Scenes go to `scene_datasets/houses/<house>/`, episodes to `datasets/houses_r2r/<split>/` and
-    `datasets/houses_rxr/<split>/`. The manifest `datasets/houses_r2r/houses.json` is written last: its presence
-    means that everything else is there, and nothing is done again. After an interruption a further call keeps the
-    scenes that were finished. The same configuration gives the same bytes.
+    `datasets/houses_rxr/<split>/`; train and val_seen have the same houses and are made together. The manifest
+    `datasets/houses_r2r/houses.json` is written last: what it names is there, and is not done again. After an
+    interruption a further call keeps the scenes that were finished. The same configuration gives the same bytes,
+    whichever split is asked for first.
 
     Raises UsageError if the configured houses have too few distinct trajectories, or the folder cannot be written.
     """
     report = progress or (lambda stage, done, total: None)
+    splits = splits or SPLITS
     try:
-        if not is_complete(root, config):
+        if not is_complete(root, config, splits):
             root.mkdir(parents=True, exist_ok=True)
             with locked(root, wait=True):  # one writer; the others find its work done
-                if not is_complete(root, config):
-                    return _generate(root, config, report)
-        return HousesManifest(**{**json.loads((root / MANIFEST).read_text()), "config": config})
+                if not is_complete(root, config, splits):
+                    return _generate(root, config, splits, report)
+        found = written(root, config)
+        assert found is not None
+        return found
     except OSError as error:
         raise UsageError(
             f"{root}: cannot write the houses benchmark ({error.strerror}); choose a writable folder"
         ) from error
 
 
-def is_complete(root: Path, config: HousesConfig = DEFAULT) -> bool:
-    """Whether the benchmark of exactly this configuration lies below `root`, every file with its recorded size."""
-    try:
-        manifest = json.loads((root / MANIFEST).read_text())
-        same = manifest["version"] == VERSION and manifest["config"] == asdict(config)
-        return same and all((root / name).stat().st_size == f["bytes"] for name, f in manifest["files"].items())
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-        return False
-
-
-def generated_version(root: Path) -> str | None:
-    """Version of the generator whose finished work lies below `root`, whatever its configuration; None if none."""
-    try:
-        return str(json.loads((root / MANIFEST).read_text())["version"])
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{root / MANIFEST}: field 'version' cannot be read; run `vlnbench data houses`"
-        ) from error
-
-
-def house_names(config: HousesConfig) -> dict[str, list[str]]:
-    """Names of the train houses (also used by val_seen) and of the val_unseen houses."""
-    groups = {"train": config.train_houses, "unseen": config.val_unseen_houses}
-    return {group: [f"s{config.seed}_{group}_{i:03d}" for i in range(n)] for group, n in groups.items()}
-
-
-def _generate(root: Path, config: HousesConfig, report: Progress) -> HousesManifest:
-    envdrop = [ENVDROP_MANIFEST.with_name(f"envdrop{end}.json.gz") for end in ("", "_gt")]
-    for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST, *envdrop):
-        (root / stale).unlink(missing_ok=True)
-    names = house_names(config)
-    total = config.train_houses + config.val_unseen_houses
-    told: dict[str, list[list[Told]]] = {split: [] for split in SPLITS}
-    files: list[Path] = []
-    for done, name in enumerate((*names["train"], *names["unseen"])):
-        report("houses", done, total)
-        house = make_house(name, config)
-        scene = _write_scene(root, house, config)
-        files += [scene, scene.with_suffix(".navmesh")]
-        rng = random.Random(f"vlnbench {VERSION} episodes {config.seed} {name}")
-        stream = tell(house, PathFinder.load(root / scene.with_suffix(".navmesh")), config, rng)
-        unseen = name in names["unseen"]
-        for split in ("val_unseen",) if unseen else ("val_seen", "train"):
-            group = names["unseen" if unseen else "train"]
-            told[split].append(_take(stream, -(-getattr(config, f"{split}_episodes") // len(group))))
-    report("writing episodes", total, total)
-    counts: dict[str, dict[str, int]] = {}
-    statistics: dict[str, dict[str, float]] = {}
-    firsts = (1, 1)
-    for split in SPLITS:
-        rows = _chosen(told[split], split, config)
-        trajectories = write_r2r_split(root / R2R_DIR / split, split, rows, (1, firsts[1]))
-        guides, followers = write_rxr_split(root / RXR_DIR / split, split, rows, firsts)
-        firsts = firsts[0] + guides, firsts[1] + trajectories
-        files += [R2R_DIR / split / f"{split}{end}.json.gz" for end in ("", "_gt")]
-        files += [RXR_DIR / split / f"{split}_{end}.json.gz" for end in _RXR_ENDS]
+def _generate(root: Path, config: HousesConfig, splits: Sequence[str], report: Progress) -> HousesManifest:
+    before = written(root, config)
+    if before is None:  # another configuration, or none
+        augmented = [ENVDROP_MANIFEST.with_name(f"envdrop{end}.json.gz") for end in ("", "_gt")]
+        for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST, *augmented):
+            (root / stale).unlink(missing_ok=True)
+        before = HousesManifest(VERSION, config, {}, {}, {})
+    groups = [g for g in GROUPS if any(s in splits and s not in before.counts for s in GROUPS[g])]
+    told, scenes = _tell_all(root, config, groups, report)
+    counts, statistics, files = dict(before.counts), dict(before.statistics), dict(before.files)
+    new = list(scenes)
+    for split, groups_of_rows in told.items():
+        rows = _chosen(groups_of_rows, split, config)
+        first = first_id(SPLITS.index(split))
+        trajectories = write_r2r_split(root / R2R_DIR / split, split, rows, (1, first))
+        guides, followers = write_rxr_split(root / RXR_DIR / split, split, rows, (first, first))
+        new += [R2R_DIR / split / f"{split}{end}.json.gz" for end in ("", "_gt")]
+        new += [RXR_DIR / split / f"{split}_{end}.json.gz" for end in _RXR_ENDS]
         counts[split] = {
-            "houses": len(told[split]),
+            "houses": len(groups_of_rows),
             "trajectories": trajectories,
             "episodes": getattr(config, f"{split}_episodes"),
             "rxr guide": guides,
             "rxr follower": followers,
         }
         statistics[split] = summarize(rows)
-    hashes = {path.as_posix(): fingerprint(root / path) for path in sorted(files)}
-    manifest = HousesManifest(VERSION, config, counts, statistics, hashes)
+    files |= {path.as_posix(): fingerprint(root / path) for path in new}
+    order = [split for split in SPLITS if split in counts]
+    manifest = HousesManifest(
+        VERSION,
+        config,
+        {split: counts[split] for split in order},
+        {split: statistics[split] for split in order},
+        dict(sorted(files.items())),
+    )
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     for path in (RXR_MANIFEST, MANIFEST):
         write_bytes(root / path, content)
     return manifest
+
+
+def _tell_all(
+    root: Path, config: HousesConfig, groups: Sequence[str], report: Progress
+) -> tuple[dict[str, list[list[Told]]], list[Path]]:
+    """Trajectories of every house for the splits of some groups, and the files of the houses, below the root."""
+    houses = [(group, name) for group in groups for name in house_names(config)[group]]
+    told: dict[str, list[list[Told]]] = {split: [] for group in groups for split in GROUPS[group]}
+    files: list[Path] = []
+    work = [(root, config, name, _shares(config, group)) for group, name in houses]
+    report("houses", 0, len(houses))
+    made = in_processes(_make_ready_and_tell, work, _at_once(len(work)))
+    for done, (scene, rows) in enumerate(made, start=1):
+        files += [scene, scene.with_suffix(".navmesh")]
+        for split, taken in rows.items():
+            told[split].append(taken)
+        report("houses", done, len(houses))
+    report("writing episodes", len(houses), len(houses))
+    return told, files
+
+
+def _at_once(houses: int) -> int:
+    """Processes that are worth their start, a few seconds each."""
+    return max(1, min(cores(), houses // _HOUSES_WORTH_A_PROCESS))
+
+
+def _shares(config: HousesConfig, group: str) -> dict[str, int]:
+    """Episodes of one house for each split of its group; the first splits get the first trajectories."""
+    houses = len(house_names(config)[group])
+    return {split: -(-getattr(config, f"{split}_episodes") // houses) for split in reversed(GROUPS[group])}
+
+
+def _make_ready_and_tell(
+    root: Path, config: HousesConfig, name: str, shares: dict[str, int]
+) -> tuple[Path, dict[str, list[Told]]]:
+    """Write a house and take as many trajectories of it for each split as have the split's share of episodes."""
+    house = make_house(name, config)
+    scene = _write_scene(root, house, config)
+    rng = random.Random(f"vlnbench {VERSION} episodes {config.seed} {name}")
+    stream = tell(house, PathFinder.load((root / scene).with_suffix(".navmesh")), config, rng)
+    return scene, {split: _take(stream, episodes) for split, episodes in shares.items()}
 
 
 def _take(stream: Iterator[Told], episodes: int) -> list[Told]:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.dataset import SCENES_DIR, house_names
-from envs.houses.files.verify import read_config
+from envs.houses.files.manifest import SCENES_DIR, house_names, read_config
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House, make_house

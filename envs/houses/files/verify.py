@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from envs.houses.files.dataset import MANIFEST
+from envs.houses.files.manifest import read_config
 from envs.houses.language.checker import check_text
 from envs.houses.language.grammar import RXR_VOICES
 from envs.houses.plan.house import House, make_house
-from vlnbench.data.houses_config import HousesConfig
-from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode
 
 
@@ -56,14 +53,3 @@ def verify(root: Path, episodes: Sequence[Episode], voice: str | None = None) ->
             first = first or f"episode {episode.episode_id}: {found[0]}"
             wrong += 1
     return Verdict(len(episodes), wrong, dict(sorted(problems.items())), first)
-
-
-def read_config(root: Path) -> HousesConfig:
-    """The configuration of the houses below a data root. Raises UsageError if their manifest does not tell it."""
-    try:
-        options = json.loads((root / MANIFEST).read_text())["config"]
-        return HousesConfig(**{field.name: options[field.name] for field in fields(HousesConfig)})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{root / MANIFEST}: field 'config' cannot be read; run `vlnbench data houses`"
-        ) from error

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
-from envs.houses.files.dataset import MANIFEST, R2R_DIR, SCENES_DIR
+from envs.houses.files.manifest import R2R_DIR, SCENES_DIR, read_config
 from envs.houses.plan.house import House, make_house
 from envs.houses.plan.visibility import visible
 from envs.houses.preview.shots import Shot, Walk
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera
 
@@ -39,7 +38,7 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
         raise UsageError(f"--out {out}: expected the name of a .png file in an existing folder")
     if not 1 <= episodes <= 8:
         raise UsageError(f"--episodes {episodes}: expected 1 to 8")
-    config = _config(data_root)
+    config = read_config(data_root)
     walks, name = _walks(data_root, split, house_name, episodes)
     house = make_house(name, config)
     renderer = Renderer(load_scene(data_root / SCENES_DIR / house.scene_id))
@@ -56,16 +55,6 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
         raise UsageError(f"--out {out}: cannot be written ({error.strerror}); choose a writable folder") from error
     counts = f"{len(house.plan.rooms)} rooms, {len(house.items)} objects, {len(walks)} episodes of {split}"
     return f"{name}: {counts}: {out}"
-
-
-def _config(data_root: Path) -> HousesConfig:
-    path = data_root / MANIFEST
-    try:
-        return HousesConfig(**json.loads(path.read_text())["config"])
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} is not there; run `vlnbench data houses --data-root {data_root}`") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: field 'config' is not of this version; run `vlnbench data houses`") from error
 
 
 def _walks(data_root: Path, split: str, name: str | None, count: int) -> tuple[list[Walk], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,8 +23,13 @@ from vlnbench.data.houses_config import StartHeading
 Point = tuple[float, float, float]
 Start = tuple[Point, float]
 """Position and heading (yaw in degrees, a multiple of 30)."""
+Place = tuple[Goal, Point]
+"""A goal and where to stand for it."""
 
-SHORTEST_M, LONGEST_M = 4.0, 20.0
+LENGTH_BANDS_M = (4.0, 5.6, 6.5, 7.3, 8.0, 8.8, 9.6, 10.6, 11.8, 13.6, 20.0)
+"""Between two neighbors lies a tenth of the geodesic distances of R2R-CE's train split, but for the few below 4 m
+and above 20 m."""
+SHORTEST_M, LONGEST_M = LENGTH_BANDS_M[0], LENGTH_BANDS_M[-1]
 MAX_DETOUR_M = 0.6
 """A walk further from the planned path than this has left it."""
 GOAL_TOLERANCE_M = 0.5
@@ -54,7 +60,7 @@ def trajectories(
     heading: StartHeading = "random",
     starts_per_room: int = 2,
 ) -> Iterator[Trajectory]:
-    """All usable trajectories of a house in random order.
+    """All usable trajectories of a house: from the first on, equally many of every band of lengths that it has.
 
     Starts come from a small pool and every start is paired with goals all over the house, so that the instruction
     alone tells where to go.
@@ -65,12 +71,30 @@ def trajectories(
         point = _stand(pathfinder, goal, house.plan.floor_m(goal.room))
         if point is not None:
             goals.append((goal, point))
-    pairs = [(start, goal) for start in starts for goal in goals]
-    rng.shuffle(pairs)
-    for start, (goal, point) in pairs:
-        trajectory = _make(house, pathfinder, start, (goal, point), heading)
+    left = _by_length(pathfinder, starts, goals, rng)
+    given = [0] * len(left)
+    while any(left):
+        band = min((i for i, pairs in enumerate(left) if pairs), key=lambda i: (given[i], rng.random()))
+        start, place = left[band].pop()
+        trajectory = _make(house, pathfinder, start, place, heading)
         if trajectory is not None:
+            given[band] += 1
             yield trajectory
+
+
+def _by_length(
+    pathfinder: PathFinder, starts: Sequence[Start], goals: Sequence[Place], rng: random.Random
+) -> list[list[tuple[Start, Place]]]:
+    """Pairs of a start and a goal for every band of lengths, in random order."""
+    bands: list[list[tuple[Start, Place]]] = [[] for _ in LENGTH_BANDS_M[1:]]
+    for start in starts:
+        for goal in goals:
+            length = pathfinder.geodesic_distance(start[0], goal[1])
+            if SHORTEST_M <= length <= LONGEST_M:
+                bands[min(bisect_right(LENGTH_BANDS_M, length), len(bands)) - 1].append((start, goal))
+    for pairs in bands:
+        rng.shuffle(pairs)
+    return bands
 
 
 def _starts(house: House, pathfinder: PathFinder, per_room: int, rng: random.Random) -> list[Start]:
@@ -141,7 +165,7 @@ def _snap(pathfinder: PathFinder, place: Point, clearance: float) -> Point | Non
 
 
 def _make(
-    house: House, pathfinder: PathFinder, start: Start, goal: tuple[Goal, Point], heading: StartHeading
+    house: House, pathfinder: PathFinder, start: Start, goal: Place, heading: StartHeading
 ) -> Trajectory | None:
     (position, yaw), (where, end) = start, goal
     path = pathfinder.find_path(position, end)

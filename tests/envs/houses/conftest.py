@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from envs.houses.files.dataset import HousesManifest, generate
+from envs.houses.files.dataset import generate
+from envs.houses.files.manifest import HousesManifest
 from vlnbench.data.houses_config import HousesConfig
 
 TINY = HousesConfig(

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.dataset import MANIFEST, SPLITS, VERSION, generate, house_names, is_complete
+from envs.houses.files import dataset
+from envs.houses.files.dataset import generate
+from envs.houses.files.manifest import MANIFEST, SPLITS, VERSION, generated, house_names, is_complete
 from envs.houses.files.statistics import R2R_CE, clause_count, real_turns
 from tests.envs.houses.conftest import Generated, read_json
 from vlnbench.data.houses_config import RANGES, HousesConfig
@@ -166,6 +168,28 @@ def test_finished_houses_are_kept(tiny: Generated) -> None:
     assert {path: path.stat().st_mtime_ns for path in tiny.root.rglob("*")} == before
 
 
+def test_splits_are_made_when_they_are_asked_for_in_any_order(tiny: Generated, tmp_path: Path) -> None:
+    first = generate(tmp_path, tiny.config, splits=("val_unseen",))
+    assert list(first.counts) == ["val_unseen"]
+    assert generated(tmp_path) == (VERSION, ("val_unseen",))
+    assert not any("train" in name or "val_seen" in name for name in tree(tmp_path))
+    assert not is_complete(tmp_path, tiny.config)
+    stamp = (tmp_path / MANIFEST).stat().st_mtime_ns
+    assert generate(tmp_path, tiny.config, splits=("val_unseen",)) == first
+    assert (tmp_path / MANIFEST).stat().st_mtime_ns == stamp
+    assert generate(tmp_path, tiny.config, splits=("val_seen",)) == tiny.manifest  # train has the same houses
+    assert tree(tmp_path) == tree(tiny.root)
+
+
+@pytest.mark.slow
+def test_processes_make_the_same_bytes(
+    tiny: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "_at_once", lambda houses: 2)
+    generate(tmp_path, tiny.config)
+    assert tree(tmp_path) == tree(tiny.root)
+
+
 def test_statistics_are_those_of_the_files(tiny: Generated) -> None:
     for split in SPLITS:
         episodes, truth = tiny.split(split)["episodes"], tiny.truth(split)
@@ -232,7 +256,7 @@ def test_complete_means_this_config_and_all_files(tiny: Generated, tmp_path: Pat
     assert not is_complete(tmp_path, tiny.config)
     manifest = json.loads((tiny.root / MANIFEST).read_text())
     assert manifest["config"] == asdict(tiny.config)
-    assert manifest["version"] == VERSION == "houses-2"
+    assert manifest["version"] == VERSION == "houses-3"
     assert len(manifest["files"]) == 2 * 3 + 6 * len(SPLITS)
     (tmp_path / MANIFEST).parent.mkdir(parents=True)
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))

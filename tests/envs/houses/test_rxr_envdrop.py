@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from envs.houses.files.augment import EnvDropManifest, augment
-from envs.houses.files.dataset import ENVDROP_MANIFEST, SPLITS
+from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS
 from envs.houses.files.telling import speak
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
@@ -91,7 +91,7 @@ def test_the_rxr_reader_filters_languages_and_roles(tiny: Generated) -> None:
     houses = get_benchmark("houses-rxr")
     every = load_split(houses, "val_unseen", tiny.root)
     assert {episode.language for episode in every.episodes} == set(LANGUAGES)
-    assert every.version == "houses-2"
+    assert every.version == "houses-3"
     assert all(e.instruction_id and e.ground_truth for e in every.episodes)
     for languages in (("en-US", "en-IN"), ("hi-IN",), ("te",)):
         some = load_split(replace(houses, languages=languages), "val_unseen", tiny.root).episodes
@@ -143,7 +143,7 @@ def test_envdrop_has_the_schema_of_train(augmented: tuple[Path, EnvDropManifest]
 def test_envdrop_is_a_split_of_houses_r2r(augmented: tuple[Path, EnvDropManifest]) -> None:
     episodes = load_split(get_benchmark("houses-r2r"), "envdrop", augmented[0])
     assert len(episodes.episodes) == EPISODES
-    assert episodes.version == "houses-2"
+    assert episodes.version == "houses-3"
     assert not episodes.partial
 
 

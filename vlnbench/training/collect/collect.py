@@ -10,13 +10,9 @@ command again goes on where it ended. `annotations.json` is written last.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -102,7 +98,7 @@ def collect(request: CollectOptions) -> Collected:
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
     split = request.split or ("envdrop" if request.set == "envdrop" else "train")
     body = resized(benchmark.body, request.frame_width)
-    ensure_data(benchmark, request.data_root)
+    ensure_data(benchmark, request.data_root, split)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
     with ExitStack() as stack:
@@ -328,19 +324,3 @@ def _task(tour: Tour, request: CollectOptions, guide: Guide) -> Task:
     episode = tour.episodes[0]
     seed = episode_seed(request.seed, episode.episode_id, 0)
     return Task(episode, 0, seed, MAX_ACTIONS, Walk(tour, request.out.absolute(), guide, request.depth))
-
-
-@contextmanager
-def processes(workers: int, start: Callable[..., None], *settings: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that work in a simulator and call `start` with the settings when there is something to do."""
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, context, start, settings)
-    try:
-        yield executor
-    except BrokenProcessPool as error:
-        raise UsageError(
-            "a process died (out of memory, or a crash of the simulator); run the same command again to "
-            "go on, with fewer --workers if it was memory"
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)

@@ -23,12 +23,13 @@ from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
-from vlnbench.training.collect.collect import processes, resized
+from vlnbench.training.collect.collect import resized
 from vlnbench.training.collect.options import QuestionsOptions
-from vlnbench.training.collect.walk import JPEG_QUALITY, end_with_parent, jpeg
+from vlnbench.training.collect.walk import JPEG_QUALITY, jpeg
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, open_folder
 from vlnbench.util.loading import DEFAULT_ENV, import_string
+from vlnbench.util.pool import processes
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
@@ -56,7 +57,7 @@ def make_questions(options: QuestionsOptions) -> Made:
     options.check()
     benchmark = get_benchmark("houses-r2r")
     body = resized(benchmark.body, options.frame_width)
-    ensure_data(benchmark, options.data_root)
+    ensure_data(benchmark, options.data_root, "train")
     counts = _counts(import_string("envs.houses.files.questions:train_houses")(options.data_root), options.views)
     with ExitStack() as stack:
         stack.enter_context(open_folder(options.out, KIND, _manifest(options, body)))
@@ -86,11 +87,9 @@ def _counts(houses: list[str], views: int) -> dict[str, int]:
 
 
 def _manifest(options: QuestionsOptions, body: Embodiment) -> dict[str, Any]:
-    digest = import_string("envs.houses.files.dataset:fingerprint")
-    houses = options.data_root / import_string("envs.houses.files.dataset:MANIFEST")
     return {
         "format": FORMAT,
-        "houses_sha256": digest(houses)["sha256"],
+        "houses_sha256": import_string("envs.houses.files.manifest:identity")(options.data_root),
         "views": options.views,
         "seed": options.seed,
         "simulator": _SIMULATOR,
@@ -145,7 +144,6 @@ _setting: tuple[QuestionsOptions, Embodiment] | None = None
 
 def _start_process(options: QuestionsOptions, body: Embodiment) -> None:
     global _setting
-    end_with_parent()
     _setting = options, body
 
 
@@ -154,7 +152,7 @@ def _environment() -> Env:
     """One environment for all houses of a process."""
     assert _setting is not None
     options, body = _setting
-    scenes = options.data_root / import_string("envs.houses.files.dataset:SCENES_DIR")
+    scenes = options.data_root / import_string("envs.houses.files.manifest:SCENES_DIR")
     env: Env = import_string(DEFAULT_ENV)(body, scenes, frozenset({"rgb"}), _SIMULATOR)
     prepare(env)
     return env

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import random
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -314,14 +312,3 @@ def _write_frames(folder: Path, frames: Mapping[str, Sequence[bytes]]) -> None:
             for i, frame in enumerate(frames[kind]):
                 (part / kind / f"{i:03d}.{suffix}").write_bytes(frame)
     part.rename(folder)
-
-
-def end_with_parent() -> None:
-    """End this process when its parent has ended."""
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def _watch_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

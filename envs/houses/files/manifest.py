@@ -1,0 +1,100 @@
+"""What of the houses benchmark lies below a data root, and how its files are called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from vlnbench.data.houses_config import HousesConfig
+from vlnbench.errors import UsageError
+
+VERSION = "houses-3"
+"""Changes whenever the same configuration gives other bytes."""
+
+SPLITS = ("train", "val_seen", "val_unseen")
+GROUPS = {"train": ("train", "val_seen"), "unseen": ("val_unseen",)}
+"""Splits that have the same houses."""
+R2R_DIR = Path("datasets/houses_r2r")
+RXR_DIR = Path("datasets/houses_rxr")
+SCENES_DIR = Path("scene_datasets")
+MANIFEST = R2R_DIR / "houses.json"
+RXR_MANIFEST = RXR_DIR / "houses.json"
+ENVDROP_MANIFEST = R2R_DIR / "envdrop" / "envdrop_houses.json"
+_IDS_APART = 10_000_000
+
+
+@dataclass(frozen=True)
+class HousesManifest:
+    """What a generation wrote.
+
+    `statistics`: means over the R2R-like episodes of each split (`envs.houses.files.statistics`). `files` maps
+    paths below the root to their SHA-256 and size in bytes.
+    """
+
+    version: str
+    config: HousesConfig
+    counts: dict[str, dict[str, int]]
+    statistics: dict[str, dict[str, float]]
+    files: dict[str, dict[str, str | int]]
+
+
+def is_complete(root: Path, config: HousesConfig, splits: Sequence[str] = SPLITS) -> bool:
+    """Whether splits of exactly this configuration lie below `root`, every file with its recorded size."""
+    found = written(root, config)
+    return found is not None and set(splits) <= set(found.counts)
+
+
+def written(root: Path, config: HousesConfig) -> HousesManifest | None:
+    """What was written of exactly this configuration; None if that is nothing, or a file is not as it was."""
+    try:
+        manifest = json.loads((root / MANIFEST).read_text())
+        same = manifest["version"] == VERSION and manifest["config"] == asdict(config)
+        if same and all((root / name).stat().st_size == f["bytes"] for name, f in manifest["files"].items()):
+            return HousesManifest(**{**manifest, "config": config})
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def generated(root: Path) -> tuple[str, tuple[str, ...]] | None:
+    """Version of the generator, whatever its configuration, and the splits that it finished below `root`."""
+    try:
+        manifest = json.loads((root / MANIFEST).read_text())
+        return str(manifest["version"]), tuple(manifest["counts"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{root / MANIFEST}: field 'version' or 'counts' cannot be read; run `vlnbench data houses`"
+        ) from error
+
+
+def read_config(root: Path) -> HousesConfig:
+    """The configuration of the houses below a data root. Raises UsageError if their manifest does not tell it."""
+    try:
+        options = json.loads((root / MANIFEST).read_text())["config"]
+        return HousesConfig(**{field.name: options[field.name] for field in fields(HousesConfig)})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{root / MANIFEST}: field 'config' cannot be read; run `vlnbench data houses`"
+        ) from error
+
+
+def identity(root: Path) -> str:
+    """Hash of what decides the houses below a data root. Raises UsageError if their manifest cannot be read."""
+    content = json.dumps([VERSION, asdict(read_config(root))], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def first_id(split: int) -> int:
+    """First trajectory id and first instruction id of a split, given its number; splits are made in any order."""
+    return 1 + _IDS_APART * split
+
+
+def house_names(config: HousesConfig) -> dict[str, list[str]]:
+    """Names of the train houses (also used by val_seen) and of the val_unseen houses."""
+    groups = {"train": config.train_houses, "unseen": config.val_unseen_houses}
+    return {group: [f"s{config.seed}_{group}_{i:03d}" for i in range(n)] for group, n in groups.items()}

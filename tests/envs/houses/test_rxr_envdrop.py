@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from envs.houses.files.augment import EnvDropManifest, augment
-from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS
+from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS, first_id
 from envs.houses.files.telling import speak
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
@@ -61,12 +61,11 @@ def test_rxr_episodes_have_the_documented_schema(tiny: Generated, role: str) -> 
 
 
 def test_every_trajectory_is_told_in_four_languages(tiny: Generated) -> None:
-    first = 1
-    for split in SPLITS:
+    for number, split in enumerate(SPLITS):
         guides = tiny.rxr(f"{split}_guide")["episodes"]
         r2r = tiny.split(split)["episodes"]
-        assert [e["instruction"]["instruction_id"] for e in guides] == [str(first + i) for i in range(len(guides))]
-        first += len(guides)
+        ids = [int(episode["instruction"]["instruction_id"]) for episode in guides]
+        assert ids == list(range(first_id(number), first_id(number) + len(guides)))
         assert [e["instruction"]["language"] for e in guides] == list(LANGUAGES) * (len(guides) // 4)
         paths = {(e["trajectory_id"], e["scene_id"], tuple(e["start_position"])) for e in guides}
         assert paths == {(str(e["trajectory_id"]), e["scene_id"], tuple(e["start_position"])) for e in r2r}

@@ -39,7 +39,7 @@ from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
 from vlnbench.util.machine import cores
-from vlnbench.util.pool import in_processes
+from vlnbench.util.processes.pool import in_processes
 
 _RXR_ENDS = ("guide", "guide_gt", "follower", "follower_gt")
 _HOUSES_WORTH_A_PROCESS = 8

@@ -182,9 +182,7 @@ def test_splits_are_made_when_they_are_asked_for_in_any_order(tiny: Generated, t
 
 
 @pytest.mark.slow
-def test_processes_make_the_same_bytes(
-    tiny: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_make_the_same_bytes(tiny: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "_at_once", lambda houses: 2)
     generate(tmp_path, tiny.config)
     assert tree(tmp_path) == tree(tiny.root)

@@ -29,7 +29,7 @@ from vlnbench.training.collect.walk import JPEG_QUALITY, jpeg
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, open_folder
 from vlnbench.util.loading import DEFAULT_ENV, import_string
-from vlnbench.util.pool import processes
+from vlnbench.util.processes.pool import processes
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1

@@ -19,7 +19,7 @@ class Benchmark:
     `<data root>/datasets` in which they may lie, best first. splits: name -> number of published episodes, None
     where it is not known. roles, languages: which RxR episodes belong (empty: all). max_steps: actions per
     episode, STOP included. success_distance_m: the agent succeeds if it calls STOP strictly closer than this to
-    the goal (geodesic). generator: module that makes the data, for benchmarks that need no download.
+    the goal (geodesic). generator: module that says what is there of a benchmark whose data are made.
     """
 
     name: str

@@ -168,6 +168,7 @@ def test_finished_houses_are_kept(tiny: Generated) -> None:
     assert {path: path.stat().st_mtime_ns for path in tiny.root.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_splits_are_made_when_they_are_asked_for_in_any_order(tiny: Generated, tmp_path: Path) -> None:
     first = generate(tmp_path, tiny.config, splits=("val_unseen",))
     assert list(first.counts) == ["val_unseen"]

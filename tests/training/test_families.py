@@ -227,7 +227,7 @@ def test_a_checkpoint_of_two_families_is_refused(monkeypatch: pytest.MonkeyPatch
 MATRIX = f"""
 name: recurrent
 houses: {{data_root: data, train_houses: 2, val_unseen_houses: 1, train_episodes: 12, val_seen_episodes: 2,
-         val_unseen_episodes: 2, rooms_max: 5}}
+         val_unseen_episodes: 2, rooms_min: 4, rooms_max: 5}}
 collect:
   R2R: {{benchmark: houses-r2r, set: r2r, data_root: data, frame_width: 64, tours: 4}}
 train: {{family: "{NAME}", checkpoint: preset:recurrent-small, trajectories: data/trajectories, batch: 1,

@@ -63,8 +63,8 @@ def test_the_dataset_adds_what_an_episode_is(data_root: Path, tmp_path: Path) ->
 def test_several_runs_in_one_table_committed_ones_too() -> None:
     rows = vlnbench.load([RUNS / "houses-r2r-val-unseen-blind", RUNS / "houses-r2r-val-unseen-random"])
     assert rows.groupby("agent")["success"].agg(["mean", "size"]).to_dict("index") == {
-        "blind": {"mean": pytest.approx(67 / 300), "size": 300},
-        "random": {"mean": pytest.approx(13 / 300), "size": 300},
+        "blind": {"mean": pytest.approx(92 / 900), "size": 900},
+        "random": {"mean": pytest.approx(21 / 900), "size": 900},
     }
     with pytest.raises(UsageError, match="at least one run folder"):
         vlnbench.load([])
@@ -76,10 +76,10 @@ def test_two_runs_are_compared_as_the_command_does() -> None:
     """The figures of docs/leaderboard.md."""
     found = vlnbench.compare(RUNS / "houses-r2r-val-unseen-blind", RUNS / "houses-r2r-val-unseen-streamvln-tiny")
     rate = found.loc["SR (%)"].round(1)
-    assert rate[["difference", "se", "low", "high", "n"]].tolist() == [16.0, 5.0, 5.5, 26.5, 300]
-    assert rate["b"] - rate["a"] == pytest.approx(16.0, abs=0.11)
-    assert (len(found.attrs["wins"]), len(found.attrs["losses"])) == (73, 25)
-    assert found.attrs["p_value"] == pytest.approx(1.3e-06, rel=0.05)
+    assert rate[["difference", "se", "low", "high", "n"]].tolist() == [6.4, 2.1, 2.3, 10.6, 900]
+    assert rate["b"] - rate["a"] == pytest.approx(6.4, abs=0.11)
+    assert (len(found.attrs["wins"]), len(found.attrs["losses"])) == (112, 54)
+    assert found.attrs["p_value"] == pytest.approx(7.9e-06, rel=0.05)
     assert found.attrs["identity"]["agent"] == ("blind", "streamvln-tiny")
 
 

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from agents.common.paces import measured
 from agents.common.placement import place
+from agents.common.threads import Threads
 from agents.vlnce.config import FEATURES, Kind
 from agents.vlnce.encoders import Steps
-from agents.vlnce.folder import load_folder
+from agents.vlnce.folder import folder_files, load_folder
 from agents.vlnce.options import PTH, VLNCEOptions
-from agents.vlnce.policy import Policy
+from agents.vlnce.policy import Decisions, Policy
 from agents.vlnce.pth.checkpoint import Loaded, load
 from agents.vlnce.sight import Sight
 from agents.vlnce.spec import FAMILY
@@ -28,6 +30,8 @@ from vlnbench.training.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
+REHEARSED = 30
+"""Words of the instructions with which the network is timed."""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ class VLNCEAgent:
         placement = place(options.device, "float32", "eager", torch.float32)
         path = options.checkpoint
         path = path if path.suffix == PTH else find_checkpoint(path, FAMILY)
-        loaded = load(path) if path.suffix == PTH else Loaded(*load_folder(path))
+        loaded = load(path) if path.suffix == PTH else Loaded(*load_folder(path), folder_files(path))
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
@@ -74,6 +78,7 @@ class VLNCEAgent:
         self._device, self._config, self._max_batch = placement.device, config, options.batch
         self._slots: dict[int, _Running] = {}
         self._sight = Sight(options, config.views)
+        self.files = (*loaded.files, *self._sight.files)
         self.expects = config.expects
         self.identity = {
             "checkpoint": loaded.sha256,
@@ -83,11 +88,22 @@ class VLNCEAgent:
             **self._sight.identity,
         }
         self._numbers = word_numbers(config.vocabulary)
+        self._threads = Threads(placement.device, self._rehearse)
+        timed = placement.device.type == "cpu" and options.max_batch is None
+        self.paces: Mapping[int, float] = measured(self._rehearse) if timed else {}
         count = sum(parameter.numel() for parameter in loaded.policy.parameters())
-        self.description = (
-            f"checkpoint {spoken(path)}: {config.network.kind}, {count / 1e6:,.1f} M parameters, "
-            f"{config.network.num_actions} actions, {self.identity['actions']}; float32 on {placement.device}"
+        self.description = "\n".join(
+            (
+                f"checkpoint {spoken(path)}: {config.network.kind}, {count / 1e6:,.1f} M parameters, "
+                f"{config.network.num_actions} actions, {self.identity['actions']}; float32 on {placement.device}",
+                *self._threads.description,
+            )
         )
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the results should know of the threads; empty if nothing."""
+        return "; ".join(self._threads.remarks)
 
     @torch.no_grad()
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
@@ -113,10 +129,20 @@ class VLNCEAgent:
 
     @torch.no_grad()
     def _act(self, running: Sequence[_Running], seen: Mapping[int, Observation]) -> dict[int, Action]:
-        policy = self._model
         shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
         rgb, depth = zip(*shown, strict=True)
-        features = policy.see(torch.stack(rgb).to(self._device), torch.stack(depth).to(self._device))
+        with self._threads.acting(len(running)):
+            decided = self._decide(running, torch.stack(rgb), torch.stack(depth))
+        actions: dict[int, Action] = {}
+        for row, (slot, one, logits) in enumerate(zip(seen, running, decided.logits.cpu(), strict=True)):
+            one.state, one.begun = decided.states[row : row + 1], True
+            one.previous = _drawn(logits, one.rng) if self._config.samples else int(logits.argmax())
+            actions[slot] = Action(one.previous)
+        return actions
+
+    def _decide(self, running: Sequence[_Running], rgb: Tensor, depth: Tensor) -> Decisions:
+        """One step of every episode, whose frames are as `Policy.see` takes them."""
+        features = self._model.see(rgb.to(self._device), depth.to(self._device))
         steps = Steps(
             _joined([one.instruction for one in running]),
             torch.arange(len(running), device=self._device),
@@ -124,13 +150,18 @@ class VLNCEAgent:
             torch.tensor([one.previous for one in running], device=self._device),
             torch.tensor([one.begun for one in running], device=self._device),
         )
-        decided = policy(steps, torch.cat([one.state for one in running]))
-        actions: dict[int, Action] = {}
-        for row, (slot, one, logits) in enumerate(zip(seen, running, decided.logits.cpu(), strict=True)):
-            one.state, one.begun = decided.states[row : row + 1], True
-            one.previous = _drawn(logits, one.rng) if self._config.samples else int(logits.argmax())
-            actions[slot] = Action(one.previous)
-        return actions
+        decisions: Decisions = self._model(steps, torch.cat([one.state for one in running]))
+        return decisions
+
+    @torch.no_grad()
+    def _rehearse(self, episodes: int = 1) -> None:
+        """Decide on a step of so many made-up episodes, in which all is black."""
+        channels, grid = self._model.net.instruction_encoder.output_size, self._config.network.kind == "cma"
+        instruction = torch.zeros(1, channels, *([REHEARSED] if grid else []), device=self._device)
+        one = _Running(instruction, 0, random.Random(0), self._model.new_states(1))
+        frame, depth_frame = self._config.views.inputs
+        black = torch.zeros(episodes, *frame, 3, dtype=torch.uint8), torch.zeros(episodes, *depth_frame)
+        self._decide([one] * episodes, *black)
 
     def feel(self, slot: int, action: Action) -> None:
         """Remember `action` as the previous one."""
@@ -140,6 +171,7 @@ class VLNCEAgent:
         """Forget all episodes and give the model's memory back to the device."""
         self._slots.clear()
         self._policy = None
+        self._threads.close()
         torch.cuda.empty_cache()
 
     @property

@@ -98,11 +98,15 @@ def save_folder(policy: Policy, config: Config, folder: Path) -> None:
 
 def folder_hash(folder: Path) -> str:
     """Hash of config and weights. Raises UsageError where one is missing."""
-    files = [folder / CONFIG, folder / WEIGHTS]
-    for path in files:
+    for path in folder_files(folder):
         if not path.is_file():
             raise UsageError(f"{path} is missing; copy the whole checkpoint")
-    return content_hash(files)
+    return content_hash(folder_files(folder))
+
+
+def folder_files(folder: Path) -> tuple[Path, ...]:
+    """The files that loading a folder reads."""
+    return folder / CONFIG, folder / WEIGHTS
 
 
 def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Path) -> _Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,18 +21,20 @@ GRAY = 128
 
 
 class Sight:
-    """Frames as a network reads them. `identity` says what they are, if they are not its own."""
+    """Frames as a network reads them. `identity` and `files` say which, if they are not its own."""
 
     def __init__(self, options: VLNCEOptions, views: Views) -> None:
         """Raises UsageError for a folder of frames that is missing, broken or not wanted."""
         self._kind, self._views = options.frames, views
         self.identity: dict[str, Scalar] = {} if options.frames == "own" else {"frames": options.frames}
+        self.files: tuple[Path, ...] = ()
         if (options.frames == "other") != (options.frames_from is not None):
             raise UsageError("--frames other and --frames-from: one needs the other; give both or none")
         if options.frames_from is not None:
             file = options.frames_from / "annotations.json"
             self._walks = read_trajectories(options.frames_from)
             check_depth(file, self._walks)
+            self.files = (file,)
             self.identity["frames_from"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
     def of(self, seen: Observation, seed: int) -> tuple[Tensor, Tensor]:

@@ -45,11 +45,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint's network on the CPU, in evaluation mode, its config, and a hash of the files it came from."""
+    """A checkpoint's network on the CPU, in evaluation mode, its config, the files it came from and their hash."""
 
     policy: Policy
     config: Config
     sha256: str
+    files: tuple[Path, ...]
 
 
 def load(path: Path) -> Loaded:
@@ -71,7 +72,7 @@ def load(path: Path) -> Loaded:
         _check(entries, policy, path, () if counted else counts)
         zeros = {name: torch.tensor(0) for name in counts}
         policy.load_state_dict(zeros | {name: _read(entry) for name, entry in entries.items()}, assign=True)
-    return Loaded(policy.eval(), config, content_hash(files))
+    return Loaded(policy.eval(), config, content_hash(files), tuple(files))
 
 
 def read(path: Path) -> Config:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
+from vlnbench.traits import MadeOf, Paced
 
 AGENTS: dict[str, type[VLNCEAgent]] = {"cma": CMAAgent, "seq2seq": Seq2SeqAgent}
 
@@ -252,3 +253,19 @@ def test_damaged_features(tmp_path: Path, write: Any, line: str) -> None:
     write(tmp_path / "000003_en_text_features.npz")
     with pytest.raises(UsageError, match=line):
         TextFeatures(tmp_path).of(rxr_episode(3))
+
+
+@pytest.mark.parametrize("name", ["cma", "seq2seq", "rxr"])
+def test_an_agent_is_timed_and_names_its_files(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(rehearse: Callable[[int], object]) -> dict[int, float]:
+        rehearse(4)
+        return {1: 0.1, 4: 0.2}
+
+    monkeypatch.setattr("agents.vlnce.agent.measured", timed)
+    features = {"text_features": folder / "features"} if name == "rxr" else {}
+    with closing(make(folder, name, **features)) as agent:
+        assert isinstance(agent, MadeOf)
+        assert isinstance(agent, Paced)
+        assert (agent.files, agent.paces) == ((folder / f"{name}.pth",), {1: 0.1, 4: 0.2})
+    with closing(make(folder, name, max_batch=4, **features)) as agent:
+        assert agent.paces == {}

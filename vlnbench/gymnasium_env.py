@@ -153,7 +153,7 @@ def make(
     Generated data are made if they are not there. Raises UsageError for names and files that cannot be used.
     """
     protocol = get_benchmark(benchmark)
-    ensure_data(protocol, data_root)
+    ensure_data(protocol, data_root, split)
     found = load_split(protocol, split, data_root, allow_partial=allow_partial)
     rendered = frozenset(sensors) | ({"rgb"} if render_mode else set())
     made: Env = import_string(find_env(env))(protocol.body, found.scenes_dir.absolute(), rendered, sim)

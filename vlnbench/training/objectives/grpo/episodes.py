@@ -35,7 +35,7 @@ class Episodes:
         self.rewards = Rewards(options.rewards, "episodes")
         self._options = options
         self._benchmark = get_benchmark(options.benchmark)
-        ensure_data(self._benchmark, options.data_root)
+        ensure_data(self._benchmark, options.data_root, options.split)
         self._split = load_split(
             self._benchmark, options.split, options.data_root, allow_partial=options.allow_partial
         )

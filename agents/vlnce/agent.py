@@ -15,7 +15,7 @@ from torch.nn import functional
 from agents.common.paces import measured
 from agents.common.placement import place
 from agents.common.threads import Threads
-from agents.vlnce.config import FEATURES, Kind
+from agents.vlnce.config import FEATURES, Config, Kind
 from agents.vlnce.encoders import Steps
 from agents.vlnce.folder import folder_files, load_folder
 from agents.vlnce.options import PTH, VLNCEOptions
@@ -46,7 +46,93 @@ class _Running:
     begun: bool = False
 
 
-class VLNCEAgent:
+class EpisodeLoop:
+    """Drives many episodes with one network: a recurrent state per slot, `max_batch` slots in one forward pass at
+    most. `texts`: where instructions' features are read, None for networks that read words."""
+
+    def __init__(
+        self, policy: Policy, config: Config, sight: Sight, max_batch: int, texts: TextFeatures | None = None
+    ) -> None:
+        self._policy: Policy | None = policy
+        self._config, self._sight, self._max_batch, self._texts = config, sight, max_batch, texts
+        self._slots: dict[int, _Running] = {}
+        self._numbers = word_numbers(config.vocabulary)
+
+    @torch.no_grad()
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """Begin an episode: its instruction is encoded once."""
+        words = torch.from_numpy(self._words(episode))
+        encoded = self._model.read(words[None].to(self._device))
+        self._slots[slot] = _Running(encoded, seed, random.Random(seed), self._model.new_states(1))
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot."""
+        slots, actions = list(observations), dict[int, Action]()
+        for first in range(0, len(slots), self._max_batch):
+            batch = slots[first : first + self._max_batch]
+            actions |= self._act({slot: observations[slot] for slot in batch})
+        return actions
+
+    @torch.no_grad()
+    def _act(self, seen: Mapping[int, Observation]) -> dict[int, Action]:
+        running = [self._slots[slot] for slot in seen]
+        shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
+        rgb, depth = zip(*shown, strict=True)
+        decided = self._decide(running, torch.stack(rgb), torch.stack(depth))
+        chosen = self._choose(list(seen), shown, decided.logits.cpu())
+        for row, (one, action) in enumerate(zip(running, chosen, strict=True)):
+            one.state, one.begun, one.previous = decided.states[row : row + 1], True, action
+        return {slot: Action(action) for slot, action in zip(seen, chosen, strict=True)}
+
+    def _decide(self, running: Sequence[_Running], rgb: Tensor, depth: Tensor) -> Decisions:
+        """One step of every episode, whose frames are as `Policy.see` takes them."""
+        features = self._model.see(rgb.to(self._device), depth.to(self._device))
+        steps = Steps(
+            _joined([one.instruction for one in running]),
+            torch.arange(len(running), device=self._device),
+            *features,
+            torch.tensor([one.previous for one in running], device=self._device),
+            torch.tensor([one.begun for one in running], device=self._device),
+        )
+        return self._model.decide(steps, torch.cat([one.state for one in running]))
+
+    def _choose(
+        self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor
+    ) -> list[int]:
+        """The action of each slot by its row of logits (slots, actions); shown: what the network saw."""
+        if not self._config.samples:
+            return [int(row.argmax()) for row in logits]
+        return [_drawn(row, self._slots[slot].rng) for slot, row in zip(slots, logits, strict=True)]
+
+    def feel(self, slot: int, action: Action) -> None:
+        """Remember `action` as the previous one."""
+        self._slots[slot].previous = int(action)
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the network."""
+        self._slots.clear()
+        self._policy = None
+
+    def _words(self, episode: Episode) -> NDArray[Any]:
+        """An instruction as the network reads it."""
+        if self._texts is not None:
+            return self._texts.of(episode)
+        if self._numbers:
+            return numbered(episode.instruction, self._numbers)
+        return tokens(episode, self._config.network.vocab_size)
+
+    @property
+    def _model(self) -> Policy:
+        if self._policy is None:
+            raise RuntimeError("the agent is closed")
+        return self._policy
+
+    @property
+    def _device(self) -> torch.device:
+        return self._model.action_distribution.linear.weight.device
+
+
+class VLNCEAgent(EpisodeLoop):
     """A checkpoint: greedy, or sampling with the episode's seed where it says so.
 
     kind: the only one that is taken, None for both.
@@ -73,21 +159,18 @@ class VLNCEAgent:
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
-        self._texts = _texts(options, config.network.reads == FEATURES)
-        self._policy: Policy | None = loaded.policy.to(placement.device)
-        self._device, self._config, self._max_batch = placement.device, config, options.batch
-        self._slots: dict[int, _Running] = {}
-        self._sight = Sight(options, config.views)
-        self.files = (*loaded.files, *self._sight.files)
+        texts = _texts(options, config.network.reads == FEATURES)
+        sight = Sight(options, config.views)
+        super().__init__(loaded.policy.to(placement.device), config, sight, options.batch, texts)
+        self.files = (*loaded.files, *sight.files)
         self.expects = config.expects
         self.identity = {
             "checkpoint": loaded.sha256,
             "device": placement.device.type,
             "actions": "sampled" if config.samples else "greedy",
             "torch": torch.__version__,
-            **self._sight.identity,
+            **sight.identity,
         }
-        self._numbers = word_numbers(config.vocabulary)
         self._threads = Threads(placement.device, self._rehearse)
         timed = placement.device.type == "cpu" and options.max_batch is None
         self.paces: Mapping[int, float] = measured(self._rehearse) if timed else {}
@@ -105,53 +188,9 @@ class VLNCEAgent:
         """What a reader of the results should know of the threads; empty if nothing."""
         return "; ".join(self._threads.remarks)
 
-    @torch.no_grad()
-    def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        """Begin an episode: its instruction is encoded once."""
-        if self._texts is not None:
-            words: NDArray[Any] = self._texts.of(episode)
-        elif self._numbers:
-            words = numbered(episode.instruction, self._numbers)
-        else:
-            words = tokens(episode, self._config.network.vocab_size)
-        encoded = self._model.read(torch.from_numpy(words)[None].to(self._device))
-        self._slots[slot] = _Running(encoded, seed, random.Random(seed), self._model.new_states(1))
-
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """The next action of each slot, `max_batch` slots in one forward pass at most."""
-        slots, actions = list(observations), dict[int, Action]()
-        for first in range(0, len(slots), self._max_batch):
-            batch = slots[first : first + self._max_batch]
-            actions |= self._act(
-                [self._slots[slot] for slot in batch], {slot: observations[slot] for slot in batch}
-            )
-        return actions
-
-    @torch.no_grad()
-    def _act(self, running: Sequence[_Running], seen: Mapping[int, Observation]) -> dict[int, Action]:
-        shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
-        rgb, depth = zip(*shown, strict=True)
-        with self._threads.acting(len(running)):
-            decided = self._decide(running, torch.stack(rgb), torch.stack(depth))
-        actions: dict[int, Action] = {}
-        for row, (slot, one, logits) in enumerate(zip(seen, running, decided.logits.cpu(), strict=True)):
-            one.state, one.begun = decided.states[row : row + 1], True
-            one.previous = _drawn(logits, one.rng) if self._config.samples else int(logits.argmax())
-            actions[slot] = Action(one.previous)
-        return actions
-
     def _decide(self, running: Sequence[_Running], rgb: Tensor, depth: Tensor) -> Decisions:
-        """One step of every episode, whose frames are as `Policy.see` takes them."""
-        features = self._model.see(rgb.to(self._device), depth.to(self._device))
-        steps = Steps(
-            _joined([one.instruction for one in running]),
-            torch.arange(len(running), device=self._device),
-            *features,
-            torch.tensor([one.previous for one in running], device=self._device),
-            torch.tensor([one.begun for one in running], device=self._device),
-        )
-        decisions: Decisions = self._model(steps, torch.cat([one.state for one in running]))
-        return decisions
+        with self._threads.acting(len(running)):
+            return super()._decide(running, rgb, depth)
 
     @torch.no_grad()
     def _rehearse(self, episodes: int = 1) -> None:
@@ -161,24 +200,13 @@ class VLNCEAgent:
         one = _Running(instruction, 0, random.Random(0), self._model.new_states(1))
         frame, depth_frame = self._config.views.inputs
         black = torch.zeros(episodes, *frame, 3, dtype=torch.uint8), torch.zeros(episodes, *depth_frame)
-        self._decide([one] * episodes, *black)
-
-    def feel(self, slot: int, action: Action) -> None:
-        """Remember `action` as the previous one."""
-        self._slots[slot].previous = int(action)
+        super()._decide([one] * episodes, *black)
 
     def close(self) -> None:
         """Forget all episodes and give the model's memory back to the device."""
-        self._slots.clear()
-        self._policy = None
+        super().close()
         self._threads.close()
         torch.cuda.empty_cache()
-
-    @property
-    def _model(self) -> Policy:
-        if self._policy is None:
-            raise RuntimeError("the agent is closed")
-        return self._policy
 
 
 class CMATinyAgent(VLNCEAgent):

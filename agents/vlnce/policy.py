@@ -43,6 +43,10 @@ class Policy(nn.Module):
         return self.net.rgb_encoder.features(rgb), self.net.depth_encoder.features(depth)
 
     def forward(self, steps: Steps, states: Tensor) -> Decisions:
+        """See `decide`."""
+        return self.decide(steps, states)
+
+    def decide(self, steps: Steps, states: Tensor) -> Decisions:
         """One step or many; `states` (N, layers, H) are those before the first, zeros for new episodes."""
         hidden, states = self.net(steps, states)
         progress = torch.tanh(self.net.progress_monitor(hidden)).squeeze(1)

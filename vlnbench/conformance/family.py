@@ -171,6 +171,40 @@ class FamilyConformance:
         losses, alone = sorted(each.loss for each in answers), sorted(each.loss for each in scorer(folder, 1))
         assert max(abs(a - b) for a, b in zip(losses, alone, strict=True)) < 1e-3, "batches change nothing"
 
+    def test_what_is_drawn_by_chance_is_what_is_learned_from(self, tmp_path: Path) -> None:
+        """Of a family with log-probabilities (`GivesChances`), for GRPO."""
+        from vlnbench.training.objectives.grpo.policy import GivesChances, Sampling
+        from vlnbench.training.parts import freeze
+
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        if not isinstance(made.family, GivesChances):
+            return
+        part = made.options.PARTS[-1]
+        rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
+        model = made.load()
+        freeze(model, made.family, replace(made.options, tunable_parts=(part,), **rates))
+        policy = made.family.policy(model, made.base, made.options, Sampling(1.0, answer_tokens=4))
+        policy.renew()
+        questions = policy.questions(made.sets)
+        asked = [questions.question(number, str(number)) for number in (0, 0, 1, 1)]
+        assert all(each.expected for each in asked)
+        assert asked[0].expected == asked[1].expected, "the same seed puts the same question"
+        prompts, seeds = [each.prompt for each in asked], [1, 2, 3, 4]
+        together = policy.answer(prompts, seeds)
+        turned = policy.answer(prompts[::-1], seeds[::-1])[::-1]
+        assert [each.actions for each in together] == [each.actions for each in turned], "seeds alone decide"
+        drawn = [chance for each in together for chance in each.chances]
+        assert len(drawn) == sum(sum(each.tokens) for each in together)
+        batch = made.family.collate([sample for each in together for sample in each.samples])
+        found = made.family.chances(model.train(), batch, 1.0)
+        assert len(found.chances) == len(found.entropies) == len(drawn)
+        apart = [abs(now - then) for now, then in zip(found.chances.tolist(), drawn, strict=True)]
+        assert max(apart) < 1e-3, "it is trained on the chances that it draws from"
+        assert bool((found.entropies >= 0).all())
+        found.chances.sum().backward()  # type: ignore[no-untyped-call]
+        moved = {made.family.part_of(name) for name, each in model.named_parameters() if each.grad is not None}
+        assert moved == {part}
+
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
         from vlnbench.training.memory.plan import plan
 

@@ -33,9 +33,13 @@ from agents.vlnce.training.options import (
     VLNCEStep,
     VLNCETraining,
 )
+from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.objectives.grpo.loss import scored
+from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
+from vlnbench.training.post_training import GRPO
 
 PREFIXES = {
     "net.instruction_encoder.": INSTRUCTION_ENCODER,
@@ -88,7 +92,7 @@ class VLNCEFamily(ModelFamily):
         with torch.device("meta"):
             learner = Learner(config)
         learner.load_state_dict(policy.state_dict(), assign=True)
-        self._monitors = config.network.progress_monitor
+        self._monitors = config.network.progress_monitor and options.objective != GRPO  # it has no loss there
         return learner
 
     def shapes(self, model: nn.Module) -> Learner:
@@ -153,6 +157,19 @@ class VLNCEFamily(ModelFamily):
         return Features(
             eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _print(eyes, device), "frames"
         )
+
+    # acting by chance
+
+    def policy(self, model: nn.Module, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
+        return VLNCEPolicy(_learner(model), sampling)
+
+    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+        logits: Tensor = model(**{name: batch[name] for name in ASKED}, at_labels=True)
+        labels = batch["labels"][batch["weights"] > 0]
+        return scored(logits, labels.to(logits.device), temperature)
+
+    def cache_bytes(self, config: Config, options: VLNCEPlanning) -> int:
+        return 0  # a state of fixed size goes from step to step
 
     # planning
 

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agents.vlnce.config import Config
 from agents.vlnce.encoders import Steps
-from agents.vlnce.policy import Losses, Policy, sequence_losses
+from agents.vlnce.policy import Decisions, Losses, Policy, sequence_losses
 from agents.vlnce.training.samples import unflat
 from agents.vlnce.views import share_of
 
 
 class Learner(Policy):
-    """A `Policy` whose forward pass is VLN-CE's loss of whole walks; parameters have the same names."""
+    """A `Policy` whose forward pass is over whole walks, with VLN-CE's loss; parameters have the same names."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.network)
         self.whole = config
 
-    def forward(  # type: ignore[override]
-        self,
-        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
-        words: Tensor,
-        walk_of: Tensor,
-        previous: Tensor,
-        labels: Tensor,
-        weights: Tensor,
-        progress: Tensor,
-        rows: Tensor,
-    ) -> Tensor:
-        """The loss, a scalar; see `losses`."""
-        return self.losses(frames, words, walk_of, previous, labels, weights, progress, rows).total
+    def forward(self, *, at_labels: bool = False, **batch: Any) -> Tensor:  # type: ignore[override]
+        """The loss of a batch, a scalar, see `losses`; at_labels: the scores of what was drawn, see `scores`."""
+        return self.scores(**batch) if at_labels else self.losses(**batch).total
 
     def losses(
         self,
@@ -54,12 +45,41 @@ class Learner(Policy):
         weights, progress: (W, T), zeros behind a walk's end. rows: (W, T), which of the frames a step shows;
         behind a walk's end, how many there are.
         """
-        device = self.action_distribution.linear.weight.device
+        decisions = self._decide(frames, words, walk_of, previous, rows)
+        labels, weights, progress = (each.to(self._device)[walk_of].T for each in (labels, weights, progress))
+        return sequence_losses(self.config, decisions, labels, weights, progress)
+
+    def scores(
+        self,
+        frames: tuple[Tensor, Tensor],
+        words: Tensor,
+        walk_of: Tensor,
+        previous: Tensor,
+        weights: Tensor,
+        rows: Tensor,
+    ) -> Tensor:
+        """Logits (steps, actions) of the steps that have a weight, instruction after instruction; see `losses`.
+
+        Statistics of batch norm stay as they were when the network acted.
+        """
+        self.net.rgb_encoder.cnn.eval()
+        decisions = self._decide(frames, words, walk_of, previous, rows)
+        counted = weights.to(self._device)[walk_of] > 0
+        return decisions.logits.view(*counted.T.shape, -1).transpose(0, 1)[counted]
+
+    def _decide(
+        self,
+        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        words: Tensor,
+        walk_of: Tensor,
+        previous: Tensor,
+        rows: Tensor,
+    ) -> Decisions:
+        """What the network decides at every step, (T * N,) rows, step after step."""
+        device = self._device
         words, walk_of, rows = words.to(device), walk_of.to(device), rows.to(device)
-        previous, labels, weights, progress = (
-            each.to(device)[walk_of].T for each in (previous, labels, weights, progress)
-        )
-        longest, slots = labels.shape
+        previous = previous.to(device)[walk_of].T
+        longest, slots = previous.shape
         if isinstance(frames, tuple):
             colors, depths = (each.to(device) for each in frames)
             rgb, depth = self.see(colors, share_of(depths))
@@ -75,8 +95,11 @@ class Learner(Policy):
             previous.flatten(),
             begins.flatten().to(device),
         )
-        decisions = Policy.forward(self, steps, self.new_states(slots))
-        return sequence_losses(self.config, decisions, labels, weights, progress)
+        return self.decide(steps, self.new_states(slots))
+
+    @property
+    def _device(self) -> torch.device:
+        return self.action_distribution.linear.weight.device
 
     def feature_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shapes of what the two encoders make of a frame; found by showing them one on the meta device."""

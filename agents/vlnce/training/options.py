@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
+from vlnbench.training.post_training import GRPO
 
 PARTS = ("instruction_encoder", "rgb_encoder", "depth_encoder", "state_encoder", "cross_modal", "action_head")
 """Tunable parts, by the network's own names. The encoders of images are their convolutions; what joins features of
@@ -85,6 +86,13 @@ class VLNCETraining(VLNCEStep, TrainOptions):
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
         if self.dtype == "bfloat16":
             raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")
+        if self.objective == GRPO and self.progress_weight is not None:
+            raise UsageError("--progress-weight: for --objective supervised; leave it out")
+        if self.expert_prefix:
+            raise UsageError(
+                "--expert-prefix: a recurrent network goes by what it did before and cannot take over from the "
+                "expert; leave it out"
+            )
 
     def _check_cache(self) -> None:
         super()._check_cache()

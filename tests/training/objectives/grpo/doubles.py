@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from vlnbench.data.benchmarks import VLM_BODY
 from vlnbench.interfaces import Episode, Observation, Vec3
 from vlnbench.training.objectives.grpo.rewards import Deed
 
+ENDS_AT = "VLNBENCH_TEST_ENDS_AT"
+"""Name of the variable with the folder that `ending` waits for."""
 CUT_OFF = "8"
 """The episode whose goal cannot be reached."""
 
@@ -36,7 +41,8 @@ class ColorPlane(PlaneEnv):
         seen = super()._observe()
         color = (round(127 + 120 * math.sin(self.yaw)), round(127 + 120 * math.cos(self.yaw)), 40 + 4 * self.count)
         camera = self.embodiment.camera
-        return replace(seen, rgb=np.full((camera.height, camera.width, 3), color, dtype=np.uint8))
+        size = (camera.height, camera.width)
+        return replace(seen, rgb=np.full((*size, 3), color, dtype=np.uint8), depth=np.full(size, 2.0, np.float32))
 
 
 def actions(deed: Deed) -> float:
@@ -47,6 +53,13 @@ def actions(deed: Deed) -> float:
 def tokens(deed: Deed) -> float:
     """Something that differs between any two answers, drawn from what they are."""
     return float(hash((deed.actions, deed.expected)) % 97)
+
+
+def ending(deed: Deed) -> float:
+    """As `tokens` or `actions`; ends this process, as a kill does, once there is what the environment names."""
+    if Path(os.environ.get(ENDS_AT) or os.devnull).is_dir():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tokens(deed) if deed.walk is None else actions(deed)
 
 
 def constant(deed: Deed) -> float:

@@ -14,13 +14,13 @@ from agents.janusvln import checkpoint
 from agents.janusvln.config import JanusVLNConfig, read_config
 from agents.janusvln.decode import Decoder
 from agents.janusvln.image import grid_of, resized_height
-from agents.janusvln.loop import EpisodeLoop
+from agents.janusvln.loop import EXPECTS, EpisodeLoop
 from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.options import JanusVLNOptions
 from agents.janusvln.prompt import Prompts
 from agents.janusvln.spec import FAMILY
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.interfaces import Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint
 from vlnbench.util.hub import spoken
 
@@ -31,7 +31,7 @@ class JanusVLNAgent(EpisodeLoop):
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
     options_type = JanusVLNOptions
-    expects = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+    expects = EXPECTS
 
     def __init__(self, options: JanusVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""

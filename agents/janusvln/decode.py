@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -90,10 +91,14 @@ class Decoder:
         """The same for a batch of frames of one size."""
         memories = [self._memories[slot] for slot in slots]
         shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
-        images, geometries = look(self.model, shown, [memory.cache for memory in memories])
-        for memory, image, geometry in zip(memories, images.cpu(), geometries, strict=True):
+        looked = look(self.model, shown, [memory.cache for memory in memories])
+        self._measured(slots, looked.features)
+        for memory, image, geometry in zip(memories, looked.images.cpu(), looked.geometries, strict=True):
             memory.images.append(image)
             memory.current = grid_of(*shown.shape[1:3]), geometry
+
+    def _measured(self, slots: Sequence[int], features: Tensor) -> None:
+        """What VGGT has just seen in the frames of slots; for those who look on."""
 
     @torch.inference_mode()
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
@@ -166,11 +171,20 @@ class Decoder:
         return torch.where(seen, penalized, logits).argmax(-1)
 
 
-def look(model: JanusVLN, frames: Tensor, caches: Sequence[FrameCache]) -> tuple[Tensor, Tensor]:
-    """Embeddings of the next frame of every cache and of its geometry, both (N, embeddings, hidden); see
-    `JanusVLN.geometry_features`."""
+class Looked(NamedTuple):
+    """Of the next frame of N slots: its embeddings, those of its geometry, both (N, embeddings, hidden), and what
+    VGGT saw, of which these are made, (N, patches, 2 width)."""
+
+    images: Tensor
+    geometries: Tensor
+    features: Tensor
+
+
+def look(model: JanusVLN, frames: Tensor, caches: Sequence[FrameCache]) -> Looked:
+    """See the next frame of every cache; see `JanusVLN.geometry_features`."""
     images = model.visual.merger(model.tower_features(frames))
-    return images, model.merger(model.geometry_features(frames, caches))
+    features = model.geometry_features(frames, caches)
+    return Looked(images, model.merger(features), features)
 
 
 def read(model: JanusVLN, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor) -> tuple[KeyValues, Tensor]:

@@ -12,7 +12,10 @@ from agents.janusvln.config import WIDTH
 from agents.janusvln.decode import Memory, Question
 from agents.janusvln.image import resize
 from agents.janusvln.prompt import LABELS, Prompts, shown_steps
-from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.interfaces import Action, Conventions, Episode, Observation
+
+EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+"""What released checkpoints were trained with."""
 
 
 class Answers(Protocol):

@@ -146,13 +146,15 @@ class JanusVLN(nn.Module):
         towers: Sequence[Tensor] | None = None,
         geometries: Sequence[Tensor] | None = None,
         want_logits: bool = True,
+        at_labels: bool = False,
     ) -> Output:
         """One training step's forward pass.
 
         `input_ids` hold one image token per frame, `labels` one label per id; `frames[i]` is uint8 (k, height,
         width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none.
         Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
-        ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary.
+        ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary. `at_labels`:
+        there is no loss, and logits are float32 (labels, vocabulary).
 
         What an encoder sees may be given, which does not change while it is frozen: `towers`, per sample (k,
         patches, width), and `geometries`, of its current frame, (1, patches, 2 width). With both, `grids` stand
@@ -165,7 +167,7 @@ class JanusVLN(nn.Module):
         images = together(self.visual.merger, towers)
         if geometries is None:
             geometries = [self.final_geometry(seen)[None] for seen in frames or ()]
-        merged = together(self.merger, geometries)
+        merged = together(self.merger, [seen.to(self.device) for seen in geometries])
         token = self.config.image_token
         rows = [
             expand(ids, [grid] * len(shown), token)
@@ -180,6 +182,8 @@ class JanusVLN(nn.Module):
                 for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
             ]
             scores, targets = self.supervised(hidden, spread)
+            if at_labels:
+                return Output(scores, None)
             loss = functional.cross_entropy(scores, targets)
         return Output(self.logits(hidden) if want_logits else None, loss)
 

@@ -15,13 +15,13 @@ from agents.common.placement import place
 from agents.common.versions import check_transformers
 from agents.janusvln import checkpoint
 from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
-from agents.janusvln.network.model import JanusVLN, part_of
+from agents.janusvln.network.model import IGNORED, JanusVLN, part_of
 from agents.janusvln.presets import PRESETS, create
 from agents.janusvln.prompt import Prompts
 from agents.janusvln.sizes import SIZES, VGGT_1B
 from agents.janusvln.training import planning
 from agents.janusvln.training.acting import acting, acting_changes
-from agents.janusvln.training.features import cached_features
+from agents.janusvln.training.features import GEOMETRIES, Mixed, cached_features
 from agents.janusvln.training.options import (
     LLM,
     VGGT,
@@ -30,6 +30,7 @@ from agents.janusvln.training.options import (
     JanusVLNStep,
     JanusVLNTraining,
 )
+from agents.janusvln.training.policy import JanusVLNPolicy
 from agents.janusvln.training.samples import Reader, StepSamples, collate
 from agents.janusvln.training.score import StepScorer
 from agents.janusvln.training.walks import WalkSet, read_set
@@ -47,6 +48,8 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
+from vlnbench.training.objectives.grpo.loss import scored
+from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
 
 HEAD = "lm_head.weight"
 
@@ -165,6 +168,26 @@ class JanusVLNFamily(ModelFamily):
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return StepScorer(path, device)
+
+    # acting by chance
+
+    def policy(self, model: nn.Module, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
+        network = _janusvln(model)
+        tokenizer = checkpoint.load_tokenizer(base, network.config, options.tokenizer)
+        settings = checkpoint.generation_settings(base, tokenizer)
+        return JanusVLNPolicy(network, settings, Prompts(tokenizer), sampling)
+
+    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+        seen = batch[GEOMETRIES]
+        assert isinstance(seen, Mixed)
+        geometries = [seen.known[places] for places in seen.order]
+        logits = model(**{**batch, GEOMETRIES: geometries}, want_logits=False, at_labels=True).logits
+        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
+        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
+
+    def cache_bytes(self, config: Sizes, options: JanusVLNPlanning) -> int:
+        network, size = config.config, 4 if options.dtype == "fp32" else 2
+        return 2 * network.num_hidden_layers * network.num_key_value_heads * network.head_dim * size
 
     # planning
 

@@ -155,6 +155,11 @@ class StreamVLNFamily(ModelFamily):
                 raise UsageError(
                     f"{folder}: holds both {TRAJECTORIES} and {CONVERSATIONS}; move one to another folder"
                 )
+            if options.rollouts == "steps":
+                raise UsageError(
+                    f"{folder / CONVERSATIONS}: questions have no actions that answers could be compared with; "
+                    "name sets of walks, or use --objective supervised"
+                )
             conversations = read_conversations(folder)
         else:
             trajectories = read_trajectories(folder)

@@ -32,6 +32,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         actions = [-1, *(int(rng.integers(1, 4)) for _ in range(length - 1))]
         records.append({"id": number, "video": video, "instructions": list(TEXTS), "actions": actions})
     (root / "trajectories" / "R2R" / "annotations.json").write_text(json.dumps(records))
+    (root / "trajectories" / "Questions").mkdir()
+    (root / "trajectories" / "Questions" / "conversations.json").write_text("[]")
     episodes = [replace(make_episode(i, distance=4.0), instruction=TEXTS[i % 2]) for i in (1, 2, 8)]
     write_dataset(root / "data", "rxr-ce", [replace(each, instruction_id=each.episode_id) for each in episodes])
     for each in episodes:

@@ -13,6 +13,7 @@ from tests.fakes import make_episode
 from tests.training.driver import log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.recurrent import RECURRENT, RecurrentTraining
+from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
@@ -168,7 +169,7 @@ def test_two_processes_make_the_update_of_one(workshop: Path, runs: dict[str, Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zero 3", "adapters"])
 def test_zero_3_and_adapters_learn_and_stray_from_what_they_were(runs: dict[str, Path], name: str) -> None:
-    """The reference is a whole copy of a network whose parameters are scattered, and a network without adapters."""
+    """The reference is a whole copy of a network that is scattered, and a network without its adapters."""
     first, second = (entry["grpo"] for entry in log_of(runs[name]))
     assert first["ratio"] == second["ratio"] == 1.0
     assert first["kl"] == 0.0
@@ -248,6 +249,10 @@ def test_options_that_cannot_be(workshop: Path, changes: dict[str, Any], message
         ({"batch": 200}, "ask for 100 prompts in an update, and there are 10"),
         ({"rewards": (f"{DOUBLES}undefined",)}, "it returned nan; expected a finite number"),
         ({"rewards": (f"{DOUBLES}broken",)}, "it raised KeyError"),
+        (
+            {"sets": ("Questions",)},
+            "conversations.json: questions have no actions that answers could be compared with",
+        ),
         ({"feature_cache": Path("cache"), "augment": False}, "--feature-cache: for --objective supervised"),
     ],
     ids=lambda value: "" if isinstance(value, str) else ",".join(value),
@@ -267,3 +272,43 @@ def test_a_family_without_chances_is_refused(workshop: Path) -> None:
     )
     with pytest.raises(UsageError, match="models of this family give no log-probabilities of what they do"):
         make_objective(made, RECURRENT.load(), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--rewards", f"{DOUBLES}undefined"],
+            f"reward {DOUBLES}undefined: for made-up rollouts, before anything",
+        ),
+        (
+            ["--rewards", f"{DOUBLES}broken"],
+            f"reward {DOUBLES}broken: for made-up rollouts, before anything ran, it",
+        ),
+        (
+            ["--temperature", "0"],
+            "--temperature 0: at 0 all answers of a group are the same and nothing is learned",
+        ),
+        (
+            ["--sets", "Questions"],
+            "conversations.json: questions have no actions that answers could be compared with",
+        ),
+        (
+            ["--family", "tests.training.recurrent:RECURRENT"],
+            "--objective grpo: models of this family give no log-",
+        ),
+    ],
+    ids=["not a number", "raises", "temperature 0", "no labels", "no log-probabilities"],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    workshop: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, family = workshop / "refused", "--family" in arguments
+    checkpoint = "preset:recurrent-small" if family else str(workshop / "base")
+    given = ["--checkpoint", checkpoint, "--out", str(out), "--trajectories", str(workshop / "trajectories")]
+    grpo = ["--objective", "grpo", "--rollouts", "steps", "--group", "2", "--batch", "4", "--accumulation", "1"]
+    assert main(["train", *given, *grpo, *([] if family else ["--frames", "8"]), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vlnbench: error: ")
+    assert message in line
+    assert not out.exists()

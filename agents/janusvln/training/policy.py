@@ -1,0 +1,243 @@
+"""JanusVLN as a policy: it answers by chance, in simulators or at steps of walks, and remembers what it drew."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agents.common.files import GenerationSettings
+from agents.common.sampling import Draws, Sampler
+from agents.janusvln.decode import Decoder, Question
+from agents.janusvln.loop import EXPECTS, EpisodeLoop
+from agents.janusvln.network.model import IGNORED, JanusVLN
+from agents.janusvln.prompt import LABELS, Prompts
+from agents.janusvln.training.features import Seen
+from agents.janusvln.training.samples import Reader, Sample, StepSamples
+from agents.janusvln.training.walks import WalkSet
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.training.family import SetContent
+from vlnbench.training.objectives.grpo import policy as contract
+from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
+
+FIRST_SLOT = 1_000_000
+"""Slots of answers without an episode; those of simulators are numbered from 0."""
+AT_ONCE = 8
+
+
+@dataclass
+class _Walk:
+    """What is recorded of an episode or of one answer; every answer is a window of its own.
+
+    frames: all that were seen, resized. geometry: what VGGT saw in the last of them.
+    """
+
+    name: str
+    seed: int
+    frames: list[NDArray[np.uint8]] = field(default_factory=list)
+    geometry: Tensor | None = None
+    samples: list[Sample] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
+    formed: int = 0
+    actions: tuple[Action, ...] = ()
+    cut: bool = False
+
+    def recorded(self) -> Recorded:
+        return Recorded(
+            samples=tuple(self.samples),
+            tokens=tuple(self.tokens),
+            chances=tuple(self.chances),
+            answers=len(self.samples),
+            formed=self.formed,
+            actions=self.actions,
+            cut=self.cut,
+        )
+
+
+class JanusVLNPolicy:
+    """A `Policy`; see there.
+
+    What VGGT saw while the network acted is part of what is learned from: it never trains, and it remembers frames
+    that a question does not show. Scores are not penalized for repetition.
+    """
+
+    def __init__(
+        self, model: JanusVLN, settings: GenerationSettings, prompts: Prompts, sampling: Sampling
+    ) -> None:
+        self.model, self._settings = model, settings
+        self._prompts, self._sampling = prompts, sampling
+        self._sampler = Sampler(sampling.temperature, sampling.top_p)
+        self._walks: dict[int, _Walk] = {}
+        self._done: dict[tuple[str, int], _Walk] = {}
+
+    def renew(self) -> None:
+        """The weights are used where they are: only what was seen and recorded goes."""
+        self._walks.clear()
+        self._done.clear()
+        self._decoder = _ByChance(self, self._settings, self._sampling.answer_tokens)
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self._prompts, self)
+
+    def remember(self, slot: int, episode: Episode, seed: int) -> None:
+        """Record what is drawn in a slot from now on."""
+        self._walks[slot] = self._done[episode.episode_id, seed] = _Walk(episode.episode_id, seed)
+
+    def recorded(self, episode_id: str, seed: int) -> Recorded:
+        return self._done.pop((episode_id, seed)).recorded()
+
+    def is_used_up(self, slot: int) -> bool:
+        """Whether the walk has had all answers that it may have; it counts as cut then."""
+        walk, cap = self._walks[slot], self._sampling.turn_cap
+        walk.cut = cap is not None and len(walk.samples) >= cap
+        return walk.cut
+
+    # what the loop needs of a decoder
+
+    def begin(self, slot: int) -> None:
+        self._decoder.begin(slot)
+
+    def memory(self, slot: int) -> Any:
+        return self._decoder.memory(slot)
+
+    def see(self, frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        self._decoder.see(frames)
+        for slot, frame in frames.items():
+            self._walks[slot].frames.append(frame)
+
+    def run(self, questions: Sequence[Question]) -> list[list[int]]:
+        """As `Decoder.run`, by chance; what is drawn is recorded."""
+        for question in questions:
+            walk = self._walks[question.slot]
+            self._sampler.begin(question.slot, f"{walk.seed}/{len(walk.samples)}")
+        answers = self._decoder.run(questions)
+        for question, answer in zip(questions, answers, strict=True):
+            self._record(question, answer)
+        return answers
+
+    def questions(self, sets: Sequence[SetContent]) -> StepQuestions:
+        return StepQuestions(sets, self._prompts, self.model)
+
+    def answer(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Recorded]:
+        asked = list(zip(prompts, seeds, strict=True))
+        chunks = (asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE))
+        return [recorded for chunk in chunks for recorded in self._answer(chunk)]
+
+    def _answer(self, asked: Sequence[tuple[tuple[list[int], Tensor], int]]) -> list[Recorded]:
+        """Answers to some prompts, whose frames are seen one after the other and forgotten at once."""
+        questions = []
+        for place, ((ids, frames), seed) in enumerate(asked):
+            slot = FIRST_SLOT + place
+            self._walks[slot] = _Walk(f"prompt {place}", seed)
+            self.begin(slot)
+            questions.append(Question(slot, ids, list(range(len(frames)))))
+        for step in range(max(len(frames) for (_, frames), _ in asked)):
+            shown = {FIRST_SLOT + place: frames for place, ((_, frames), _) in enumerate(asked)}
+            self.see({slot: frames[step].numpy() for slot, frames in shown.items() if step < len(frames)})
+        found = []
+        for question, answer in zip(questions, self.run(questions), strict=True):
+            walk = self._walks.pop(question.slot)
+            self._decoder.begin(question.slot)
+            walk.actions = (LABELS.get(self._prompts.text(answer), Action.STOP),)
+            found.append(walk.recorded())
+        return found
+
+    def _record(self, question: Question, answer: list[int]) -> None:
+        walk, ids = self._walks[question.slot], question.input_ids
+        grid, _ = self.memory(question.slot).current
+        frames = torch.from_numpy(np.stack([walk.frames[step] for step in question.steps]))
+        assert walk.geometry is not None
+        key = f"{walk.name}/{walk.seed}/{len(walk.samples)}"
+        labels = [IGNORED] * len(ids) + answer
+        seen = Seen(
+            key, walk.geometry.clone(), None
+        )  # a clone takes part in a backward pass, what was seen cannot
+        walk.samples.append(Sample([*ids, *answer], labels, grid, frames, geometries=[seen]))
+        walk.tokens.append(len(answer))
+        walk.chances += self._sampler.end(question.slot, len(answer))
+        walk.formed += answer[-1] in self._settings.eos and self._prompts.text(answer) in LABELS
+
+    def measured(self, slots: Sequence[int], features: Tensor) -> None:
+        """Keep what VGGT has just seen in each slot, (slots, patches, 2 width)."""
+        for slot, seen in zip(slots, features.cpu(), strict=True):
+            self._walks[slot].geometry = seen
+
+    def draw(
+        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor
+    ) -> list[list[int]]:
+        """Draw the next token of every answer by its row of logits (rows, vocabulary)."""
+        pairs = zip(questions, answers, strict=True)
+        return self._sampler.draw([Draws(asked.slot, len(told), 1) for asked, told in pairs], logits[:, None])
+
+
+class _ByChance(Decoder):
+    """A decoder whose policy draws the tokens and is told what VGGT sees."""
+
+    def __init__(self, policy: JanusVLNPolicy, settings: GenerationSettings, answer_tokens: int) -> None:
+        super().__init__(policy.model, settings, max_new_tokens=answer_tokens, max_batch=AT_ONCE)
+        self._policy = policy
+
+    def _measured(self, slots: Sequence[int], features: Tensor) -> None:
+        self._policy.measured(slots, features)
+
+    def _choose(
+        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
+    ) -> Tensor:
+        return torch.tensor(self._policy.draw(questions, answers, logits), device=logits.device)[:, 0]
+
+
+class PolicyAgent(EpisodeLoop):
+    """JanusVLN in simulators, acting by chance and remembered by its policy."""
+
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    privileged = False
+    expects: Conventions = EXPECTS
+    identity: Mapping[str, Scalar] = {}
+
+    def __init__(self, prompts: Prompts, policy: JanusVLNPolicy) -> None:
+        self._policy = policy
+        config = policy.model.config
+        super().__init__(prompts, policy, config.num_history, sys.maxsize, config.image_width)
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        self._policy.remember(slot, episode, seed)
+        super().reset(slot, episode, seed)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """As `EpisodeLoop.act`; a walk that has had all of its answers stops."""
+        ended = {slot: Action.STOP for slot in observations if self._policy.is_used_up(slot)}
+        left = {slot: seen for slot, seen in observations.items() if slot not in ended}
+        return ended | (super().act(left) if left else {})
+
+
+class StepQuestions:
+    """The steps of walks, in the words of evaluation; a `Questions`."""
+
+    def __init__(self, sets: Sequence[SetContent], prompts: Prompts, model: JanusVLN) -> None:
+        self._samples: list[StepSamples] = []
+        self._places: list[tuple[int, int]] = []
+        for content in sets:
+            assert isinstance(content, WalkSet)
+            reader = Reader(model.config.image_width)
+            samples = StepSamples(content, prompts, model.config, reader, published=False)
+            self._places += [(len(self._samples), index) for index in range(len(samples))]
+            self._samples.append(samples)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def question(self, index: int, seed: str) -> contract.Question:
+        number, place = self._places[index]
+        samples = self._samples[number]
+        sample = samples.sample(place, random.Random(seed))
+        asked = [id_ for id_, label in zip(sample.input_ids, sample.labels, strict=True) if label == IGNORED]
+        walk, _, step = samples.content.keys[place]
+        return contract.Question((asked, sample.frames), (samples.content.walks[walk].actions[step],))

@@ -1,0 +1,90 @@
+"""JanusVLN learns from rewards: it is trained on what it drew, with what VGGT remembers of frames not shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.janusvln.training.features import GEOMETRIES
+from agents.janusvln.training.options import PARTS
+from agents.janusvln.training.policy import JanusVLNPolicy
+from tests.agents.janusvln.training.test_family import Made
+from tests.fakes import make_episode
+from tests.training.objectives.grpo.test_learner import ALONE, Engine
+from vlnbench.interfaces import Action, Observation
+from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.learner import Learner
+from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
+from vlnbench.training.objectives.grpo.tally import Tally
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("janusvln"), history=2)
+
+
+def policy_of(made: Made, **sampling: Any) -> JanusVLNPolicy:
+    policy = made.family.policy(made.model, made.base, made.options, Sampling(1.0, answer_tokens=3, **sampling))
+    assert isinstance(policy, JanusVLNPolicy)
+    policy.renew()
+    return policy
+
+
+def walk(policy: JanusVLNPolicy, seeds: list[int], steps: int = 5) -> list[Recorded]:
+    """Walks side by side, one per seed; STOP is done like a step."""
+    agent = policy.agent()
+    noise = np.random.default_rng(2)
+    for slot, seed in enumerate(seeds):
+        agent.reset(slot, make_episode(1), seed)
+    done: dict[int, Action] = {}
+    for step in range(steps):
+        frame = noise.integers(0, 256, (105, 140, 3), dtype=np.uint8)
+        left = [slot for slot in range(len(seeds)) if not policy.is_used_up(slot)]
+        done = agent.act({slot: Observation("", step, rgb=frame) for slot in left}) if left else done
+    return [policy.recorded("1", seed) for seed in seeds]
+
+
+@pytest.mark.slow
+def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
+    """Ratio 1, a gradient in every part, and the chances of acting, which a question alone does not give."""
+    recorded = walk(policy_of(made), [5, 6])
+    assert [each.answers for each in recorded] == [5, 5]
+    assert recorded[0].samples[0].labels != recorded[1].samples[0].labels
+    options = replace(made.options, objective="grpo", rollouts="episodes", group=2, batch=4, accumulation=3)
+    tally = Tally(ALONE)
+    learner = Learner(options, made.family, ALONE, tally, None)
+    judged = tuple(Judged(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
+    learner.take(Update(judged, tuple(sum(each.tokens) for each in recorded), recorded[0].samples[0]), 3)
+    made.model.train()
+    for loss in learner.losses(Engine(made.model)):
+        loss.backward()  # type: ignore[no-untyped-call]
+    told = tally.take()
+    assert told["ratio"] == 1.0
+    assert told["drawn_apart"] < 1e-4
+    moved = {
+        made.family.part_of(name)
+        for name, each in made.model.named_parameters()
+        if each.grad is not None and bool((each.grad != 0).any())
+    }
+    assert moved == set(PARTS)
+    last = recorded[0].samples[-1]
+    (kept,) = last.geometries
+    alone = made.model.final_geometry(last.frames)
+    assert kept.features.shape == alone.shape
+    assert float((kept.features - alone).abs().max()) > 1e-4, "two of five frames are not shown"
+    batch = made.family.collate(recorded[0].samples)
+    assert len(batch[GEOMETRIES].known) == 5
+
+
+@pytest.mark.slow
+def test_what_is_drawn_depends_on_the_seed_alone_and_ends_with_the_answers(made: Made) -> None:
+    policy = policy_of(made)
+    together = walk(policy, [1, 2], steps=3)
+    alone = [walk(policy, [seed], steps=3)[0] for seed in (1, 2)]
+    drawn = [[sample.labels for sample in each.samples] for each in together]
+    assert drawn == [[sample.labels for sample in each.samples] for each in alone]
+    for each in walk(policy_of(made, turn_cap=2), [1, 2]):
+        assert (each.answers, each.cut) == (2, True)

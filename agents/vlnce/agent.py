@@ -96,9 +96,7 @@ class EpisodeLoop:
         )
         return self._model.decide(steps, torch.cat([one.state for one in running]))
 
-    def _choose(
-        self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor
-    ) -> list[int]:
+    def _choose(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
         """The action of each slot by its row of logits (slots, actions); shown: what the network saw."""
         if not self._config.samples:
             return [int(row.argmax()) for row in logits]

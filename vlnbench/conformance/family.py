@@ -207,6 +207,8 @@ class FamilyConformance:
 
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
         from vlnbench.training.memory.plan import plan
+        from vlnbench.training.objectives.grpo.policy import GivesChances
+        from vlnbench.training.post_training import GRPO
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         if made.spec.planning is None:
@@ -214,11 +216,15 @@ class FamilyConformance:
             assert "\n" not in made.spec.unplanned
             return
         kind = made.spec.check_plannable()
-        planned = plan(kind(**{**kind.settings_of(made.options), "model": str(made.base)}, gpus="1x24GB"))
+        settings = {**kind.settings_of(made.options), "model": str(made.base), "gpus": "1x24GB"}
+        planned = plan(kind(**settings))
         model = made.load()
         assert sum(planned.parts.values()) == sum(parameter.numel() for parameter in model.parameters())
         assert planned.usage.total > 0
         assert planned.tokens > 0
+        if isinstance(made.family, GivesChances):
+            rewarded = {**settings, "objective": GRPO, "batch": 2, "accumulation": 1, "group": 2}
+            assert plan(kind(**rewarded)).usage.total > 0
 
 
 class _Made:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,15 @@ from agents.common import weights
 from agents.common.placement import place
 from agents.common.versions import check_transformers
 from agents.janusvln import checkpoint
-from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
+from agents.janusvln.config import (
+    MERGE,
+    GeometrySizes,
+    JanusVLNConfig,
+    geometry_sizes,
+    parse_config,
+    read_config,
+)
+from agents.janusvln.image import grid_of
 from agents.janusvln.network.model import IGNORED, JanusVLN, part_of
 from agents.janusvln.presets import PRESETS, create
 from agents.janusvln.prompt import Prompts
@@ -50,6 +58,7 @@ from vlnbench.training.family import (
 from vlnbench.training.memory.changes import Change
 from vlnbench.training.objectives.grpo.loss import scored
 from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
+from vlnbench.training.post_training import GRPO
 
 HEAD = "lm_head.weight"
 
@@ -195,7 +204,13 @@ class JanusVLNFamily(ModelFamily):
         return JanusVLN(config.config, config.geometry, options.attn == "eager")
 
     def probe(self, config: Sizes, options: JanusVLNPlanning, device: str) -> Probe:
-        return planning.probe(config.config, options, device)
+        found = planning.probe(config.config, options, device)
+        if options.objective != GRPO:
+            return found
+        shown = grid_of(*planning.shown_size(config.config))
+        shape = (options.batch, MERGE**2 * shown.cells, 2 * config.geometry.width)
+        seen = Mixed([[i] for i in range(options.batch)], torch.zeros(shape, device=device), [], [])
+        return replace(found, batch={**found.batch, GEOMETRIES: seen})
 
     def flops(self, config: Sizes, options: JanusVLNStep, parts: Mapping[str, int], tokens: int) -> float:
         return planning.flops(config.config, options, parts, tokens)

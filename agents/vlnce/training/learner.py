@@ -64,8 +64,8 @@ class Learner(Policy):
         """
         self.net.rgb_encoder.cnn.eval()
         decisions = self._decide(frames, words, walk_of, previous, rows)
-        counted = weights.to(self._device)[walk_of] > 0
-        return decisions.logits.view(*counted.T.shape, -1).transpose(0, 1)[counted]
+        instructions, steps = (weights[walk_of] > 0).nonzero(as_tuple=True)
+        return decisions.logits[(steps * len(walk_of) + instructions).to(self._device)]
 
     def _decide(
         self,

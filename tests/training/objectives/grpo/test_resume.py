@@ -17,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from agents.janusvln.training.family import JanusVLNFamily
+from agents.janusvln.training.options import GEOMETRY_MERGER, MLP
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.options import StreamVLNOptions
 from agents.vlnce.agent import VLNCEAgent
@@ -29,27 +31,38 @@ from tests.training.objectives.grpo.doubles import ENDS_AT
 from tests.training.objectives.grpo.test_learner import TEXTS
 from tests.training.objectives.grpo.test_training import DOUBLES, options, walks
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family import ModelFamily
 
 SHORT: dict[str, Any] = {"rewards": [f"{DOUBLES}ending"], "steps": 3, "save_every": 2}
-NAMES = ("steps", "walks", "recurrent walks")
+NAMES = ("steps", "walks", "recurrent walks", "steps with geometry")
 
 
 def requests(workshop: Path, folder: Path) -> dict[str, dict[str, Any]]:
-    """Three updates each, of two prompts with two answers or walks; a state is saved after the second."""
+    """Three updates each, of two prompts with two answers or walks; a state is saved after the second.
+
+    With the reference, with the expert first, and with parts frozen.
+    """
     recurrent = {
         "family": "vlnce",
         "checkpoint": workshop / "recurrent",
         "tunable_parts": [STATE_ENCODER, ACTION_HEAD],
         "beta": 0.05,
     }
+    geometry = {
+        "family": "janusvln",
+        "checkpoint": workshop / "geometry",
+        "tunable_parts": [MLP, GEOMETRY_MERGER],
+        "image_width": 84,
+    }
     small = {"step_cap": 6, "group": 2, "batch": 4}
     made = {
         "steps": options(workshop, folder / "steps", **SHORT, beta=0.05),
         "walks": walks(workshop, folder / "walks", **SHORT, **small, expert_prefix=0.5),
         "recurrent walks": walks(workshop, folder / "recurrent walks", **SHORT, **small, **recurrent),
+        "steps with geometry": options(workshop, folder / "steps with geometry", **SHORT, **geometry),
     }
-    for name in ("frames", "history"):
-        del made["recurrent walks"][name]
+    del made["recurrent walks"]["frames"], made["recurrent walks"]["history"]
+    del made["steps with geometry"]["frames"]
     return made
 
 
@@ -63,6 +76,7 @@ def hashes(folder: Path) -> dict[str, str]:
 def ended(workshop: Path) -> tuple[Path, Path]:
     """Folders of the same trainings: those that were left alone, and those that were killed and went on."""
     VLNCEFamily().create("cma-tiny", workshop / "recurrent", TEXTS, seed=0)
+    JanusVLNFamily().create("janusvln-tiny", workshop / "geometry", TEXTS * 20, seed=0)
     whole, killed = workshop / "whole", workshop / "killed"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = {}
@@ -74,11 +88,13 @@ def ended(workshop: Path) -> tuple[Path, Path]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-    assert [each.get("error") for each in run_all(list(requests(workshop, whole).values()))] == [None] * 3
+    assert [each.get("error") for each in run_all(list(requests(workshop, whole).values()))] == [None] * len(NAMES)
     for name, process in started.items():
         assert process.wait(timeout=240) == -signal.SIGKILL, name
         assert not (killed / name / "model").exists()
-    assert [each.get("error") for each in run_all(list(requests(workshop, killed).values()))] == [None] * 3
+    assert [each.get("error") for each in run_all(list(requests(workshop, killed).values()))] == [None] * len(
+        NAMES
+    )
     return whole, killed
 
 
@@ -108,10 +124,19 @@ def test_the_first_step_of_every_update_has_a_ratio_of_1(ended: tuple[Path, Path
 
 
 @pytest.mark.slow
-def test_frozen_parts_of_a_recurrent_network_keep_every_byte(ended: tuple[Path, Path], workshop: Path) -> None:
-    before, after = hashes(workshop / "recurrent"), hashes(ended[0] / "recurrent walks" / "model")
-    moved = {VLNCEFamily().part_of(name) for name in before if before[name] != after[name]}
-    assert moved == {STATE_ENCODER, ACTION_HEAD}
+@pytest.mark.parametrize(
+    ("name", "base", "family", "tuned"),
+    [
+        ("recurrent walks", "recurrent", VLNCEFamily(), {STATE_ENCODER, ACTION_HEAD}),
+        ("steps with geometry", "geometry", JanusVLNFamily(), {MLP, GEOMETRY_MERGER}),
+    ],
+    ids=["vlnce", "janusvln"],
+)
+def test_frozen_parts_keep_every_byte(
+    ended: tuple[Path, Path], workshop: Path, name: str, base: str, family: ModelFamily, tuned: set[str]
+) -> None:
+    before, after = hashes(workshop / base), hashes(ended[0] / name / "model")
+    assert {family.part_of(each) for each in before if before[each] != after[each]} == tuned
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ class NetworkConfig:
     `reads` is the sensor of the instruction. `text_size` is the LSTM's hidden size per direction, `state_size`
     that of the recurrent states. `rgb_width` and `depth_planes` are the channels of the first convolutions and
     `num_actions` the width of the action layer: released configs do not have them, the weights do. `encoders` are
-    VLN-CE's ResNets, or small networks of our own (`agents.vlnce.small`).
+    VLN-CE's ResNets, or small networks of our own (`agents.vlnce.encoders`).
     """
 
     kind: Kind = "cma"

@@ -15,9 +15,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from agents.vlnce.config import TOKENS, NetworkConfig
 from agents.vlnce.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
-from agents.vlnce.small import SmallEncoder, small_channels
 
 POSITION_SIZE = 64
+PATCH = 4
+"""Pixels of each side of the squares that the first layer of a small encoder cuts a picture into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,33 @@ class Positions(nn.Embedding):
         """
         cells = self.weight.view(1, POSITION_SIZE, GRID, GRID).expand(len(grid), -1, -1, -1)
         return torch.cat([grid, cells], dim=1)
+
+
+class SmallEncoder(nn.Module):
+    """In place of a ResNet, to be trained on a CPU: (N, inputs, H, W) -> (N, 2 * width, cells, cells)."""
+
+    def __init__(self, inputs: int, width: int, cells: int) -> None:
+        super().__init__()
+        outputs = small_channels(width)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, width, PATCH, PATCH),
+            nn.ReLU(),
+            nn.Conv2d(width, outputs, 3, 2, 1),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.GroupNorm(4, outputs),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(cells),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.layers(images)
+        return features
+
+
+def small_channels(width: int) -> int:
+    """Channels of the output."""
+    return 2 * width
 
 
 class RgbEncoder(nn.Module):

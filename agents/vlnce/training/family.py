@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from agents.common.placement import place
 from agents.common.trajectories import read_trajectories
+from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
-from agents.vlnce import presets, resnet, small
 from agents.vlnce.config import FEATURES, Config
 from agents.vlnce.options import PTH
 from agents.vlnce.pth import checkpoint
@@ -222,7 +222,7 @@ def _print(eyes: Eyes, device: torch.device) -> str:
     machine = torch.cuda.get_device_name(device) if on_cuda else torch.backends.cpu.get_cpu_capability()
     facts = [eyes.config, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
     digest = hashlib.sha256(repr(facts).encode())
-    for module in (resnet, small):
+    for module in (resnet, encoders):
         digest.update(Path(str(module.__file__)).read_bytes())
     for name, tensor in eyes.state_dict().items():
         digest.update(name.encode())

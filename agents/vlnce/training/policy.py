@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agents.common.sampling import Draws, Sampler
-from agents.vlnce.agent import EpisodeLoop
+from agents.vlnce.loop import EpisodeLoop
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.sight import Sight
 from agents.vlnce.training.learner import Learner

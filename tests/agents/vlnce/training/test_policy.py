@@ -14,7 +14,7 @@ import torch
 from agents.vlnce.folder import save_folder
 from agents.vlnce.policy import Policy
 from agents.vlnce.presets import PRESETS
-from agents.vlnce.training.family import VLNCEFamily
+from agents.vlnce.spec import FAMILY as SPEC
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.options import PARTS, VLNCETraining
 from agents.vlnce.training.policy import VLNCEPolicy
@@ -31,7 +31,7 @@ from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.setup import Process
 
 TEXTS = ("Walk to the red chair and stop.", "Turn left.")
-FAMILY = VLNCEFamily()
+FAMILY: Any = SPEC.load()
 
 
 def learner_of(kind: str) -> Learner:
@@ -155,7 +155,7 @@ def test_the_progress_monitor_of_a_checkpoint_stays(tmp_path: Path) -> None:
     learner = learner_of("cma")
     config = replace(learner.whole, network=replace(learner.whole.network, progress_monitor=True))
     save_folder(Policy(config.network), config, tmp_path / "base")
-    family = VLNCEFamily()
+    family: Any = SPEC.load()
     placement = family.placement(options(), Process(0, 0, 1, torch.device("cpu")).device)
     loaded = family.load(tmp_path / "base", options(), placement)
     assert loaded.whole.network.progress_monitor, "it is saved as it was"

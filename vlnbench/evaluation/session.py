@@ -195,7 +195,6 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
             progress.say(f"episode {row.episode_id}: {row.status}: {row.reason}")
         progress.update(done, total, tally.note(total - done))
 
-    label = f"{plan.agent_name} on {plan.benchmark.name} {plan.split}"
     tracked = TrackedRun(str(folder), folder, plan.identity(executor).flat())
     execution = Execution(
         Limits(request.agent_options.max_batch, request.episode_timeout),
@@ -203,7 +202,7 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
         request.retry_errors,
         until=parse_until(request.until),
     )
-    with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress(label) as progress:
+    with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress() as progress:
         summary = evaluate(plan, executor, folder, on_row, execution)
         timings = executor.timings()
         if execution.times.episodes:

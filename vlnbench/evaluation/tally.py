@@ -1,21 +1,20 @@
-"""What is known of a run before its end: rates with intervals, speed, time left, where the time goes, memory."""
+"""What is known of a run before its end: success so far, speed, time left, where the time goes, memory."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import estimate_sums
-from vlnbench.evaluation.summary import METRICS, Metric, estimate_kind, shown
+from vlnbench.evaluation.summary import METRICS, estimate_kind, shown
 from vlnbench.util import measure
-from vlnbench.util.monitor import KINDS, memory_note, shares
+from vlnbench.util.monitor import KINDS
 
 _RUNNING = [metric for metric in METRICS if metric.label in ("SR", "SPL")]
-"""What progress lines show of a run."""
+"""What is followed of a run; progress lines show the first."""
 
 
 class Tally:
@@ -60,19 +59,23 @@ class Tally:
         return (time.monotonic() - self._start) / self._new
 
     def note(self, left: int) -> str:
-        """Rates with intervals, speed and time left for `left` episodes, in one line."""
-        rates = ", ".join(map(self._rate, _RUNNING)) if self._counts else "no scores"
-        errors = f"{self._errors} error{'s' * (self._errors != 1)}"
-        eta = timedelta(seconds=round(self._seconds * left))
-        line = f"{rates}, {errors}, {3600 / self._seconds:.0f} episodes/h, ETA {eta}"
-        steps = f"{self._steps_per_s:.1f} steps/s"
-        return "; ".join(filter(None, (line, steps, shares(self._spent), memory_note([_peaks()]))))
+        """SR so far, errors if any, speed and time left for `left` episodes: with their number 80 columns at most.
 
-    def _rate(self, metric: Metric) -> str:
+        `vlnbench status` and trackers tell the rest.
+        """
+        parts = [self._success() if self._counts else "no scores"]
+        if self._errors:
+            parts.append(f"{self._errors} error{'s' * (self._errors != 1)}")
+        minutes, seconds = divmod(round(self._seconds * left), 60)
+        time_left = f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
+        return ", ".join([*parts, f"{3600 / self._seconds:.0f} episodes/h", time_left])
+
+    def _success(self) -> str:
+        metric = _RUNNING[0]
         sums = [self._sums[metric.field][scene] for scene in self._counts]
         value = estimate_sums(sums, list(self._counts.values()), estimate_kind(metric))
-        mean, se, interval, n = shown(value, metric)
-        return f"{metric.label} {mean} % (SE {se}, {interval}, n {n})"
+        mean, _, interval, _ = shown(value, metric)
+        return f"{metric.label} {mean} %" + (f" {interval}" if interval.startswith("[") else "")
 
     def _count(self, row: Row) -> None:
         self._errors += row.failed

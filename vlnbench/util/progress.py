@@ -11,9 +11,12 @@ PLAIN_INTERVAL_S = 10.0
 
 
 class Progress:
-    """Progress of one task. Use as a context manager and call `update` as often as you like."""
+    """Progress of one task. Use as a context manager and call `update` as often as you like.
 
-    def __init__(self, label: str) -> None:
+    label: what is going on; without one, notes that say how long it takes have the whole line.
+    """
+
+    def __init__(self, label: str = "") -> None:
         self._label = label
         self._live = sys.stderr.isatty()
         self._last_line = 0.0
@@ -30,10 +33,9 @@ class Progress:
             )
             from rich.progress import Progress as Bar
 
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Bar(
-                TextColumn("{task.description}"),
-                *columns,
+                *(columns if self._label else (BarColumn(bar_width=8), MofNCompleteColumn())),
                 TextColumn("{task.fields[note]}"),
                 console=Console(stderr=True),
             )
@@ -56,7 +58,10 @@ class Progress:
         if done == total or now - self._last_line >= PLAIN_INTERVAL_S:
             self._last_line = now
             count = f"{done}" if total is None else f"{done}/{total}"
-            say(f"{self._label}: {count} after {now - self._start:.0f} s {note}".rstrip())
+            if self._label:
+                say(f"{self._label}: {count} after {now - self._start:.0f} s {note}".rstrip())
+            else:
+                say(f"{count}, {note}")
 
     def say(self, line: str) -> None:
         """A line that stays, above the bar where there is one."""

@@ -122,7 +122,8 @@ def _million(value: float | None) -> float | None:
 
 
 def board_json(results: Path) -> list[Json]:
-    """The leaderboard's tables: published rows and committed runs."""
+    """The leaderboard's tables, those with most rows first: published rows and committed runs."""
+    tables = sorted(make_tables(*load(results)), key=lambda table: -len(table.rows))
     return [
         {
             "title": f"{table.dataset} {table.split}",
@@ -139,7 +140,7 @@ def board_json(results: Path) -> list[Json]:
                 for row in table.rows
             ],
         }
-        for table in make_tables(*load(results))
+        for table in tables
     ]
 
 

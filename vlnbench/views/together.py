@@ -23,7 +23,7 @@ from vlnbench.views.runs import Shown
 
 Json = dict[str, Any]
 
-MOST_WALKS = 3000
+MOST_WALKS = 10_000
 """Ways of all runs that a page holds; the runs that come after are left out."""
 
 _KINDS = kinds(0.0)

@@ -46,7 +46,7 @@ function paretoSection() {
   const all = tradeOffs();
   if (!all.length) return [];
   const [control, chosen] = select("pareto", "Of", [...new Set(all.map(([title]) => title))].map((title) => [title, title]), redraw);
-  return [note("Success rate against what it costs. Orange rings are references, privileged or partial, and no part of the front."), el("div", { class: "controls" }, control),
+  return [note("Success rate against what it costs. Filled dots: nothing that costs less is as good. Rings: something is. Orange rings: references, privileged or partial, which are no part of this."), el("div", { class: "controls" }, control),
     el("div", { class: "grid" }, ...all.filter(([title]) => title === chosen()).map(([title, x, points]) => pareto(title, x, "SR (%)", points)))];
 }
 

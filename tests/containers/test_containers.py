@@ -52,6 +52,23 @@ def test_an_unknown_instruction_is_not_passed_over() -> None:
         list(commands([Step("HEALTHCHECK", "CMD true")], []))
 
 
+def test_the_apptainer_definition_runs_the_commands_of_the_dockerfile() -> None:
+    """So what is said of the one, which is built in a bare Debian, holds for the other."""
+    steps = read_steps(DOCKERFILE.read_text(encoding="utf-8"))
+    variables = dict(step.text.split("=", 1) for step in steps if step.name == "ARG")
+    ran = [step.text for step in steps if step.name == "RUN"]
+    ran = [text for text in ran if "useradd" not in text and "WarmUp" not in text]
+    for name, value in variables.items():
+        ran = [text.replace(f"${name}", value.strip('"')) for text in ran]
+    ran = [re.sub(r"(^| )venv\b", r"\1/opt/venv", text) for text in ran]
+    definition = (FOLDER / "vlnbench.def").read_text(encoding="utf-8")
+    sections = re.split(r"^%(\w+).*$", definition, flags=re.MULTILINE)
+    post = dict(zip(sections[1::2], sections[2::2], strict=True))["post"]
+    assert [line.strip() for line in post.splitlines() if line.strip() and "#" not in line] == [
+        text.replace("-m /opt/venv /opt/venv", "-m venv /opt/venv") for text in ran
+    ]
+
+
 def test_the_conda_environment_has_a_python_that_vlnbench_runs_with() -> None:
     found = yaml.safe_load((FOLDER / "habitat-sim.yml").read_text(encoding="utf-8"))
     (python,) = (each for each in found["dependencies"] if str(each).startswith("python="))

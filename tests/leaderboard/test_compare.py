@@ -33,6 +33,11 @@ def rewrite(folder: Path, successes: list[float]) -> None:
     (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def keep(folder: Path, count: int) -> None:
+    rows = (folder / ROWS).read_bytes().splitlines(keepends=True)
+    (folder / ROWS).write_bytes(b"".join(rows[:count]))
+
+
 def test_differences_are_paired_by_episode(runs: dict[str, Path]) -> None:
     rewrite(runs["random"], [1, 0, 0, 1, 1, 0, 0, 0, 0])
     rewrite(runs["stop"], [1, 1, 1, 0, 1, 1, 0, 1, 0])
@@ -114,9 +119,8 @@ def test_unlike_runs_are_refused_with_the_differing_field(runs: dict[str, Path],
         compare(runs["random"], runs["stop"])
 
 
-def test_an_unfinished_run_is_refused(runs: dict[str, Path]) -> None:
-    rows = (runs["stop"] / ROWS).read_bytes().splitlines(keepends=True)
-    (runs["stop"] / ROWS).write_bytes(b"".join(rows[:4]))
+def test_an_unfinished_run_is_refused_where_whole_ones_are_asked_for(runs: dict[str, Path]) -> None:
+    keep(runs["stop"], 4)
     with pytest.raises(UsageError, match="4 of 9 planned episodes are done"):
         compare(runs["random"], runs["stop"])
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +202,15 @@ def evaluate(
     check_conventions(executor.agent, plan)
     executor.check(plan.episodes)
     units = list(plan.units())
-    against = read_against(execution.until, plan.identity(executor))
+    read_other = partial(read_against, execution.until, plan.identity(executor))
+    read_other()  # refuses what cannot be compared before anything is written
     with RunFolder(folder, _manifest(plan, executor)) as run:
         recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
         done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
         tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
         begun = False
         try:
-            for part in _parts(plan, tasks, execution.until, against, folder):
+            for part in _parts(plan, tasks, execution.until, read_other, folder):
                 if not begun:
                     execution.check_errors(failed, len(units))
                     run.begin_attempt(_work(executor))
@@ -230,7 +232,7 @@ def evaluate(
 
 
 def _parts(
-    plan: Plan, tasks: list[Task], until: Rule | None, against: list[Row] | None, folder: Path
+    plan: Plan, tasks: list[Task], until: Rule | None, read_other: Callable[[], list[Row] | None], folder: Path
 ) -> Iterator[list[Task]]:
     """The tasks in parts, one after the other, until enough is known; in one part where nothing is asked."""
     if until is None:
@@ -243,7 +245,7 @@ def _parts(
         if not part:
             continue
         rows = (row for row in read_rows(folder) if (row.episode_id, row.repeat) not in left)
-        if judge(until, ids, plan.repeats, rows, against).decided:
+        if judge(until, ids, plan.repeats, rows, read_other()).decided:
             return
         yield part
         left -= {(task.episode.episode_id, task.repeat) for task in part}

@@ -39,8 +39,8 @@ class EvalOptions:
     """Run only episodes that meet these conditions on length (m), turns and words: "length<8, turns>=2"."""
     until: str = ""
     """Stop when this is known: "SR ± 2" (or +-: the interval of SR over all planned episodes is that narrow, in
-    points) or "SR vs RUN" (the difference to that run, paired by episode, is not 0). Episodes then come in random
-    order; the run is labeled PARTIAL, and goes on where it is given again without."""
+    points) or "SR vs RUN" (the difference to that run, finished or going on, paired by episode, is not 0).
+    Episodes then come in random order; the run is labeled PARTIAL, and goes on where it is given again without."""
     seed: int = 0
     """Seed of the run; every episode derives its own from it."""
     repeats: int = 1

@@ -26,6 +26,7 @@ from vlnbench.evaluation.summary import (
     values,
 )
 from vlnbench.leaderboard.ranking import check_comparable, check_complete
+from vlnbench.leaderboard.so_far import SoFar, compare_so_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,28 @@ class Comparison:
         }
 
 
-def compare(folder_a: Path, folder_b: Path) -> Comparison:
-    """Compare two finished runs of the same episodes.
+def compare_runs(folder_a: Path, folder_b: Path, data_root: Path) -> Comparison | SoFar:
+    """Compare two runs of the same episodes, as far as they have come.
 
-    Agent, checkpoint, seed and what else is of the agent may differ. Raises UsageError naming the fields of
-    `ranking.SHARED` that do: protocol, split, data, choice of episodes, simulator, repeats.
+    Agent, checkpoint, seed and what else is of the agent may differ. data_root: see `so_far.compare_so_far`.
+    Raises UsageError naming the fields of `ranking.SHARED` that do: protocol, split, data, choice of episodes,
+    simulator, repeats.
     """
     a, b = (load_run(folder, trajectories=False) for folder in (folder_a, folder_b))
     check_comparable([a, b])
+    if any(len(run.rows) < run.identity.planned for run in (a, b)):
+        return compare_so_far(a, b, data_root)
+    return _compare(a, b)
+
+
+def compare(folder_a: Path, folder_b: Path) -> Comparison:
+    """The same of two finished runs. Raises UsageError also for one that is not."""
+    a, b = (load_run(folder, trajectories=False) for folder in (folder_a, folder_b))
+    check_comparable([a, b])
+    return _compare(a, b)
+
+
+def _compare(a: RecordedRun, b: RecordedRun) -> Comparison:
     for run in (a, b):
         check_complete(run)
         check_scores([row for row in run.rows.values() if row.status == "ok"])

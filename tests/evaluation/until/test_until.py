@@ -165,16 +165,12 @@ def test_a_run_stops_when_it_differs_from_another(plan: Plan, tmp_path: Path) ->
 
 def test_a_run_that_cannot_be_compared_is_refused_before_anything_is_written(plan: Plan, tmp_path: Path) -> None:
     run(plan, StopAgent(), tmp_path / "few", "SR ± 20")
-    with pytest.raises(UsageError, match="few: finish it first"):
-        run(plan, StopAgent(), tmp_path / "run", f"SR vs {tmp_path / 'few'}")
     manifest = tmp_path / "few" / "manifest.json"
     changed = json.loads(manifest.read_text())
     changed["identity"]["simulator"] = "another"
     manifest.write_text(json.dumps(changed))
     with pytest.raises(UsageError, match="cannot be compared with this run: simulator 'another' / 'plane-1'"):
         run(plan, StopAgent(), tmp_path / "run", f"SR vs {tmp_path / 'few'}")
-    with pytest.raises(UsageError, match="not a run folder"):
-        run(plan, StopAgent(), tmp_path / "run", f"SR vs {tmp_path / 'none'}")
     assert not (tmp_path / "run").exists()
 
 

@@ -6,14 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.identity import SHARED, Identity, read_identity
-from vlnbench.evaluation.records import MANIFEST, Row, read_manifest, read_rows
+from vlnbench.evaluation.records import KIND, MANIFEST, Row, read_manifest, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.evaluation.until.rule import Rule
-from vlnbench.evaluation.until.sequence import ConfidenceSequence
+from vlnbench.evaluation.until.sequence import LOOK, always_valid
 from vlnbench.rollout.episode import digest
+from vlnbench.util.durable.folder import find_manifest
 
 ROUNDS, FEWEST = 20, 20
 """A run that may stop is looked at this many times, after so many episodes at least."""
@@ -37,7 +39,7 @@ class Verdict:
         """Whether the run may stop."""
         if self.rule.points is not None:
             return (self.high - self.low) / 2.0 <= self.rule.points + 1e-9
-        return self.low > 0.0 or self.high < 0.0
+        return self.low > 1e-6 or self.high < -1e-6  # a difference of 0 may be off by rounding
 
     def __str__(self) -> str:
         rule = self.rule
@@ -57,29 +59,34 @@ def in_random_order(ids: Iterable[str]) -> list[str]:
 def rounds(ids: Sequence[str]) -> list[list[str]]:
     """The episodes of each round, all of them in the end."""
     ordered = in_random_order(ids)
-    size = max(FEWEST, math.ceil(len(ordered) / ROUNDS))
+    size = max(FEWEST, LOOK * math.ceil(len(ordered) / ROUNDS / LOOK))
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 
 
 def read_against(rule: Rule | None, identity: Identity) -> list[Row] | None:
-    """Rows of the finished run that a rule compares with, None if it has none.
+    """Rows so far of the run that a rule compares with, None if it has none.
 
-    identity: of the run that is to come. Raises UsageError unless both are of the same episodes.
+    An empty folder is a run that is still to begin. identity: of the run that asks. Raises UsageError unless both
+    are of the same episodes.
     """
     if rule is None or rule.against is None:
         return None
     folder = rule.against
+    if not folder.is_dir():
+        raise UsageError(f"--until: {folder}: no such folder; if a run is still to begin there, mkdir {folder}")
+    try:
+        begun = find_manifest(folder, KIND) is not None
+    except UsageError as error:
+        raise UsageError(f"--until: {folder}: not a run folder") from error
+    if not begun:
+        return []
     other = read_identity(read_manifest(folder)["identity"], str(folder / MANIFEST))
-    rows, found = read_rows(folder), other.differences(identity)
+    found = other.differences(identity)
     differing = [name for name in SHARED if name in found]
     if differing:
         changes = ", ".join(f"{name} {found[name][0]!r} / {found[name][1]!r}" for name in differing)
         raise UsageError(f"--until: {folder} cannot be compared with this run: {changes}")
-    if len(rows) < identity.planned:
-        raise UsageError(
-            f"--until: {folder}: finish it first, {len(rows)} of {identity.planned} episodes are done"
-        )
-    return rows
+    return read_rows(folder)
 
 
 def judge(
@@ -91,21 +98,36 @@ def judge(
     end first are not a fair draw.
     """
     metric = next(metric for metric in METRICS if metric.label == rule.metric)
-    ours = _by_episode(metric, rows, repeats)
-    theirs = None if other is None else _by_episode(metric, other, repeats)
-    whole = len(ids) * repeats if metric.kind == "rate" else None
-    if theirs is not None and whole is not None:
-        whole *= 2
-    sequence = ConfidenceSequence(len(ids), whole)
-    for name in in_random_order(ids):
-        if name not in ours or (theirs is not None and name not in theirs):
-            break
-        sequence.add(ours[name] if theirs is None else (1.0 + ours[name] - theirs[name]) / 2.0)
-    low, high = (100.0 * x if theirs is None else 100.0 * (2.0 * x - 1.0) for x in sequence.interval())
-    return Verdict(rule, low, high, sequence.count, len(ids))
+    sides = [by_episode(metric, each, repeats) for each in (rows, other) if each is not None]
+    names = beginning(ids, sides)
+    if other is None:
+        low, high = always_valid([sides[0][name] for name in names], len(ids), outcomes(metric, ids, repeats))
+    else:
+        low, high = difference_interval(metric, ids, repeats, [sides[0][name] - sides[1][name] for name in names])
+    return Verdict(rule, 100.0 * low, 100.0 * high, len(names), len(ids))
 
 
-def _by_episode(metric: Metric, rows: Iterable[Row], repeats: int) -> Mapping[str, float]:
+def difference_interval(
+    metric: Metric, ids: Sequence[str], repeats: int, differences: Sequence[float]
+) -> tuple[float, float]:
+    """Of the mean difference over all episodes, from those of the first of them in random order; in [-1, 1]."""
+    steps = outcomes(metric, ids, repeats)
+    halves = [(1.0 + difference) / 2.0 for difference in differences]
+    low, high = always_valid(halves, len(ids), steps and 2 * steps)
+    return 2.0 * low - 1.0, 2.0 * high - 1.0
+
+
+def outcomes(metric: Metric, ids: Sequence[str], repeats: int) -> int | None:
+    """How many outcomes of 0 or 1 a mean is made of, None if it is made of others."""
+    return len(ids) * repeats if metric.kind == "rate" else None
+
+
+def beginning(ids: Sequence[str], sides: Sequence[Mapping[str, float]]) -> list[str]:
+    """The episodes of the random order up to the first that one of the sides lacks."""
+    return list(takewhile(lambda name: all(name in side for side in sides), in_random_order(ids)))
+
+
+def by_episode(metric: Metric, rows: Iterable[Row], repeats: int) -> Mapping[str, float]:
     """Mean over the repeats of every episode that has them all."""
     found: dict[str, list[float]] = defaultdict(list)
     for row, value in values(metric, list(rows)):

@@ -21,9 +21,9 @@ def resize(frame: NDArray[np.uint8] | Image.Image, size: int) -> NDArray[np.uint
     return np.asarray(image.resize((size, size), Image.Resampling.BICUBIC))
 
 
-def network_input(frames: Sequence[NDArray[np.uint8]]) -> torch.Tensor:
+def network_input(frames: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> torch.Tensor:
     """Resized frames as one float32 tensor (len(frames), 3, size, size) with values in [-1, 1]."""
-    planes = np.stack(frames).transpose(0, 3, 1, 2)
+    planes = np.asarray(frames).transpose(0, 3, 1, 2)
     return torch.from_numpy(_LEVELS[np.ascontiguousarray(planes)])  # bytes are moved faster than numbers
 
 

@@ -4,11 +4,11 @@
     python -m tests.benchmarks.bench_training --old /tmp/old --trajectories trajectory_data
 
 `--trajectories` holds the sets R2R and Questions as docs/train.md makes them; a part of them will do
-(`vlnbench collect --tours 400`, `vlnbench data questions --views 4000` and then `--questions 0.2`). The two take
-turns, two processes with one thread each. A step takes the CPU time of the process that has more to do, which on
-two quiet cores is its time; other work on the machine counts little. The first steps do not count. Printed are
-windows per second, with what the processes would reach if none waited for the other, and how far apart the two
-logged losses are at most.
+(`vlnbench collect --tours 400`, `vlnbench data questions --views 4000` and then `--questions 0.2`). `--packed DIR`
+has this checkout keep resized frames there. The two take turns, two processes with one thread each. A step
+takes the CPU time of the process that has more to do, which on two quiet cores is its time; other work on the
+machine counts little. The first steps do not count. Printed are windows per second, with what the processes
+would reach if none waited for the other, and how far apart the two logged losses are at most.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", type=Path, required=True)
     parser.add_argument("--trajectories", type=Path, required=True)
-    parser.add_argument("--questions", default="0.5")
+    parser.add_argument("--questions", default="0.5", help="share of the questions; 0 for none")
+    parser.add_argument("--packed", type=Path)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
@@ -62,7 +63,9 @@ def run(tree: Path, options: argparse.Namespace) -> tuple[list[list[float]], lis
     with tempfile.TemporaryDirectory() as made:
         out, times = Path(made) / "run", Path(made) / "seconds"
         asked = [*COMMAND.split(), "--steps", str(options.steps), "--out", str(out)]
-        asked += ["--sets", "R2R", f"Questions:{options.questions}"]
+        asked += ["--sets", "R2R", *([f"Questions:{options.questions}"] if float(options.questions) else [])]
+        if options.packed is not None and tree == ROOT:
+            asked += ["--packed", str(options.packed.resolve())]
         asked += ["--trajectories", str(options.trajectories.resolve())]
         subprocess.run(
             [sys.executable, *LAUNCH, str(TIMED), str(times), *asked],

@@ -110,7 +110,9 @@ class ConversationDataset:
         """Build one sample; `rng` draws the images' jitter."""
         conversation = self._conversations[index]
         input_ids, labels = self._write([(_content(asked), told) for asked, told in conversation.turns])
-        return Sample(input_ids, labels, self._frames.read(conversation.images, rng), 0, range(0))
+        files = conversation.images
+        images = self._frames.shown(index, range(len(files)), lambda: files, rng)
+        return Sample(input_ids, labels, images, 0, range(0))
 
     def _as_published(self, turns: Sequence[tuple[Content, str]]) -> tuple[list[int], list[int]]:
         blocks = [("system", self._prompts.block("system", SYSTEM))]

@@ -82,6 +82,10 @@ class StreamVLNSet:
             for turn in conversation.turns:
                 yield from turn
 
+    def images(self) -> list[Sequence[Path]]:
+        """Image files of every trajectory or conversation."""
+        return [*(each.frames() for each in self.trajectories), *(each.images for each in self.conversations)]
+
     def lengths(self) -> list[tuple[int, ...]]:
         """(images, characters of text) of every window."""
         windows = window_lengths(self.trajectories, self.cut)
@@ -180,7 +184,10 @@ class StreamVLNFamily(ModelFamily):
     ) -> list[Samples]:
         prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
         reader = FrameReader(_streamvln(model).config.vision.image_size, options.augment, known)
-        return [samples_of(each, prompts, options, reader) for each in sets]
+        if options.packed is None:
+            return [samples_of(each, prompts, options, reader) for each in sets]
+        kept = ((each, reader.keeping(options.packed, each.file, each.images())) for each in sets)
+        return [samples_of(each, prompts, options, own) for each, own in kept]
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)

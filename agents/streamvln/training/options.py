@@ -83,6 +83,9 @@ class StreamVLNTraining(StreamVLNStep, TrainOptions):
     """Jitter brightness, saturation, sharpness, contrast and depth of color, frame by frame."""
     inflection_weight: float = 1.0
     """Weight in the loss of an action that differs from the one before it (VLN-CE trains with 3.2)."""
+    packed: Path | None = None
+    """Folder in which resized frames are kept, a file per set that all processes read. A frame takes 28 kB for the
+    small model and 442 kB for images of 384 pixels."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -91,6 +94,9 @@ class StreamVLNTraining(StreamVLNStep, TrainOptions):
             raise UsageError(
                 "--feature-cache: augmented frames differ every time they are read; give --no-augment too"
             )
+        if self.packed is not None and (self.augment or self.feature_cache is not None):
+            instead = "leave --feature-cache out" if self.feature_cache is not None else "give --no-augment too"
+            raise UsageError(f"--packed: keeps frames that are read, and read alike every time; {instead}")
         _ = self.windows
 
 

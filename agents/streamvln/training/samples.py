@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import PIL
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -21,6 +23,7 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, 
 from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
+from vlnbench.training.kept_frames import KeptFrames, keep_frames
 
 Wording = Literal["published", "evaluation"]
 
@@ -65,12 +68,41 @@ class FrameReader:
         self._image_size = image_size
         self._augmented = augmented
         self._known = known
+        self._kept: KeptFrames | None = None
 
     def read(self, paths: Sequence[Path], rng: random.Random) -> torch.Tensor | list[Frame]:
         """Frames as float32 (n, 3, size, size), or with their keys where features are kept."""
         if self._known is None:
             return network_input([self._frame(path, rng) for path in paths])
         return [self._keyed_frame(path, self._known) for path in paths]
+
+    def keeping(self, folder: Path, file: Path, items: Sequence[Sequence[Path]]) -> FrameReader:
+        """A reader of one set's resized frames, which are kept in `folder`; `file` tells the set.
+
+        items: the images of every item of the set. Raises UsageError if a frame cannot be read, or the folder not
+        be written.
+        """
+        if self._augmented or self._known is not None:
+            raise ValueError("frames are kept that are always the same and always read")
+        size = self._image_size
+        digest = hashlib.sha256(f"{file.absolute()} {size} {PIL.__version__}".encode() + file.read_bytes())
+        name, drawn = f"{file.parent.name}-{digest.hexdigest()[:16]}", random.Random(0)
+
+        def decoded(item: int) -> NDArray[np.uint8]:
+            return np.stack([self._frame(path, drawn) for path in items[item]])
+
+        reader = FrameReader(size)
+        reader._kept = keep_frames(folder, name, map(len, items), 3 * size**2, decoded)
+        return reader
+
+    def shown(
+        self, item: int, which: Sequence[int], files: Callable[[], Sequence[Path]], rng: random.Random
+    ) -> torch.Tensor | list[Frame]:
+        """As `read`, of some images of an item of the set, by position; files: where these are."""
+        if self._kept is None:
+            return self.read(files(), rng)
+        frames = self._kept.frames(item, which)
+        return network_input(frames.reshape(len(frames), self._image_size, self._image_size, 3))
 
     def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:
         image = _decoded(path, path)
@@ -141,9 +173,8 @@ class WindowDataset:
         actions, text = walked.actions, walked.instructions[instruction]
         answers = ["".join(NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
-        names = walked.frame_names()
-        seen = [walked.frames_dir / names[step] for step in (*memory, *(turn.start for turn in turns))]
-        images = self._frames.read(seen, rng)
+        seen = [*memory, *(turn.start for turn in turns)]
+        images = self._frames.shown(trajectory, seen, lambda: _files(walked, seen), rng)
         steps = range(start, turns[-1].stop)
         weights = self._weigh(labels, walked, steps) if self._symbols else None
         return Sample(input_ids, labels, images, len(memory), steps, weights)
@@ -229,6 +260,11 @@ def window_lengths(trajectories: Sequence[Trajectory], windows: Windows) -> list
         memory, turns = _steps(trajectories[index], start, windows)
         lengths.append((len(memory) + len(turns), len(trajectories[index].instructions[instruction])))
     return lengths
+
+
+def _files(walked: Trajectory, steps: Sequence[int]) -> list[Path]:
+    names = walked.frame_names()
+    return [walked.frames_dir / names[step] for step in steps]
 
 
 def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range, list[range]]:

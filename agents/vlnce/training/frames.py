@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError
-from vlnbench.util.progress import Progress
+from vlnbench.training.kept_frames import KeptFrames, keep_frames
 
 
 def frame_files(walk: Trajectory) -> Iterator[tuple[Path, Path]]:
@@ -61,25 +59,15 @@ def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Packed:
-    """A file with the frames of a set's walks, decoded: `first[i]` is where those of walk i begin, in frames.
+    """The frames of a set's walks, decoded. shapes: of RGB and depth of a frame, which follow one another."""
 
-    shapes and dtypes: of RGB and depth of one frame, which follow one another.
-    """
-
-    path: Path
-    first: tuple[int, ...]
+    kept: KeptFrames
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     depth_dtype: str
 
     def frames(self, walk: int) -> tuple[Tensor, Tensor]:
         """RGB and depth of a walk's frames, as `read_walk` has them."""
-        start, end = self.first[walk : walk + 2]
-        rgb, depth = (math.prod(shape) for shape in self.shapes)
-        depth_bytes = depth * np.dtype(self.depth_dtype).itemsize
-        size = rgb + depth_bytes
-        with self.path.open("rb") as file:
-            file.seek(start * size)
-            rows = np.frombuffer(bytearray(file.read((end - start) * size)), np.uint8).reshape(end - start, size)
+        rows, rgb = self.kept.frames(walk), math.prod(self.shapes[0])
         depths = np.ascontiguousarray(rows[:, rgb:]).view(self.depth_dtype)
         return (
             torch.from_numpy(np.ascontiguousarray(rows[:, :rgb]).reshape(-1, *self.shapes[0])),
@@ -88,36 +76,23 @@ class Packed:
 
 
 def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) -> Packed:
-    """The decoded frames of a set in `folder`; written where they are not there yet, by one process at a time.
+    """The decoded frames of a set, kept in `folder`.
 
     Raises UsageError if a frame cannot be read or the folder cannot be written.
     """
     (height, width), (h, w) = views.inputs
     depth_dtype = "uint8" if views.halved else "float32"
     digest = hashlib.sha256(f"{file.absolute()} {views!r} {PIL.__version__}".encode() + file.read_bytes())
-    path = folder / f"{file.parent.name}-{digest.hexdigest()[:16]}.frames"
-    first = tuple(int(each) for each in np.cumsum([0, *(len(walk.actions) for walk in walks)]))
-    packed = Packed(path, first, ((height, width, 3), (h, w)), depth_dtype)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                _write(path, walks, views)
-    except OSError as error:
-        raise UsageError(f"--packed {folder}: cannot be written ({error.strerror})") from error
-    return packed
+    size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
 
+    def decoded(walk: int) -> NDArray[np.uint8]:
+        rgb, depth = (each.numpy() for each in read_walk(walks[walk], views))
+        rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
+        return np.concatenate(rows, axis=1)
 
-def _write(path: Path, walks: Sequence[Trajectory], views: Views) -> None:
-    part = path.with_suffix(".part")
-    with part.open("wb") as file, Progress("decoding frames") as progress:
-        for number, walk in enumerate(walks, start=1):
-            rgb, depth = (each.numpy() for each in read_walk(walk, views))
-            rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
-            file.write(np.concatenate(rows, axis=1).tobytes())
-            progress.update(number, len(walks))
-    os.replace(part, path)
+    name = f"{file.parent.name}-{digest.hexdigest()[:16]}"
+    kept = keep_frames(folder, name, [len(walk.actions) for walk in walks], size, decoded)
+    return Packed(kept, ((height, width, 3), (h, w)), depth_dtype)
 
 
 def content_of(path: Path) -> bytes:

@@ -15,7 +15,12 @@ from agents.common.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Prompts
-from agents.streamvln.training.conversations import Conversation, ConversationDataset, read_conversations
+from agents.streamvln.training.conversations import (
+    CONVERSATIONS,
+    Conversation,
+    ConversationDataset,
+    read_conversations,
+)
 from agents.streamvln.training.features import frame_key
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate
 from agents.streamvln.windows import Windows
@@ -194,3 +199,12 @@ def test_bad_files_are_one_line(tmp_path: Path, content: str | None, message: st
     with pytest.raises(UsageError, match=message) as caught:
         read_conversations(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_kept_images_are_those_of_the_files(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set")
+    items = [each.images for each in read_conversations(folder)]
+    kept = FrameReader(SIZE).keeping(tmp_path / "kept", folder / CONVERSATIONS, items)
+    for index in range(len(items)):
+        wanted = dataset(folder).sample(index, random.Random(0)).images
+        assert torch.equal(dataset(folder, reader=kept).sample(index, random.Random(0)).images, wanted)

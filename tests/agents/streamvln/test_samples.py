@@ -17,6 +17,7 @@ from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
 from agents.streamvln.prompt import PHRASES, SYMBOLS, Prompts, load_tokenizer
+from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.samples import FrameReader, WindowDataset, Wording, collate
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
@@ -311,3 +312,34 @@ def test_strays_that_cannot_be(tmp_path: Path, strays: object) -> None:
 def test_inflection_weights_need_one_token_per_action(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not write every action as one token"):
         made(make_folder(tmp_path, [40]), inflection_weight=3.2)
+
+
+def test_kept_frames_are_those_of_the_files(tmp_path: Path) -> None:
+    """They are decoded once, whichever windows are read afterwards, and those of other files are others."""
+    folder = make_folder(tmp_path / "set", [40, 33], first=1)
+    walks = read_trajectories(folder)
+    items = [walk.frames() for walk in walks]
+    reader = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
+    dataset = WindowDataset(walks, Prompts(Letters()), Windows(), reader)
+    wanted = [made(folder)[0, i].images for i in range(len(dataset))]
+    for path in sorted(folder.rglob("*.jpg")):
+        path.write_bytes(b"")
+    again = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
+    for kept in (reader, again):
+        dataset = WindowDataset(walks, Prompts(Letters()), Windows(), kept)
+        assert all(torch.equal(dataset[0, i].images, each) for i, each in enumerate(wanted))
+    with pytest.raises(UsageError, match="cannot be read as an image"):
+        FrameReader(4).keeping(tmp_path / "kept", folder / "annotations.json", items)
+    assert [path.suffix for path in sorted((tmp_path / "kept").iterdir())].count(".frames") == 1
+    with pytest.raises(UsageError, match=r"--packed .*cannot be written"):
+        FrameReader(8).keeping(folder / "annotations.json", folder / "annotations.json", items)
+
+
+def test_frames_that_differ_every_time_are_not_kept() -> None:
+    options = {"checkpoint": Path("c"), "out": Path("o"), "trajectories": Path("t"), "packed": Path("p")}
+    with pytest.raises(UsageError, match=r"--packed: .*give --no-augment too"):
+        StreamVLNTraining(**options).check()
+    with pytest.raises(UsageError, match=r"--packed: .*leave --feature-cache out"):
+        StreamVLNTraining(
+            **options, augment=False, feature_cache=Path("f"), tunable_parts=("mm_mlp_adapter",)
+        ).check()

@@ -1,0 +1,67 @@
+"""Frames of a set, decoded once and kept in a file that all processes read, for trainings that read them often."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlnbench.errors import UsageError
+from vlnbench.util.progress import Progress
+
+
+@dataclass(frozen=True)
+class KeptFrames:
+    """A file of frames of `size` bytes each, item after item; item i begins at frame `first[i]`."""
+
+    path: Path
+    first: tuple[int, ...]
+    size: int
+
+    def frames(self, item: int, which: Sequence[int] | slice = slice(None)) -> NDArray[np.uint8]:
+        """Frames of an item, by position, or all: (n, size)."""
+        return np.array(self._rows[self.first[item] : self.first[item + 1]][which])
+
+    @cached_property
+    def _rows(self) -> NDArray[np.uint8]:
+        return np.memmap(self.path, np.uint8, "r", shape=(self.first[-1], self.size))
+
+
+def keep_frames(
+    folder: Path, name: str, counts: Iterable[int], size: int, decode: Callable[[int], NDArray[Any]]
+) -> KeptFrames:
+    """The frames of a set in `folder`; decoded where they are not there yet, by one process at a time.
+
+    name: of the file, by which frames of other content or size have another. counts: frames of each item. decode:
+    the frames of an item, an array of so many times `size` bytes. Raises UsageError if the folder cannot be
+    written.
+    """
+    first = tuple(int(each) for each in np.cumsum([0, *counts]))
+    kept = KeptFrames(folder / f"{name}.frames", first, size)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with kept.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.path.exists():
+                _write(kept, decode)
+    except OSError as error:
+        raise UsageError(f"--packed {folder}: cannot be written ({error.strerror})") from error
+    return kept
+
+
+def _write(kept: KeptFrames, decode: Callable[[int], NDArray[Any]]) -> None:
+    part, items = kept.path.with_suffix(".part"), len(kept.first) - 1
+    with part.open("wb") as file, Progress("decoding frames") as progress:
+        for item in range(items):
+            file.write(np.ascontiguousarray(decode(item)).tobytes())
+            progress.update(item + 1, items)
+    if part.stat().st_size != kept.first[-1] * kept.size:
+        raise ValueError(f"{part}: decoded frames are not {kept.size} bytes each")
+    os.replace(part, kept.path)

@@ -1,4 +1,4 @@
-"""The commands `vlnbench data …`: generate, get, check and draw data, make questions."""
+"""The commands `vlnbench data …`: generate, get, check and draw data, make questions, hand walks to others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import subcommand
+from tyro.conf import Positional, subcommand
 
 from vlnbench.data.houses_config import HousesOptions
 from vlnbench.errors import UsageError
@@ -110,10 +110,33 @@ class Questions(QuestionsOptions):
         print(format_made(make_questions(self), self.out))
 
 
+@dataclass(frozen=True)
+class LeRobot:
+    """Write walks that `vlnbench collect` made as a LeRobot dataset: frames, actions, the instruction as task."""
+
+    folder: Positional[Path]
+    """Folder of the walks (annotations.json), such as trajectory_data/R2R."""
+    out: Path
+    """Folder to make."""
+    fps: int = 3
+    """Steps per second of the timestamps; a step has no duration of its own."""
+    videos: bool = False
+    """Compress frames to videos, which is smaller and changes them; default images as they are."""
+
+    def run(self) -> None:
+        from vlnbench.util.loading import import_string
+
+        written = import_string("agents.common.lerobot:write_lerobot")(
+            self.folder, self.out, self.fps, self.videos
+        )
+        print(f"{written.episodes} episodes, {written.frames} frames: {self.out}")
+
+
 Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]
     | Annotated[Fetch, subcommand("fetch", prefix_name=False)]
     | Annotated[Preview, subcommand("preview", prefix_name=False)]
     | Annotated[Questions, subcommand("questions", prefix_name=False)]
+    | Annotated[LeRobot, subcommand("lerobot", prefix_name=False)]
 )

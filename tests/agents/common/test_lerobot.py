@@ -1,8 +1,9 @@
 """Walks as a LeRobot dataset: what it writes is read back by the library; what is wrong is said before.
 
-The library does not go into one environment with habitat-lab. docs/train.md says how it is installed; where pytest is
-beside it, `python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/common/test_lerobot.py` runs
-these.
+The library does not go into one environment with habitat-lab. docs/train.md says how it is installed; with pytest
+beside it these are run by
+
+python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/common/test_lerobot.py
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from agents.remote_options import RemoteOptions
 from vlnbench.errors import LostBatchError, RunError, UsageError, require
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor, StandsFor
+from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
 from vlnbench.serving.options import TOKEN
+from vlnbench.serving.replies import About, one_line, read_about, read_answer
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -60,13 +60,7 @@ class RemoteAgent:
             raise UsageError(
                 f"{address}: no agent is served there ({_said(error)}); start one with `vlnbench serve`"
             ) from error
-        self._about: dict[str, Any] = self._client.about
-        try:
-            self._read(self._about)
-        except (KeyError, TypeError) as error:
-            raise UsageError(
-                f"{address}: does not say what it serves ({type(error).__name__}: {error})"
-            ) from error
+        self._become(read_about(self._client.about, address))
 
     @classmethod
     def at(cls, address: str, options: RemoteOptions) -> RemoteAgent:
@@ -118,9 +112,12 @@ class RemoteAgent:
             self._alone.update(self._known[slot] for slot in observations)
             self._lose()
             raise LostBatchError(f"{self._address}: the agent gave no answer ({_said(error)})") from error
-        for slot, report in zip(observations, reply.get("reports", ()), strict=False):
-            self._reports[slot] = dict(report)
-        return {slot: Action(action) for slot, action in zip(observations, reply["actions"], strict=True)}
+        try:
+            actions, reports = read_answer(reply, len(observations))
+        except UsageError as error:
+            raise RemoteError(f"{self._address}: {error}") from error
+        self._reports.update(zip(observations, reports, strict=True))
+        return dict(zip(observations, actions, strict=True))
 
     def _parts(self, observations: Mapping[int, Observation]) -> Iterator[dict[int, Observation]]:
         """As many at once as the server takes, in number and size."""
@@ -128,13 +125,13 @@ class RemoteAgent:
         size = 0
         for slot, observation in observations.items():
             needed = _size(observation)
-            if needed > self._about["max_bytes"]:
-                limit = self._about["max_bytes"] / 2**20
+            if needed > self._about.max_bytes:
+                limit = self._about.max_bytes / 2**20
                 raise UsageError(
                     f"{self._address}: takes messages of at most {limit:.0f} MiB, and one observation has "
                     f"{needed / 2**20:.1f}; serve with a larger --max-message-mb"
                 )
-            if part and (len(part) == self._about["max_batch"] or size + needed > self._about["max_bytes"]):
+            if part and (len(part) == self._about.max_batch or size + needed > self._about.max_bytes):
                 yield part
                 part, size = {}, 0
             part[slot] = observation
@@ -150,12 +147,9 @@ class RemoteAgent:
         try:
             return self._wire.Client(self._host, self._port, token, self._options.remote_timeout)
         except self._wire.RemoteError as error:
-            hint = (
-                f"; set the same one in the environment of both ends as {TOKEN}"
-                if "token" in error.args[0]
-                else ""
-            )
-            raise UsageError(f"{self._address}: {error.args[0]}{hint}") from error
+            said = one_line(error.args[0])
+            hint = f"; set the same one in the environment of both ends as {TOKEN}" if "token" in said else ""
+            raise UsageError(f"{self._address}: {said}{hint}") from error
 
     def _reconnect(self) -> None:
         deadline, wait = time.monotonic() + self._options.reconnect, _FIRST_WAIT_S
@@ -171,10 +165,16 @@ class RemoteAgent:
                     ) from error
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_S)
-        changed = [name for name in ("name", "code", "identity") if self._client.about[name] != self._about[name]]
+        now, was = read_about(self._client.about, self._address), self._about
+        pairs = {
+            "name": (now.stands_for.name, was.stands_for.name),
+            "code": (now.stands_for.code, was.stands_for.code),
+            "identity": (now.identity, was.identity),
+        }
+        changed = [name for name, (there, known) in pairs.items() if there != known]
         if changed:
             raise UsageError(f"{self._address}: another agent is served there now (other {', '.join(changed)})")
-        self._about = self._client.about
+        self._about = now
 
     def _lose(self) -> None:
         """Forget the connection and what the server knew through it."""
@@ -184,7 +184,7 @@ class RemoteAgent:
 
     def _refuse(self, error: Exception) -> NoReturn:
         """Raise what the server answered instead of an answer."""
-        text, reply = error.args
+        text, reply = one_line(error.args[0]), error.args[1]
         if reply.get("ended"):
             self._lose()
             raise LostBatchError(f"{self._address}: {text}") from error
@@ -194,19 +194,14 @@ class RemoteAgent:
             raise UsageError(f"{self._address}: {text}") from error
         raise RemoteError(text) from error
 
-    def _read(self, about: Mapping[str, Any]) -> None:
-        """Become what the server says of its agent."""
-        known = {field.name for field in fields(Conventions)}
-        wrong = {*about["sensors"]} - {*get_args(Sensor)} | {*about["expects"]} - known
-        if wrong:
-            raise UsageError(f"{self._address}: unknown sensors or conventions {', '.join(sorted(wrong))}")
-        self.sensors: frozenset[Sensor] = frozenset(about["sensors"])
-        self.expects = Conventions(**about["expects"])
-        self.identity: Mapping[str, Scalar] = about["identity"]
-        self.stands_for = StandsFor(about["name"], about["code"], {"address": self._address, **about["place"]})
-        place = ", ".join(f"{name} {value}" for name, value in about["place"].items())
-        served = f"{self._address}: {about['name']} ({place})"
-        self.description = "\n".join(filter(None, (served, about.get("description", ""))))
+    def _become(self, about: About) -> None:
+        """Be what the server says of its agent."""
+        self._about = about
+        self.sensors: frozenset[Sensor] = about.sensors
+        self.expects = about.expects
+        self.identity: Mapping[str, Scalar] = about.identity
+        self.stands_for = about.stands_for
+        self.description = about.description
 
 
 def _parsed(address: str) -> tuple[str, int]:
@@ -239,4 +234,4 @@ def _size(observation: Observation) -> int:
 
 def _said(error: BaseException) -> str:
     """An exception in few words."""
-    return str(error) or type(error).__name__
+    return one_line(str(error) or type(error).__name__)

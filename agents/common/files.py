@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.limits import MAX_VALUE, read_bounded
+from vlnbench.util.durable.limits import MAX_VALUE, read_bounded, regular
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -104,7 +104,7 @@ def content_hash(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             while block := file.read(1 << 22):
                 digest.update(block)
     return digest.hexdigest()

@@ -22,7 +22,7 @@ from agents.common.files import CONFIG, GENERATION, read_json
 from agents.common.tokenizer import TOKENIZER_FILES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
-from vlnbench.util.durable.limits import MAX_TABLE
+from vlnbench.util.durable.limits import MAX_TABLE, regular
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
@@ -194,12 +194,12 @@ def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 def _opened(path: Path) -> Any:
     """A safetensors file, whose header and length have been checked against one another."""
     try:
-        return safe_open(path, framework="pt")
+        return safe_open(regular(path), framework="pt")
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"{path} is damaged: {_reason(error)}; copy it again") from None
+        raise UsageError(f"{path} is damaged: {reason(error)}; copy it again") from None
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """What a library says, in one line that is not long."""
     return ascii(" ".join(str(error).split()))[1:-1][:LONGEST]
 
@@ -207,12 +207,12 @@ def _reason(error: Exception) -> str:
 def _unpickled(path: Path) -> dict[str, Tensor]:
     """Tensors of a pickle that the user trusts, which still may hold nothing else."""
     try:
-        check_archive(path)
+        check_archive(regular(path))
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except UsageError:
         raise
     except Exception as error:  # torch raises half a dozen kinds for damage and for forbidden content
-        raise UsageError(f"{path} cannot be read as weights: {_reason(error)}") from None
+        raise UsageError(f"{path} cannot be read as weights: {reason(error)}") from None
     named = isinstance(state, dict) and all(map(TEXT.fits, state))
     if not named or not all(type(value) in (Tensor, nn.Parameter) for value in state.values()):
         raise UsageError(f"{path}: expected nothing but named tensors")

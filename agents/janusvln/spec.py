@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from agents.janusvln.training.options import (
@@ -11,7 +10,9 @@ from agents.janusvln.training.options import (
     JanusVLNPlanning,
     JanusVLNTraining,
 )
+from vlnbench.errors import UsageError
 from vlnbench.training.family import FamilySpec
+from vlnbench.util.durable.files import read_object
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 """What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
@@ -20,8 +21,8 @@ ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a JanusVLN."""
     try:
-        return bool(json.loads((folder / "config.json").read_bytes()).get("architectures") == [ARCHITECTURE])
-    except (OSError, ValueError, AttributeError):
+        return bool(read_object(folder / "config.json").get("architectures") == [ARCHITECTURE])
+    except UsageError:
         return False
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.util.durable.limits import regular
 
 FORWARD_M = 0.25
 LAST_ACTIONS = 8
@@ -42,7 +43,7 @@ def read_template(path: Path | None) -> str:
     """The prompt, with known fields only."""
     path = path or Path(__file__).with_name("prompt.txt")
     try:
-        template = path.read_text(encoding="utf-8")
+        template = regular(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--prompt {path}: cannot be read ({error})") from error
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
+from vlnbench.errors import UsageError
 from vlnbench.training.family import FamilySpec
+from vlnbench.util.durable.files import read_object
 
 ARCHITECTURES = ["Qwen2_5_VLForConditionalGeneration"]
 """What config.json of a plain checkpoint says; JanusVLN's says more."""
@@ -15,8 +16,8 @@ ARCHITECTURES = ["Qwen2_5_VLForConditionalGeneration"]
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a plain Qwen2.5-VL."""
     try:
-        return bool(json.loads((folder / "config.json").read_bytes()).get("architectures") == ARCHITECTURES)
-    except (OSError, ValueError, AttributeError):
+        return bool(read_object(folder / "config.json").get("architectures") == ARCHITECTURES)
+    except UsageError:
         return False
 
 

@@ -16,13 +16,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from agents.common.files import CONFIG, content_hash, read_json
-from agents.common.weights import shorten
+from agents.common.weights import reason, shorten
 from agents.vlnce.config import LARGEST, TOKENS, Config, NetworkConfig, Views
 from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.util.durable.fields import short
+from vlnbench.util.durable.limits import regular
 
 WEIGHTS = "model.safetensors"
 
@@ -60,9 +61,9 @@ def load_folder(folder: Path) -> tuple[Policy, Config, str]:
     config = read_folder_config(folder)
     path = folder / WEIGHTS
     try:
-        state = load_file(path)
+        state = load_file(regular(path))
     except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); copy the checkpoint again") from None
+        raise UsageError(f"{path}: cannot be read ({reason(error)}); copy the checkpoint again") from None
     with torch.device("meta"):
         policy = Policy(config.network)
     wanted = {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()}

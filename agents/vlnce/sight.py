@@ -16,6 +16,7 @@ from agents.vlnce.training.frames import check_depth, frame_files, read_frame
 from agents.vlnce.views import frames, share_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation, Scalar
+from vlnbench.util.durable.limits import regular
 
 GRAY = 128
 
@@ -35,7 +36,7 @@ class Sight:
             self._walks = read_trajectories(options.frames_from)
             check_depth(file, self._walks)
             self.files = (file,)
-            self.identity["frames_from"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            self.identity["frames_from"] = hashlib.sha256(regular(file).read_bytes()).hexdigest()[:16]
 
     def of(self, seen: Observation, seed: int) -> tuple[Tensor, Tensor]:
         """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1], of an observation in an episode of a seed."""

@@ -17,6 +17,7 @@ from torch.nn import functional
 from agents.vlnce.config import FEATURE_SIZE, Views
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, Observation
+from vlnbench.util.durable.limits import regular
 
 TOKENS_PER_INSTRUCTION = 200
 """Instructions of the preprocessed datasets are filled up with zeros to this length."""
@@ -163,7 +164,7 @@ class TextFeatures:
 def _features(path: Path) -> NDArray[np.float32]:
     """The array `features` of one file; its header is checked before memory is set aside."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open("features.npy") as member:
+        with zipfile.ZipFile(regular(path)) as archive, archive.open("features.npy") as member:
             version = np.lib.format.read_magic(member)  # type: ignore[no-untyped-call]
             if version != (1, 0):
                 raise ValueError(f"npy version {version}")

@@ -18,11 +18,12 @@ from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import FORMAT as SCENE_FORMAT
 from envs.embedded.render.scene import Scene, load_scene
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 
 
 def check_container(path: Path) -> None:
     """Cheap check of a `.glb` before a run: binary glTF 2, as long as its header says. Raises UsageError."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         header = file.read(12)
     magic, version, length = struct.unpack("<4sII", header.ljust(12, b"\0"))
     if magic != b"glTF" or version != 2:

@@ -1,1 +1,1 @@
-"""Faults while commands run: disks that fill, folders and scenes that change, servers that misbehave, odd terminals."""
+"""Faults while commands run: full disks, folders and scenes that change, servers that misbehave, odd terminals."""

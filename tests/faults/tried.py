@@ -16,9 +16,11 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Tried:
-    """One thing that was tried. what: its kind and name. command: which does it again. commit: of the program, with a
-    plus sign where files differed from it. tried: how often. happened: outcome -> how often. wrong: outcomes that
-    should not be. more: whatever else was measured."""
+    """One thing that was tried. what: its kind and name. command: which does it again. tried: how often.
+
+    commit: of the program, with a plus sign where files differed from it. happened: outcome -> how often. wrong:
+    outcomes that should not be. more: whatever else was measured.
+    """
 
     what: str
     command: str

@@ -28,6 +28,7 @@ KINDS = (
     "navmesh",
     "published",
     "run_folders",
+    "wire_messages",
 )
 
 _STEP = 100
@@ -68,7 +69,7 @@ def known_cases(kind: harness.Kind, keep: Path | None) -> int:
 
 @dataclass
 class Sums:
-    """What came of the cases so far: how often each verdict, CPU seconds, the slowest, and bytes of the largest."""
+    """What came of the cases so far: verdicts, CPU seconds, those of the slowest, bytes of the largest."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0

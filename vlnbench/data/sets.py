@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 
 
 def read_list(path: Path, records: str, absent: str) -> list[Any]:
@@ -15,7 +16,7 @@ def read_list(path: Path, records: str, absent: str) -> list[Any]:
     records: what they are, in the plural. absent: what to do where the file is not there. Raises UsageError.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: not there; {absent}") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -124,7 +124,7 @@ def _must_equal(run: RecordedRun, name: str, found: str, source: str) -> None:
     recorded = run.identity.flat()[name]
     if recorded != found:
         raise UsageError(
-            f"{run.folder / MANIFEST}: field 'identity.{name}': the run has {recorded!r}, "
-            f"but {source} has {found!r}; "
+            f"{run.folder / MANIFEST}: field 'identity.{name}': the run has {recorded!r:.100}, "
+            f"but {source} has {found!r:.100}; "
             "use the data and the version of vlnbench that the run was made with (--data-root)"
         )

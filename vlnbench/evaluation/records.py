@@ -261,7 +261,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_object(path / MANIFEST)
     if not isinstance(manifest.get("identity"), dict):
         raise UsageError(f"{path / MANIFEST}: field 'identity': expected an object")
+    check_fields(manifest, _SHOWN, str(path / MANIFEST), others=ANYTHING)
+    packages = manifest.get("packages", {})
+    if not all(map(TEXT.fits, packages)):
+        raise UsageError(f"{path / MANIFEST}: field 'packages': expected names that are text")
+    check_fields(packages, {}, str(path / MANIFEST), others=TEXT.or_null(), inside="packages.")
     return manifest
+
+
+_SHOWN = {**dict.fromkeys(("created", "vlnbench", "git", "python"), TEXT.or_null()), "packages": OBJECT}
+"""Fields of a manifest that reports show as they are."""
 
 
 def check_same_run(path: Path, manifest: Mapping[str, Any], found: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import attempts
 from vlnbench.util.durable.files import read_object, write_json
 from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
+from vlnbench.util.durable.limits import regular
 
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
 SCORES = "score.json"
@@ -127,10 +128,10 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object on disk, None where there is none. Raises UsageError for a broken one."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(regular(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: cannot be read as JSON ({error}); delete it and run the matrix again"
         ) from error

@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +46,8 @@ def encode(value: Any) -> dict[str, Any]:
 def decode(value: dict[str, Any]) -> Any:
     if value.keys() != {"dtype", "shape", "data"}:
         return value
-    if value["dtype"] not in ("|u1", "<f4") or any(type(n) is not int or n < 0 for n in value["shape"]):
+    shape = value["shape"] if isinstance(value["shape"], list) and isinstance(value["data"], bytes) else [-1]
+    if str(value["dtype"]) not in ("|u1", "<f4") or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError("array of another type or shape")
     return np.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]).copy()
 
@@ -80,12 +82,15 @@ class Client:
     def ask(self, **request: Any) -> dict[str, Any]:
         try:
             self._socket.send(msgpack.packb(request, default=encode))
-            reply: dict[str, Any] = msgpack.unpackb(self._socket.recv(timeout=self.timeout), object_hook=decode)
+            data = self._socket.recv(timeout=self.timeout)
+            reply: Any = msgpack.unpackb(data, object_hook=decode) if isinstance(data, bytes) else None
+            if not isinstance(reply, dict):
+                raise ValueError("the answer is no map")
         except BaseException:
             self.close()  # or the next request would get the answer to this one
             raise
         if "error" in reply:
-            raise RemoteError(reply["error"], reply)
+            raise RemoteError(str(reply["error"]), reply)
         return reply
 
     def reset(self, slot: int, episode: dict[str, Any], seed: int) -> None:
@@ -123,7 +128,8 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
     except WebSocketException:
         pass  # the connection ended
     except Exception as problem:  # a request that is none, too many slots, no hello in time
-        connection.send(msgpack.packb({"error": f"request refused: {problem!r}", "usage": True}))
+        with suppress(WebSocketException):  # who sent it may be gone
+            connection.send(msgpack.packb({"error": f"request refused: {problem!r:.200}", "usage": True}))
     finally:
         free.extend(mine.values())
 

@@ -20,6 +20,7 @@ from vlnbench.training.muon import Muon
 from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
 from vlnbench.util.durable.files import read_object, write_json
+from vlnbench.util.durable.limits import regular
 from vlnbench.util.machine import cores
 from vlnbench.util.progress import say
 from vlnbench.util.threads import explicit, fastest
@@ -101,7 +102,7 @@ def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any
 def read_deepspeed_file(path: Path) -> dict[str, Any]:
     """A DeepSpeed JSON file without optimizer and scheduler."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(regular(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"--deepspeed {path}: cannot be read as JSON ({error})") from error
     if not isinstance(found, dict):

@@ -22,6 +22,7 @@ from agents.janusvln.training.features import GEOMETRIES, TOWERS, Seen, frame_ke
 from agents.janusvln.training.walks import WalkSet
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Known
+from vlnbench.util.durable.limits import regular
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _grid(width: int, frames: dict[int, Tensor], known: Sequence[Tensor | None])
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
 

@@ -20,6 +20,7 @@ from agents.qwen_vl.image import resize
 from agents.qwen_vl.prompt import Prompts
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.util.durable.limits import regular
 
 
 class WindowKey(NamedTuple):
@@ -114,7 +115,7 @@ class QuestionDataset:
 
     def _frame(self, path: Path) -> Any:
         try:
-            with Image.open(path) as image:
+            with Image.open(regular(path)) as image:
                 return resize(image.convert("RGB"), self._most_pixels)
         except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
             raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error

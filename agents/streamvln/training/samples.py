@@ -24,6 +24,7 @@ from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.training.kept_frames import KeptFrames, keep_frames
+from vlnbench.util.durable.limits import regular
 
 Wording = Literal["published", "evaluation"]
 
@@ -110,7 +111,7 @@ class FrameReader:
 
     def _keyed_frame(self, path: Path, known: Known) -> Frame:
         try:
-            content = path.read_bytes()
+            content = regular(path).read_bytes()
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
         key = frame_key(content)

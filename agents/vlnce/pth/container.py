@@ -17,6 +17,7 @@ from torch import Tensor
 from agents.common.archive import check_members
 from agents.vlnce.pth.pickles import Storage, StoredTensor, read_pickle
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 
 LEGACY_MAGIC, LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 ITEM_BYTES = {"float32": 4, "int64": 8}
@@ -67,7 +68,7 @@ def open_container(path: Path) -> Iterator[Container]:
     anything but tensors and settings, or whose parts claim more bytes than the file has.
     """
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             head = file.read(2)
     except OSError as error:
         raise UsageError(

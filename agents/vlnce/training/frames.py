@@ -22,6 +22,7 @@ from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError
 from vlnbench.training.kept_frames import KeptFrames, keep_frames
+from vlnbench.util.durable.limits import regular
 
 
 def frame_files(walk: Trajectory) -> Iterator[tuple[Path, Path]]:
@@ -82,7 +83,7 @@ def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) ->
     """
     (height, width), (h, w) = views.inputs
     depth_dtype = "uint8" if views.halved else "float32"
-    digest = hashlib.sha256(f"{file.absolute()} {views!r} {PIL.__version__}".encode() + file.read_bytes())
+    digest = hashlib.sha256(f"{file.absolute()} {views!r} {PIL.__version__}".encode() + regular(file).read_bytes())
     size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
 
     def decoded(walk: int) -> NDArray[np.uint8]:
@@ -98,7 +99,7 @@ def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) ->
 def content_of(path: Path) -> bytes:
     """The bytes of an image file. Raises UsageError if it cannot be read."""
     try:
-        return path.read_bytes()
+        return regular(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); collect the set again") from error
 

@@ -17,6 +17,7 @@ from envs.embedded.render.materials import REPEAT
 from envs.embedded.render.nodes import world_frame
 from envs.embedded.render.texture import WRAP_U, build_pool
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 
 CHUNK = 64
 _BLOCK = 65536
@@ -101,7 +102,7 @@ def _scene(path: Path, arrays: dict[str, NDArray[Any]]) -> Scene:
 
 def _stage_frame(config: Path) -> NDArray[np.float32]:
     try:
-        fields = json.loads(config.read_text("utf-8"))
+        fields = json.loads(regular(config).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{config}: not valid JSON ({str(error).splitlines()[0]})") from None
     if not isinstance(fields, dict):

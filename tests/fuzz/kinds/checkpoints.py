@@ -253,6 +253,12 @@ def _one_of(name: str) -> bytes:
         return (Path(folder) / SINGLE).read_bytes()
 
 
+def safetensors(header: Any) -> bytes:
+    """A safetensors file with any header, and four bytes behind it."""
+    content = json.dumps(header).encode()
+    return struct.pack("<Q", len(content)) + content + bytes(4)
+
+
 INDEX = "model.safetensors.index.json"
 
 corpus: Mapping[str, tuple[Builder, str]] = {
@@ -286,6 +292,12 @@ corpus: Mapping[str, tuple[Builder, str]] = {
         "nothing but named",
     ),
     "four bytes shown 10^9 times": (_file("pickled", PICKLED, lambda: _saved(_expanded)), "claim more bytes"),
+    "a header of a kind that safetensors does not know": (
+        _file(
+            "vlnce", SINGLE, lambda: safetensors({"a": {"dtype": "é" * 300, "shape": [1], "data_offsets": [0, 4]}})
+        ),
+        "model.safetensors: cannot be read (",
+    ),
     "a packed pickle": (
         _file("pickled", PICKLED, lambda: archived({"a/data.pkl": bytes(10**8)}, zipfile.ZIP_DEFLATED)),
         "is packed or longer",

@@ -147,6 +147,18 @@ def _line(name: str, **fields: Any) -> Builder:
     return build
 
 
+def _manifest(**fields: Any) -> Builder:
+    """The honest run with other fields of its manifest."""
+    return lambda folder: put(
+        folder, {MANIFEST: json.dumps({**json.loads(honest()[MANIFEST]), **fields}).encode()}
+    )
+
+
+def _identity(**fields: Any) -> Builder:
+    """The honest run with other fields of its identity."""
+    return lambda folder: _manifest(identity={**json.loads(honest()[MANIFEST])["identity"], **fields})(folder)
+
+
 def _raw(name: str, content: bytes) -> Builder:
     return lambda folder: put(folder, {name: content})
 
@@ -164,6 +176,12 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "a number of 400 digits": (_line(ROWS, seed=10**400), "field 'seed': expected a whole number"),
     "seconds that are text": (_line(ROWS, seconds={"env": "1"}), "field 'seconds.env': expected a finite number"),
     "nested too deep": (_raw(ROWS, b"[" * 100_000 + b"\n"), "episodes.jsonl: line 1: broken JSON"),
+    "a manifest of half characters": (_manifest(vlnbench="\ud800"), "field 'vlnbench': expected text or null"),
+    "packages of half characters": (_manifest(packages={"a": "\ud800"}), "field 'packages.a': expected text"),
+    "a hash of 300 characters": (
+        _identity(dataset_sha256=300 * "é"),
+        "field 'identity.dataset_sha256': the run has",
+    ),
     "a manifest nested too deep": (_raw(MANIFEST, b'{"a":' * 100_000), "manifest.json: broken JSON"),
     "poses of two numbers": (_line(TRAJECTORIES, positions=[[0.0, 1.0]]), "trajectories.jsonl: line 1"),
     "a time without a zone": (_line(ATTEMPTS, began="2026-01-01T00:00:00"), "field 'began': expected a time"),

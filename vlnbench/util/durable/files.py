@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vlnbench.errors import RunError, UsageError
-from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded
+from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded, regular
 
 _BLOCK = 65536
 
@@ -44,7 +44,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     packed = path.with_name(f"{path.name}.gz")
     if not path.exists() and not packed.exists():
         return
-    with path.open("rb") if path.exists() else _unpacked(packed) as file:
+    with regular(path).open("rb") if path.exists() else _unpacked(packed) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_VALUE), b""), start=1):
             if len(line) == MAX_VALUE:
                 raise UsageError(f"{path}: line {number}: {MAX_VALUE >> 20} MiB or more; expected shorter lines")
@@ -64,7 +64,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _unpacked(path: Path) -> BinaryIO:
     """A compressed file as a whole: half of one must not pass for a torn line."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             return io.BytesIO(open_gzip(file, path).read())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{path}: broken gzip file ({error})") from error
@@ -74,7 +74,7 @@ def count_lines(path: Path) -> int:
     """Complete lines of a file, 0 where there is none."""
     if not path.exists():
         return 0
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
@@ -189,7 +189,7 @@ def write_all(file: int, content: bytes) -> None:
 @contextlib.contextmanager
 def open_for_append(path: Path) -> Iterator[int]:
     """Descriptor of a file opened for appending, after cutting off a torn last line."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    file = os.open(regular(path), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = end = os.fstat(file).st_size
         while end and os.pread(file, 1, end - 1) != b"\n":
@@ -221,7 +221,7 @@ def locked(path: Path, wait: bool = False) -> Iterator[None]:
 
     wait: until the other one is done, instead.
     """
-    directory = os.open(path, os.O_RDONLY)
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.limits import MAX_MEMBERS, MAX_VALUE, open_gzip
+from vlnbench.util.durable.limits import MAX_MEMBERS, MAX_VALUE, open_gzip, regular
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
@@ -38,7 +38,7 @@ def members(path: Path, streamed: str | None = None) -> Iterator[tuple[str, Any]
     of `vlnbench.util.durable.limits`.
     """
     try:
-        with path.open("rb") as raw:
+        with regular(path).open("rb") as raw:
             packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             raw.seek(0)
             with io.TextIOWrapper(open_gzip(raw, path) if packed else raw, encoding="utf-8-sig") as text:
@@ -55,7 +55,7 @@ def sha256(*paths: Path) -> str:
     digest = hashlib.sha256()
     for path in paths:
         try:
-            with path.open("rb") as file:
+            with regular(path).open("rb") as file:
                 while chunk := file.read(CHUNK):
                     digest.update(chunk)
         except OSError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,9 +36,24 @@ MAX_TOKEN = 1 << 20
 """Numbers of tokens are below this; the vocabularies of large models have 0.15 million."""
 
 
+def regular(path: Path) -> Path:
+    """The same path, of a plain file or of nothing. Raises UsageError for anything else.
+
+    A pipe without a writer keeps whoever opens it waiting, and a device may never end.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # whoever opens it says why it cannot be
+        return path
+    if not stat.S_ISREG(mode):
+        found = "a folder" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
+        raise UsageError(f"{path}: expected a file, found {found}")
+    return path
+
+
 def read_bounded(path: Path, most: int = MAX_VALUE) -> bytes:
     """The content of a file. Raises UsageError if it has more bytes than that, OSError if it cannot be read."""
-    with path.open("rb") as file:
+    with regular(path).open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise UsageError(f"{path}: more than {most:,} bytes; expected a smaller file")

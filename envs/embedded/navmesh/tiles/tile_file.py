@@ -18,6 +18,7 @@ from envs.embedded.navmesh.tiles.tile import DETAIL, LINK, NODE, POLY, NavMeshTi
 from envs.embedded.navmesh.tiles.tile_check import check_tile
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import write_bytes
+from vlnbench.util.durable.limits import regular
 
 _SET_MAGIC, _TILE_MAGIC = 0x4D534554, 0x444E4156
 _NEWEST, _TILE_VERSION = 2, 7
@@ -51,7 +52,7 @@ class _Bytes:
     def __init__(self, source: Path) -> None:
         self.source = source
         try:
-            self.data = source.read_bytes()
+            self.data = regular(source).read_bytes()
         except OSError as error:
             raise UsageError(f"{source}: cannot read the navmesh: {error.strerror}; check the path") from error
         self.at = 0

@@ -46,7 +46,10 @@ def options(arguments: list[str]) -> dict[str, str]:
 
 
 def write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value))
+    """Replace a file in one step, as the program does."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(value))
+    part.replace(path)
 
 
 def train(given: dict[str, str]) -> int:
@@ -78,7 +81,7 @@ def train(given: dict[str, str]) -> int:
         with (out / "train_log.jsonl").open("a") as log:
             entry = {"step": step, "epoch": step / 6, "loss": 1 / step, "learning_rates": {}}
             log.write(json.dumps({**entry, "windows_per_s": 4.0, "memory": memory}) + "\n")
-        (out / "state").write_text(str(step))
+        write(out / "state", step)
         while step == 2 and behavior == "hang" and not Path("go on").exists():
             time.sleep(0.01)
     (out / "model").mkdir()

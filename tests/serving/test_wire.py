@@ -302,7 +302,7 @@ def test_the_file_is_short_and_old_fashioned() -> None:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type not in layout and not (token.type == tokenize.STRING and token.string.startswith('"""'))
     }
-    assert len(code) <= 137
+    assert len(code) <= 138
 
 
 ELSEWHERE = """

@@ -129,7 +129,8 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
         pass  # the connection ended
     except Exception as problem:  # a request that is none, too many slots, no hello in time
         with suppress(WebSocketException):  # who sent it may be gone
-            connection.send(msgpack.packb({"error": f"request refused: {problem!r:.200}", "usage": True}))
+            said = " ".join(repr(problem).split())[:200]
+            connection.send(msgpack.packb({"error": f"request refused: {said}", "usage": True}))
     finally:
         free.extend(mine.values())
 

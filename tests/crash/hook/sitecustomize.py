@@ -2,8 +2,8 @@
 
 Python imports this module in every process whose PYTHONPATH holds its folder. CRASH_BELOW: the folder;
 CRASH_NOTES: folder in which the processes and the changes are noted; CRASH_AT: number of the change before which
-all are killed (a write is half done by then), 0 for none; CRASH_HOW: "full" for a disk that is full at that change
-instead.
+all are killed (a write is half done by then), 0 for none; CRASH_HOW: "torn" to cut what lies below hidden names in
+halves then, as of files that libraries were writing, "full" for a disk that is full at that change instead.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PATHS = {
 class _Counter:
     """Notes the changes below a folder, and ends the processes of the command, or fails, before one of them."""
 
-    def __init__(self, below: str, notes: str, at: int, full: bool) -> None:
-        self._below, self._notes, self._at, self._full = below, notes, at, full
+    def __init__(self, below: str, notes: str, at: int, how: str) -> None:
+        self._below, self._notes, self._at, self._how = below, notes, at, how
         self._write = os.write
 
     def install(self) -> None:
@@ -95,14 +95,24 @@ class _Counter:
         return self._note("changes", f"{os.getpid()} {what} {path.removeprefix(self._below)}") == self._at
 
     def _happen(self) -> None:
-        if self._full:
+        if self._how == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with open(os.path.join(self._notes, "processes")) as file:
             others = {int(line) for line in file} - {os.getpid()}
         for process in others:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        if self._how == "torn":
+            self._tear()
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _tear(self) -> None:
+        self._at = -1  # what is done here is not counted
+        for folder, _, names in os.walk(self._below):
+            for path in (os.path.join(folder, name) for name in names):
+                hidden = any(part.startswith(".") for part in path.removeprefix(self._below).split("/"))
+                if hidden and os.path.isfile(path) and not os.path.islink(path):
+                    os.truncate(path, os.path.getsize(path) // 2)
 
 
 def _place(path: Any) -> str:
@@ -120,5 +130,5 @@ if os.environ.get("CRASH_BELOW"):
         os.environ["CRASH_BELOW"],
         os.environ["CRASH_NOTES"],
         int(os.environ["CRASH_AT"]),
-        os.environ.get("CRASH_HOW") == "full",
+        os.environ.get("CRASH_HOW", ""),
     ).install()

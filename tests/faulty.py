@@ -30,6 +30,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "abort": os.abort,
     "exit": lambda: (print("cannot create EGL context", file=sys.stderr, flush=True), os._exit(3)),
     "hang": lambda: time.sleep(1000),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "raise": lambda: _raise(RuntimeError("the mesh has no faces")),
     "memory": lambda: _raise(MemoryError("4 GiB")),
     "usage": lambda: _raise(UsageError("scene.glb: gone")),

@@ -98,6 +98,12 @@ def refused(*command: str, environment: Mapping[str, str | None] | None = None, 
     return line
 
 
+def holds(text: str, *parts: str) -> None:
+    """Compare what was said with what it must name."""
+    missing = [part for part in parts if part not in text]
+    assert not missing, f"without {missing}: {text[-3000:]}"
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / ROWS).read_text().splitlines() if (folder / ROWS).exists() else []
     return [json.loads(line) for line in lines]

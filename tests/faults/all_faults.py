@@ -1,0 +1,8 @@
+"""All faults, in the order of the table."""
+
+from __future__ import annotations
+
+from tests.faults import folders, models, processes, surroundings
+from tests.faults.registry import FAULTS
+
+__all__ = ["FAULTS", "folders", "models", "processes", "surroundings"]

@@ -1,0 +1,110 @@
+"""Write the tables of docs/reliability.md: `python -m tests.faults.table [FOLDER]`.
+
+With a folder, records of what was tried are taken from it into tests/faults/tried.json first: those that
+`python -m tests.fuzz`, `tests.crash.points` and `tests.faults` write with `--record`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from tabulate import tabulate
+
+from tests.faults.all_faults import FAULTS
+from tests.faults.tried import ROOT, Tried, read_tried
+from vlnbench.util.durable.files import write_json
+
+RECORDS = Path(__file__).with_name("tried.json")
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- tables: made by `python -m tests.faults.table` -->", "<!-- end of tables -->"
+HOW = {
+    "kill": "killed (SIGKILL, all processes)",
+    "torn": "killed, and what lies under hidden names cut to half",
+    "full": "no space left for that change",
+}
+
+
+def read_records() -> dict[str, Tried]:
+    """What was tried, by name."""
+    found = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
+    return {name: Tried(**record) for name, record in found.items()}
+
+
+def marked(records: Mapping[str, Tried]) -> str:
+    """The tables between their marks."""
+    of = {kind: [each for each in records.values() if each.what.split()[0] in kind.split()] for kind in _TABLES}
+    parts = [f"## {title}\n\n{_TABLES[kind](of[kind])}" for kind, title in _TITLES.items() if of[kind]]
+    return f"{BEGIN}\n" + "\n\n".join(parts) + f"\n{END}"
+
+
+def _fuzzed(records: list[Tried]) -> str:
+    rows = []
+    for each in sorted(records, key=lambda record: record.what):
+        read, refused = (f"{each.happened.get(name, 0):,}" for name in ("read", "refused"))
+        slowest, grown = f"{each.more['slowest']:.1f}", f"{each.more['grown'] / 2**20:.0f}"
+        cells = [each.what.split()[1], f"{each.tried:,}", read, refused, each.wrong, slowest, grown, each.commit]
+        rows.append(cells)
+    names = [
+        "files",
+        "cases",
+        "read",
+        "refused in one line",
+        "anything else",
+        "slowest (CPU s)",
+        "memory (MiB)",
+    ]
+    return _table([*names, "commit"], rows)
+
+
+def _crashed(records: list[Tried]) -> str:
+    rows = []
+    for each in sorted(records, key=lambda record: (record.what.split()[1], record.what)):
+        how, name = each.what.split()
+        tried = f"{each.tried} of {each.more['changes']}"
+        rows.append([f"`{name}`", HOW[how], tried, each.happened.get("ends alike", 0), each.wrong, each.commit])
+    return _table(["command", "at a change", "changes", "ends alike", "anything else", "commit"], rows)
+
+
+def _faulted(records: list[Tried]) -> str:
+    rows = []
+    for name, fault in FAULTS.items():
+        for each in (each for each in records if each.what == f"fault {name}"):
+            rows.append(
+                [fault.what, fault.happens, f"{each.happened['as promised']} of {each.tried}", each.commit]
+            )
+    return _table(["what was done", "what has to happen", "happened", "commit"], rows)
+
+
+def _table(names: list[str], rows: list[list[object]]) -> str:
+    return tabulate([[str(cell) for cell in row] for row in rows], names, tablefmt="pipe", disable_numparse=True)
+
+
+_TABLES = {"fuzz": _fuzzed, "kill torn full": _crashed, "fault": _faulted}
+_TITLES = {
+    "fuzz": "Broken and hostile files",
+    "kill torn full": "Every change of a file as a moment to die at",
+    "fault": "Faults while a run goes on",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    options = parser.parse_args()
+    records = read_records()
+    for path in sorted(options.folder.glob("*.json")) if options.folder else ():
+        tried = read_tried(path)
+        assert tried is not None
+        records[tried.what] = tried
+    write_json(RECORDS, {name: asdict(record) for name, record in sorted(records.items())})
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(before + marked(records) + rest.partition(END)[2])
+
+
+if __name__ == "__main__":
+    main()

@@ -60,7 +60,12 @@ class RemoteAgent:
             raise UsageError(
                 f"{address}: no agent is served there ({_said(error)}); start one with `vlnbench serve`"
             ) from error
-        self._become(read_about(self._client.about, address))
+        self._about: About = read_about(self._client.about, address)
+        self.sensors: frozenset[Sensor] = self._about.sensors
+        self.expects = self._about.expects
+        self.identity: Mapping[str, Scalar] = self._about.identity
+        self.stands_for = self._about.stands_for
+        self.description = self._about.description
 
     @classmethod
     def at(cls, address: str, options: RemoteOptions) -> RemoteAgent:
@@ -193,15 +198,6 @@ class RemoteAgent:
         if reply.get("usage"):
             raise UsageError(f"{self._address}: {text}") from error
         raise RemoteError(text) from error
-
-    def _become(self, about: About) -> None:
-        """Be what the server says of its agent."""
-        self._about = about
-        self.sensors: frozenset[Sensor] = about.sensors
-        self.expects = about.expects
-        self.identity: Mapping[str, Scalar] = about.identity
-        self.stands_for = about.stands_for
-        self.description = about.description
 
 
 def _parsed(address: str) -> tuple[str, int]:

@@ -166,12 +166,17 @@ def _training_left(out: Path) -> Found:
 
 
 def _matrix_file(given: Path) -> None:
+    write_dataset(given / "data")
     (given / "sets" / "R2R").mkdir(parents=True)
     (given / "sets" / "R2R" / "annotations.json").write_text("[]")
     content = {
         "name": "small",
         "train": {"checkpoint": "preset:streamvln-tiny", "trajectories": str(given / "sets"), "steps": 4},
-        "evaluate": {"splits": ["val_unseen"]},
+        "evaluate": {
+            "splits": ["val_unseen"],
+            "data_root": str(write_dataset(given / "data")),
+            "allow_partial": True,
+        },
         "references": [],
         "axes": {"tunable_parts": [["mm_mlp_adapter"]]},
         "run": {"store": "matrix/store"},

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,10 +19,11 @@ from typing import Any
 from tests.envs.render.glb_writer import GlbWriter, quad
 from tests.fakes import make_episode
 from tests.runs import write_dataset
-from vlnbench.evaluation.records import ROWS, SUMMARY, TRAJECTORIES
+from vlnbench.evaluation.records import ROWS, SUMMARY, Row, RowKey, read_rows, read_trajectories
+from vlnbench.interfaces import Trajectory
 
 ROOT = Path(__file__).parents[2]
-SCENES = Path("scene_datasets", "mp3d")
+SCENES = Path("scene_datasets")
 LIMIT_S = 300.0
 EPISODES = 12
 
@@ -56,11 +58,14 @@ def arguments(root: Path, out: Path, *more: str, env: str = "tests.faulty:plane"
 
 
 def start(command: list[str], environment: Mapping[str, str | None] | None = None, **how: Any) -> Any:
-    """The command line in a process group of its own. environment: changes, None removes a variable."""
+    """The command line in a process group of its own. environment: changes, None removes a variable.
+
+    how: of `Popen`, and `before`: a program that starts it.
+    """
     changed = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(environment or {})}
     kept = {name: value for name, value in os.environ.items() if name not in changed}
     return subprocess.Popen(
-        [sys.executable, "-c", VLNBENCH, *command],
+        [*how.pop("before", ()), sys.executable, "-c", VLNBENCH, *command],
         env=kept | {name: value for name, value in changed.items() if value is not None},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True, **how},
     )
@@ -109,30 +114,25 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def content(folder: Path) -> tuple[list[str], set[str]]:
-    """Rows without their times, and trajectories, of a complete run."""
+def content(folder: Path) -> tuple[list[Row], dict[RowKey, Trajectory]]:
+    """Rows without their times, and trajectories, of a complete run; where a row was written anew, the last."""
     assert (folder / SUMMARY).exists()
-    timeless = sorted(json.dumps({**row, "seconds": {}}) for row in rows(folder))
-    return timeless, set((folder / TRAJECTORIES).read_text().splitlines())
+    found = sorted((replace(row, seconds={}) for row in read_rows(folder)), key=lambda row: row.key)
+    return found, read_trajectories(folder)
 
 
 @cache
-def expected(env: str = "tests.faulty:plane", *more: str) -> tuple[tuple[str, ...], frozenset[str]]:
+def expected(env: str) -> tuple[list[Row], dict[RowKey, Trajectory]]:
     """What an undisturbed run leaves, wherever it lies."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         root = write_world(Path(folder) / "data")
-        evaluated(*arguments(root, Path(folder) / "run", *more, env=env))
-        lines, trajectories = content(Path(folder) / "run")
-        return tuple(lines), frozenset(trajectories)
+        evaluated(*arguments(root, Path(folder) / "run", env=env))
+        return content(Path(folder) / "run")
 
 
-def same(folder: Path, env: str = "tests.faulty:plane", *more: str) -> None:
+def same(folder: Path, env: str = "tests.faulty:plane") -> None:
     """Compare a run with an undisturbed one."""
-    lines, trajectories = content(folder)
-    wanted = expected(env, *more)
-    assert (tuple(lines), frozenset(trajectories)) == wanted, "rows or trajectories differ"
+    assert content(folder) == expected(env), "rows or trajectories differ"
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

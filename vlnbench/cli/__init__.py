@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from tyro.conf import subcommand
@@ -59,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         arguments = [argument for argument in arguments if not argument.startswith("--local_rank=")]
     description = "Benchmark and evaluation harness for vision-and-language navigation agents."
+    _open_streams()
     try:
         parse(Command, arguments, description).run()
         sys.stdout.flush()
@@ -72,9 +75,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vlnbench: {error}", file=sys.stderr)
         return 3
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere, at exit too
+        _discard_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        _discard_output()
+        with suppress(OSError):
+            print(f"vlnbench: stopped: the output cannot be written ({error.strerror})", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("vlnbench: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
     return 0
+
+
+def _open_streams() -> None:
+    """Open what the caller closed of standard input, output and error, so that no other file takes their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - to the end
+
+
+def _discard_output() -> None:
+    """Send what is left of the output nowhere, at exit too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ complete, `model/`, a checkpoint that agents load.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Placement
 from vlnbench.training.options import TrainOptions, defaults, plain
-from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another
+from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another, remove_parts
 
 FORMAT = 2
 """2: lists stay lists in the options, and states hold nothing that would have to be unpickled."""
@@ -77,7 +78,11 @@ def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
 
     with open_folder(options.out, KIND, manifest, check):
         try:
-            (options.out / STATE).mkdir(exist_ok=True)
+            remove_parts(options.out, BASE, MODEL)
+            if (options.out / MODEL).exists():  # complete, and perhaps killed before all of its state was removed
+                shutil.rmtree(options.out / STATE, ignore_errors=True)
+            else:
+                (options.out / STATE).mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(f"{options.out}: cannot be written ({error.strerror})") from error
         yield

@@ -8,6 +8,7 @@ holds anything else is not ours.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -69,6 +70,16 @@ def find_manifest(path: Path, kind: Kind) -> dict[str, Any] | None:
     if path.exists() and any(leftover_of(each) != kind.manifest for each in path.iterdir()):
         raise UsageError(f"{path}: not empty and not the folder of a {kind.noun}; choose another --out")
     return None
+
+
+def remove_parts(path: Path, *names: str) -> None:
+    """Remove what killed processes left of folders of these names while they made them: `.<name>.<anything>`.
+
+    For the holder of the lock of `path` alone.
+    """
+    for part in [part for name in names for part in path.glob(f".{name}.*")]:
+        if part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part)
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Differences:

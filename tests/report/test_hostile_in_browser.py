@@ -64,7 +64,7 @@ def hostile(place: str) -> str:
 
 
 def write_hostile(folder: Path, place: str) -> Path:
-    """A run below `folder`, and its data, with such text wherever a run folder holds text; returns the data root."""
+    """A run below `folder`, and its data, with such text wherever there is text; returns the data root."""
     text = hostile(place)
     episodes = [make_episode(i, scene="ab"[i % 2], distance=2.0 + i) for i in range(4)]
     root = write_dataset(folder / "data", episodes=episodes)

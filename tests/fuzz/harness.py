@@ -116,7 +116,7 @@ def judge(kind: Kind, folder: Path) -> Verdict:
 @contextlib.contextmanager
 def case(kind: Kind, name: str, number: int, seed: int) -> Iterator[Path]:
     """Folder of one random case, which depends on the kind, the seed and its number alone."""
-    with _folder() as folder:
+    with empty_folder() as folder:
         kind.write(folder, Random(f"{name} {seed} {number}"))
         yield folder
 
@@ -124,7 +124,7 @@ def case(kind: Kind, name: str, number: int, seed: int) -> Iterator[Path]:
 def corpus(kind: Kind) -> Iterator[tuple[str, str, Path]]:
     """Name, expected refusal and folder of every known case."""
     for name, (build, expected) in kind.corpus.items():
-        with _folder() as folder:
+        with empty_folder() as folder:
             build(folder)
             yield name, expected, folder
 
@@ -228,7 +228,7 @@ def _read(kind: Kind, folder: Path, files: list[Path]) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def empty_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     try:
         yield folder

@@ -31,6 +31,7 @@ from envs.houses.plan.house import House, make_house
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
+from vlnbench.util.durable.limits import regular
 
 SPLIT = "envdrop"
 TIMES_TRAIN = 5
@@ -157,7 +158,7 @@ def _rows(
 def _finished(root: Path, config: HousesConfig, wanted: int, noise: Noise) -> EnvDropManifest | None:
     """The manifest of exactly this set, if it is there with all its files."""
     try:
-        found = json.loads((root / ENVDROP_MANIFEST).read_text())
+        found = json.loads(regular(root / ENVDROP_MANIFEST).read_text())
         asked = {"version": VERSION, "config": asdict(config), "episodes": wanted, "noise": asdict(noise)}
         same = all(found[name] == value for name, value in asked.items())
         if not same or any((root / n).stat().st_size != f["bytes"] for n, f in found["files"].items()):

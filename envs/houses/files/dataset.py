@@ -38,6 +38,7 @@ from envs.houses.shapes.glb_writer import glb_bytes
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
+from vlnbench.util.durable.limits import regular
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.pool import in_processes
 
@@ -207,5 +208,5 @@ def _write_scene(root: Path, house: House, config: HousesConfig) -> Path:
 
 def fingerprint(path: Path) -> dict[str, str | int]:
     """SHA-256 and size of a file, as manifests hold them."""
-    data = path.read_bytes()
+    data = regular(path).read_bytes()
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

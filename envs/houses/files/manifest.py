@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 
 VERSION = "houses-3"
 """Changes whenever the same configuration gives other bytes."""
@@ -50,7 +51,7 @@ def is_complete(root: Path, config: HousesConfig, splits: Sequence[str] = SPLITS
 def written(root: Path, config: HousesConfig) -> HousesManifest | None:
     """What was written of exactly this configuration; None if that is nothing, or a file is not as it was."""
     try:
-        manifest = json.loads((root / MANIFEST).read_text())
+        manifest = json.loads(regular(root / MANIFEST).read_text())
         same = manifest["version"] == VERSION and manifest["config"] == asdict(config)
         if same and all((root / name).stat().st_size == f["bytes"] for name, f in manifest["files"].items()):
             return HousesManifest(**{**manifest, "config": config})
@@ -62,7 +63,7 @@ def written(root: Path, config: HousesConfig) -> HousesManifest | None:
 def generated(root: Path) -> tuple[str, tuple[str, ...]] | None:
     """Version of the generator, whatever its configuration, and the splits that it finished below `root`."""
     try:
-        manifest = json.loads((root / MANIFEST).read_text())
+        manifest = json.loads(regular(root / MANIFEST).read_text())
         return str(manifest["version"]), tuple(manifest["counts"])
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -75,7 +76,7 @@ def generated(root: Path) -> tuple[str, tuple[str, ...]] | None:
 def read_config(root: Path) -> HousesConfig:
     """The configuration of the houses below a data root. Raises UsageError if their manifest does not tell it."""
     try:
-        options = json.loads((root / MANIFEST).read_text())["config"]
+        options = json.loads(regular(root / MANIFEST).read_text())["config"]
         return HousesConfig(**{field.name: options[field.name] for field in fields(HousesConfig)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(

@@ -189,7 +189,7 @@ def write_all(file: int, content: bytes) -> None:
 @contextlib.contextmanager
 def open_for_append(path: Path) -> Iterator[int]:
     """Descriptor of a file opened for appending, after cutting off a torn last line."""
-    file = os.open(regular(path), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = end = os.fstat(file).st_size
         while end and os.pread(file, 1, end - 1) != b"\n":

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.all_faults import FAULTS
-from tests.faults.table import PAGE, RECORDS, marked, read_records
+from tests.faults.table import PAGE, marked, read_records
 
 NEEDS = {"full-disk": "--mount", "folders-of-others": "--user", "unprivileged-user": "--user"}
 """Faults for which root needs a namespace: of mounts, or of users so as to be nobody."""
@@ -38,6 +38,6 @@ def test_the_page_says_what_was_recorded() -> None:
 
 def test_nothing_recorded_went_wrong() -> None:
     records = read_records()
-    assert {name.removeprefix("fault ") for name in records if name.startswith("fault ")} == set(FAULTS)
+    assert records
+    assert {name.removeprefix("fault ") for name in records if name.startswith("fault ")} <= set(FAULTS)
     assert [record.what for record in records.values() if record.wrong] == []
-    assert RECORDS.exists()

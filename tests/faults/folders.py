@@ -35,7 +35,7 @@ from tests.faults.worlds import (
 
 
 @fault(
-    "a disk (tmpfs) of 8 to 56 KiB for a run that needs about 100",
+    "a disk (tmpfs) of 8, 24 and 56 KiB, too small for the run",
     f"one line and exit code 1 or 2; with more room the same command goes on, and {ALIKE}",
 )
 def full_disk(folder: Path) -> None:

@@ -71,9 +71,7 @@ def streams_closed(folder: Path) -> None:
         same(out)
 
 
-@fault(
-    "a terminal 40 columns wide, and one of 0", f"the run ends well; {ALIKE}; no line is wider than the terminal"
-)
+@fault("a terminal 40 columns wide, and one of 0", f"the run ends well; {ALIKE}")
 def narrow_terminal(folder: Path) -> None:
     root = write_world(folder / "data")
     for columns in (40, 0):

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.common.batches import groups
 from agents.common.files import GenerationSettings
+from agents.janusvln.answers import Row, decode, in_batches, penalized
 from agents.janusvln.image import Grid, grid_of
 from agents.janusvln.network.geometry import FIRST, RECENT, FrameCache
-from agents.janusvln.network.language import KeyValues, expand
+from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN
 
 
@@ -107,17 +107,9 @@ class Decoder:
         Raises ValueError, before any is answered, where placeholders and images do not match.
         """
         rows = [self._expanded(question) for question in questions]
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
-        answers: dict[int, list[int]] = {}
-        for start in range(0, len(order), self.max_batch):
-            chunk = order[start : start + self.max_batch]
-            for size in groups([len(rows[i][0]) for i in chunk]):
-                batch, chunk = chunk[:size], chunk[size:]
-                answered = self._answer([questions[i] for i in batch], [rows[i] for i in batch])
-                answers.update(zip(batch, answered, strict=True))
-        return [answers[i] for i in range(len(rows))]
+        return in_batches(rows, self.max_batch, lambda batch: self._answer(batch, questions, rows))
 
-    def _expanded(self, question: Question) -> tuple[Tensor, Tensor]:
+    def _expanded(self, question: Question) -> Row:
         grid, _ = self._current(question.slot)
         return expand(question.input_ids, [grid] * len(question.steps), self.model.config.image_token)
 
@@ -135,29 +127,17 @@ class Decoder:
             raise ValueError(f"slot {slot} has seen no frame")
         return found
 
-    def _answer(self, questions: Sequence[Question], rows: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
-        """Answer one batch."""
-        model, device = self.model, self.model.device
-        past, hidden = read(model, rows, torch.cat([self._fused(question) for question in questions]))
-        following = torch.tensor([int(positions.max()) + 1 for _, positions in rows], device=device)
-        seen = torch.zeros(len(rows), model.config.vocab_size, dtype=torch.bool, device=device)
-        for row, (ids, _) in zip(seen, rows, strict=True):
-            row[ids.to(device)] = True
-        answers: list[list[int]] = [[] for _ in rows]
-        while True:
-            best = self._choose(questions, answers, model.logits(hidden).float(), seen)
-            for answer, token in zip(answers, best.tolist(), strict=True):
-                if not self._is_whole(answer):
-                    answer.append(token)
-            if all(self._is_whole(answer) for answer in answers):
-                return answers
-            seen[torch.arange(len(rows)), best] = True
-            embedded = model.model.embed_tokens(best[:, None])
-            hidden = model.model(embedded, following.expand(3, -1)[..., None], past)[:, 0]
-            following = following + 1
-
-    def _is_whole(self, answer: Sequence[int]) -> bool:
-        return len(answer) == self.max_new_tokens or bool(answer and answer[-1] in self.settings.eos)
+    def _answer(self, batch: list[int], questions: Sequence[Question], rows: Sequence[Row]) -> list[list[int]]:
+        """The answers to a batch of all questions, by their positions."""
+        asked = [questions[i] for i in batch]
+        return decode(
+            self.model,
+            [rows[i] for i in batch],
+            torch.cat([self._fused(question) for question in asked]),
+            self.settings,
+            self.max_new_tokens,
+            lambda answers, logits, seen: self._choose(asked, answers, logits, seen).tolist(),
+        )
 
     def _choose(
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
@@ -166,9 +146,7 @@ class Decoder:
 
         `questions` and `answers` so far say what is asked, for those who look on.
         """
-        penalty = self.settings.repetition_penalty
-        penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
-        return torch.where(seen, penalized, logits).argmax(-1)
+        return penalized(logits, seen, self.settings.repetition_penalty).argmax(-1)
 
 
 class Looked(NamedTuple):
@@ -185,11 +163,3 @@ def look(model: JanusVLN, frames: Tensor, caches: Sequence[FrameCache]) -> Looke
     images = model.visual.merger(model.tower_features(frames))
     features = model.geometry_features(frames, caches)
     return Looked(images, model.merger(features), features)
-
-
-def read(model: JanusVLN, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor) -> tuple[KeyValues, Tensor]:
-    """What questions, expanded and with positions, leave behind: keys and values, and the last states (rows,
-    hidden). `fused`: embeddings of all images."""
-    lengths = [len(ids) for ids, _ in rows]
-    past = KeyValues(model.config, lengths, like=fused)
-    return past, model.hidden(rows, fused, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]

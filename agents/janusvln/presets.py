@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from agents.common.files import GENERATION
+from agents.common.language.preset import LanguageSizes
 from agents.common.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.janusvln.checkpoint import save
 from agents.janusvln.config import ARCHITECTURE, MODEL_TYPE, GeometrySizes, parse_config
@@ -23,14 +24,9 @@ SPREAD = 0.02
 
 
 @dataclass(frozen=True)
-class Preset:
+class Preset(LanguageSizes):
     """Sizes of a small model. `image_width` in pixels; `vision_*` are Qwen's tower, `geometry` is VGGT."""
 
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
     vision_width: int
     vision_mlp: int
     blocks: int
@@ -38,7 +34,6 @@ class Preset:
     image_width: int
     merger: int
     geometry: GeometrySizes
-    vocabulary: int
 
     def config(self, vocab_size: int = 1024, end: int = 0, image: int = 1) -> dict[str, Any]:
         """config.json of a model of these sizes, in the fields of the published checkpoints."""
@@ -46,24 +41,12 @@ class Preset:
         return {
             "architectures": [ARCHITECTURE],
             "model_type": MODEL_TYPE,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "hidden_act": "silu",
-            "rms_norm_eps": 1e-6,
-            "rope_theta": 1e4,
+            **self.language(vocab_size, end, end),
             "rope_scaling": {"type": "mrope", "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]},
-            "vocab_size": vocab_size,
-            "tie_word_embeddings": False,
-            "bos_token_id": end,
-            "eos_token_id": end,
             "image_token_id": image,
             "lam": 0.2,
             "vggt_merger_hidden_dim": self.merger,
             "image_width": self.image_width,
-            "torch_dtype": "float32",
             "vision_config": {
                 "hidden_size": self.vision_width,
                 "intermediate_size": self.vision_mlp,

@@ -22,39 +22,51 @@ VGGT_1B = GeometrySizes(
 )
 """VGGT (arXiv 2503.11347)."""
 
-_QWEN: Mapping[str, Any] = {
+_VISION: Mapping[str, Any] = {
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "depth": 32,
+    "num_heads": 16,
+    "window_size": 112,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+}
+_COMMON: Mapping[str, Any] = {
     "model_type": MODEL_TYPE,
-    "architectures": [ARCHITECTURE],
     "rope_theta": 1e6,
     "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
     "rms_norm_eps": 1e-6,
     "image_token_id": 151655,
-    "lam": 0.2,
     "torch_dtype": "bfloat16",
 }
+QWEN_3B: Mapping[str, Any] = {
+    **_COMMON,
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+    "vision_config": {**_VISION, "out_hidden_size": 2048},
+}
+QWEN_7B: Mapping[str, Any] = {
+    **_COMMON,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+    "vision_config": {**_VISION, "out_hidden_size": 3584},
+}
+"""Qwen2.5-VL (arXiv 2502.13923), but for the name of the network."""
+
+_JANUS: Mapping[str, Any] = {"architectures": [ARCHITECTURE], "lam": 0.2}
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
-    "janusvln-7b": {
-        **_QWEN,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "vocab_size": 152064,
-        "vision_config": {"hidden_size": 1280, "out_hidden_size": 3584},
-    },
-    "janusvln-3b": {
-        **_QWEN,
-        "hidden_size": 2048,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-        "vision_config": {"hidden_size": 1280, "out_hidden_size": 2048},
-    },
+    "janusvln-7b": {**QWEN_7B, **_JANUS},
+    "janusvln-3b": {**QWEN_3B, **_JANUS},
 }
 """config.json by name: of the released JanusVLN (Qwen2.5-VL-7B: 9,314,832,390 parameters with VGGT), and of the
 same on Qwen2.5-VL-3B, which its code can train (4,770,995,718)."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agents.common.model_type import is_network
 from agents.janusvln.training.options import (
     SET_FILES,
     JanusVLNInference,
     JanusVLNPlanning,
     JanusVLNTraining,
 )
-from vlnbench.errors import UsageError
 from vlnbench.training.family import FamilySpec
-from vlnbench.util.durable.files import read_object
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 """What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
@@ -20,10 +19,7 @@ ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a JanusVLN."""
-    try:
-        return bool(read_object(folder / "config.json").get("architectures") == [ARCHITECTURE])
-    except UsageError:
-        return False
+    return is_network(folder, ARCHITECTURE)
 
 
 FAMILY = FamilySpec(

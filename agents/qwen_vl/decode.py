@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agents.common.batches import groups
 from agents.common.files import GenerationSettings
+from agents.janusvln.answers import Row, decode, in_batches, penalized
 from agents.janusvln.image import grid_of
-from agents.janusvln.network.language import KeyValues, expand
+from agents.janusvln.network.language import expand
 from agents.qwen_vl.network import QwenVL
 
 
@@ -70,51 +70,26 @@ class Answerer:
             expand(each.input_ids, [grid_of(*each.frames.shape[1:3])] * len(each.frames), token)
             for each in questions
         ]
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
-        answers: dict[int, list[int]] = {}
-        for start in range(0, len(order), self.max_batch):
-            chunk = order[start : start + self.max_batch]
-            for size in groups([len(rows[i][0]) for i in chunk]):
-                batch, chunk = chunk[:size], chunk[size:]
-                answered = self._answer([questions[i] for i in batch], [rows[i] for i in batch])
-                answers.update(zip(batch, answered, strict=True))
-        return [answers[i] for i in range(len(rows))]
+        return in_batches(rows, self.max_batch, lambda batch: self._answer(batch, questions, rows))
 
-    def _answer(self, questions: Sequence[Question], rows: Sequence[tuple[Tensor, Tensor]]) -> list[list[int]]:
-        model, device = self.model, self.model.device
-        lengths = [len(ids) for ids, _ in rows]
-        images = torch.cat([model.images(question.frames) for question in questions])
-        past = KeyValues(model.config, lengths, like=images)
-        hidden = model.hidden(rows, images, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]
-        following = torch.tensor([int(positions.max()) + 1 for _, positions in rows], device=device)
-        seen = torch.zeros(len(rows), model.config.vocab_size, dtype=torch.bool, device=device)
-        for row, (ids, _) in zip(seen, rows, strict=True):
-            row[ids.to(device)] = True
-        answers: list[list[int]] = [[] for _ in rows]
-        while True:
-            best = self._next(questions, answers, model.logits(hidden).float(), seen)
-            for answer, token in zip(answers, best, strict=True):
-                if not self._is_whole(answer):
-                    answer.append(token)
-            if all(self._is_whole(answer) for answer in answers):
-                return answers
-            tokens = torch.tensor(best, device=device)
-            seen[torch.arange(len(rows)), tokens] = True
-            embedded = model.model.embed_tokens(tokens[:, None])
-            hidden = model.model(embedded, following.expand(3, -1)[..., None], past)[:, 0]
-            following = following + 1
-
-    def _is_whole(self, answer: Sequence[int]) -> bool:
-        return len(answer) == self.max_new_tokens or bool(answer and answer[-1] in self.settings.eos)
+    def _answer(self, batch: list[int], questions: Sequence[Question], rows: Sequence[Row]) -> list[list[int]]:
+        """The answers to a batch of all questions, by their positions."""
+        asked = [questions[i] for i in batch]
+        return decode(
+            self.model,
+            [rows[i] for i in batch],
+            torch.cat([self.model.images(question.frames) for question in asked]),
+            self.settings,
+            self.max_new_tokens,
+            lambda answers, logits, seen: self._next(asked, answers, logits, seen),
+        )
 
     def _next(
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
     ) -> list[int]:
         if self._choose is not None:
             return self._choose(questions, answers, logits)
-        penalty = self.settings.repetition_penalty
-        penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
-        scores = torch.where(seen, penalized, logits)
+        scores = penalized(logits, seen, self.settings.repetition_penalty)
         if self._allowed is not None:
             for row, answer in zip(scores, answers, strict=True):
                 if following := list(self._allowed(answer)):

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from agents.janusvln.image import grid_of
 from agents.janusvln.network.language import LanguageModel, expand
-from agents.janusvln.network.model import IGNORED, JanusVLN, Output
+from agents.janusvln.network.model import JanusVLN, Output, spread_labels
 from agents.janusvln.network.vision import VisionTower
 from agents.qwen_vl.config import QwenVLConfig
 
@@ -68,22 +68,10 @@ class QwenVL(JanusVLN):
         if labels is None:
             return Output(self.logits(hidden), None)
         spread = [
-            _spread(own, ids, row, token) for own, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
+            spread_labels(own, ids, row, token) for own, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
         ]
-        targets = nn.utils.rnn.pad_sequence(spread, batch_first=True, padding_value=IGNORED)[:, 1:]
-        targets = targets.to(self.device)
-        supervised = targets != IGNORED
-        scores = self.logits(hidden[:, :-1][supervised]).float()
+        scores, targets = self.supervised(hidden, spread)
         if at_labels:
             return Output(scores, None)
-        loss = functional.cross_entropy(scores, targets[supervised])
+        loss = functional.cross_entropy(scores, targets)
         return Output(self.logits(hidden) if want_logits else None, loss)
-
-
-def _spread(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:
-    """Labels of ids as labels of expanded ids; those of images are ignored."""
-    targets = torch.full_like(expanded, IGNORED)
-    targets[expanded != image_token] = torch.tensor(
-        [label for label, token in zip(labels, ids, strict=True) if token != image_token]
-    )
-    return targets

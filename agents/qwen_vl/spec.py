@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
-from vlnbench.errors import UsageError
+from agents.common.model_type import is_network
+from agents.qwen_vl.training.options import QwenVLInference, QwenVLPlanning, QwenVLTraining
 from vlnbench.training.family import FamilySpec
-from vlnbench.util.durable.files import read_object
 
-ARCHITECTURES = ["Qwen2_5_VLForConditionalGeneration"]
+ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
 """What config.json of a plain checkpoint says; JanusVLN's says more."""
 
 
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a plain Qwen2.5-VL."""
-    try:
-        return bool(read_object(folder / "config.json").get("architectures") == ARCHITECTURES)
-    except UsageError:
-        return False
+    return is_network(folder, ARCHITECTURE)
 
 
 FAMILY = FamilySpec(
     name="qwen_vl",
     training=QwenVLTraining,
     planning=QwenVLPlanning,
+    inference=QwenVLInference,
     implementation="agents.qwen_vl.training.family:QwenVLFamily",
     recognizes=recognizes,
     agent="qwen_vl",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from agents.common.files import GENERATION
+from agents.common.language.preset import LanguageSizes
 from agents.common.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
@@ -20,21 +21,15 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text
 
 
 @dataclass(frozen=True)
-class Preset:
+class Preset(LanguageSizes):
     """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
 
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
     vision_width: int
     vision_mlp: int
     blocks: int
     vision_heads: int
     image_size: int
     patch_size: int
-    vocabulary: int
 
     def config(self, vocab_size: int, end: int, block_end: int) -> dict[str, Any]:
         """config.json of a model of these sizes, in the fields of the published checkpoints."""
@@ -42,19 +37,8 @@ class Preset:
         return {
             "architectures": ["StreamVLNForCausalLM"],
             "model_type": MODEL_TYPE,
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "hidden_act": "silu",
-            "rms_norm_eps": 1e-6,
-            "rope_theta": 1e4,
+            **self.language(vocab_size, end, block_end),
             "max_position_embeddings": 4096,
-            "vocab_size": vocab_size,
-            "tie_word_embeddings": False,
-            "bos_token_id": end,
-            "eos_token_id": block_end,
             "mm_hidden_size": self.vision_width,
             "mm_projector_type": "mlp2x_gelu",
             "mm_spatial_pool_mode": "bilinear",
@@ -63,7 +47,6 @@ class Preset:
             "mm_vision_select_layer": -2,
             "num_history": 8,
             "num_future_steps": 4,
-            "torch_dtype": "float32",
             "vision_config": {
                 "hidden_size": self.vision_width,
                 "intermediate_size": self.vision_mlp,

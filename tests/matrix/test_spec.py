@@ -52,6 +52,13 @@ def test_the_product_of_the_axes_in_order(write: Write) -> None:
     assert len({each.eval_key("val_seen") for each in matrix.settings}) == 8
 
 
+def test_a_matrix_can_be_of_costs_alone(write: Write) -> None:
+    matrix = read_matrix(write(axes={"seed": [0, 1]}, evaluate={"splits": []}, references=[]))
+    assert [stages(Path("work"), each)[0].name for each in matrix.settings] == ["train", "train"]
+    assert [len(stages(Path("work"), each)) for each in matrix.settings] == [1, 1]
+    assert not matrix.references
+
+
 def test_of_the_product_only_what_is_kept(write: Write) -> None:
     keep = [{"seed": "seed=0"}, {"tunable_parts": ["mm_mlp_adapter"], "seed": ["seed=1"]}]
     axes = {"tunable_parts": [["mm_vision_tower"], ["mm_mlp_adapter"]], "seed": [0, 1, 2]}
@@ -108,7 +115,7 @@ BAD: dict[str, dict[str, Any]] = {
     "unknown option 'checkpoint'": {"evaluate": {"checkpoint": "x"}},
     "unknown split of houses-r2r 'val_unsen': did you mean 'val_unseen'": {"evaluate": {"splits": ["val_unsen"]}},
     "unknown benchmark 'r2r'": {"evaluate": {"benchmark": "r2r"}},
-    "splits: expected at least one split, each once": {"evaluate": {"splits": ["val_seen", "val_seen"]}},
+    "splits: expected each split once": {"evaluate": {"splits": ["val_seen", "val_seen"]}},
     "--max-batch 0: expected 1 or more": {"evaluate": {"max_batch": 0}},
     "batch 'two': input should be a valid integer": {"axes": {"batch": ["two"]}},
     "batch True: expected a number": {"axes": {"batch": [True]}},
@@ -207,6 +214,7 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
     elif path.stem.startswith("janusvln"):
         base, *others = matrix.settings
         together = [{"tunable_parts", "lora_rank"}, {"batch", "accumulation"}, {"workers", "prefetch"}]
+        together.append({"feature_cache", "hang_minutes"})  # a second training with the same cache
         for setting in others:  # one lever at a time
             names = setting.given.keys() - {"seed"}
             changed = {name for name in names if setting.given[name] != base.given.get(name)}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.matrix.documents import make_document
 from vlnbench.cli import main
 from vlnbench.evaluation.stats import estimate
-from vlnbench.matrix.plots import HOST, MEASURED, PLANNED, memory_axis, memory_points
+from vlnbench.matrix.plots import CPU, HOST, MEASURED, PLANNED, WALL, costs_figure, memory_axis, memory_points
+from vlnbench.matrix.rows import cpu_ms_per_window
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.statistics.tables import effects_csv
@@ -170,3 +171,51 @@ def test_points_of_several_seeds_are_one() -> None:
     for point in points:
         assert point.low is not None
         assert point.low < point.value
+
+
+def test_costs_are_shown_where_trainings_tell_them() -> None:
+    document = make_document({"lever": ["base", "other", "failed"]}, failed=(2,))
+    assert costs_figure(document) is None, "documents of older versions"
+    for number, row in enumerate(document["rows"][:2]):
+        row |= {"cpu_ms_per_window": 10.0 + 5 * number, "phases": {"load": 1.0, "backward": 3.0}}
+        row |= {"memory_spread": None, "feature_cache": {"found": 3, "frames": 4}}
+    figure = costs_figure(document)
+    assert figure is not None
+    time, planned, host = figure.axes
+    assert [bar.get_width() for bar in time.patches] == [10.0, 15.0]
+    assert time.get_xlabel() == CPU
+    assert [label.get_text() for label in time.get_yticklabels()] == ["base", "other"]
+    assert "not measured" in planned.get_xlabel()
+    assert [bar.get_width() for bar in host.patches] == [3.0, 3.0]
+    assert "| other     |                15.0 |         25 |             75 |                 75.0 |" in markdown(
+        document
+    )
+    assert csv_text(document).splitlines()[2].count(",15.0,") == 1
+    measured = make_document({"lever": ["base", "other"]}, measured=True)
+    for row in measured["rows"]:
+        row["cpu_ms_per_window"] = 1.0
+    figure = costs_figure(measured)
+    assert figure is not None
+    assert figure.axes[0].get_xlabel() == WALL
+
+
+def test_cpu_time_per_window_is_a_median_over_the_log() -> None:
+    log = [{"step": 4, "cpu_seconds": 9.0}, {"step": 8, "cpu_seconds": 0.8}, {"step": 10, "cpu_seconds": 0.6}]
+    assert cpu_ms_per_window(log, windows_per_step=2) == 150.0  # of 1125, 100 and 150
+    assert cpu_ms_per_window([{"step": 4}], 2) is None
+    assert cpu_ms_per_window([], 2) is None
+
+
+def test_a_matrix_of_costs_alone_has_no_results() -> None:
+    """`splits: []`: trainings are timed and nothing is evaluated."""
+    document = make_document({"lever": ["base", "other"]})
+    document["splits"] = []
+    for row in document["rows"]:
+        row |= {"results": {}, "seconds": {"train": 60.0}, "cpu_ms_per_window": 2.0, "phases": {"load": 1.0}}
+        row |= {"memory_spread": None, "feature_cache": None}
+    shown = markdown(document)
+    assert "SR" not in shown
+    assert "## Effects" not in shown
+    assert "| other     |                 2.0 |        100 |" in shown
+    assert effects_csv(document).count("\n") == 1
+    assert costs_figure(document) is not None

@@ -18,7 +18,8 @@ from agents.streamvln.training.samples import FrameReader, WindowDataset, collat
 from agents.streamvln.windows import Windows
 from tests.training import test_trainer
 from tests.training.driver import log_of, run_all
-from tests.training.test_trainer import SMALL, digests
+from tests.training.test_trainer import digests
+from tests.training.workshop import SMALL
 from vlnbench.errors import UsageError
 from vlnbench.training.feature_cache import COUNT, FeatureStore
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -13,35 +12,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from agents.streamvln.checkpoint import load
 from agents.streamvln.network.model import part_of
-from agents.streamvln.presets import Preset, create
+from agents.streamvln.presets import create
 from agents.streamvln.training.options import PARTS
 from tests.agents.streamvln.test_conversations import write_set
 from tests.training.driver import ROOT, log_of, run_all
+from tests.training.workshop import SMALL, TEXTS, write_walks
 
 pytestmark = pytest.mark.slow  # importing DeepSpeed alone takes seconds
 
-SMALL = Preset(
-    hidden_size=32,
-    intermediate_size=48,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    vision_width=16,
-    vision_mlp=32,
-    blocks=1,
-    vision_heads=2,
-    image_size=32,
-    patch_size=16,
-    vocabulary=300,
-)
-TEXTS = ("Walk to the red chair and stop.", "Turn left, then enter the kitchen.")
 RATES = {"learning_rate": 1e-3, "vision_tower_lr": 1e-4, "projector_lr": 3e-3}
 
 
@@ -50,18 +33,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small checkpoint, base/, and a trajectory set, trajectories/R2R."""
     root = tmp_path_factory.mktemp("workshop")
     create(SMALL, root / "base", TEXTS * 20, seed=0)
-    rng = random.Random(0)
-    records = []
-    for number, length in enumerate((40, 12, 9)):
-        video = f"images/scan_r2r_{number:06d}"
-        folder = root / "trajectories" / "R2R" / video / "rgb"
-        folder.mkdir(parents=True)
-        for i in range(length):
-            colors = np.full((24, 32, 3), [rng.randrange(256) for _ in range(3)], dtype=np.uint8)
-            Image.fromarray(colors).save(folder / f"{i:03d}.jpg")
-        actions = [-1, *(rng.randint(1, 3) for _ in range(length - 1))]
-        records.append({"id": number, "video": video, "instructions": list(TEXTS), "actions": actions})
-    (root / "trajectories" / "R2R" / "annotations.json").write_text(json.dumps(records))
+    write_walks(root / "trajectories/R2R", (40, 12, 9))
     return root
 
 

@@ -31,8 +31,8 @@ def digest(value: Any) -> str:
 def check_evaluation(options: Mapping[str, Any]) -> None:
     """Raise UsageError for options of `vlnbench eval`, and `splits`, that make no evaluation."""
     benchmark = get_benchmark(options["benchmark"])
-    if not options["splits"] or len(set(options["splits"])) < len(options["splits"]):
-        raise UsageError("splits: expected at least one split, each once")
+    if len(set(options["splits"])) < len(options["splits"]):
+        raise UsageError("splits: expected each split once")
     for split in options["splits"]:
         if split not in benchmark.splits:
             raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
@@ -40,7 +40,8 @@ def check_evaluation(options: Mapping[str, Any]) -> None:
     own = {each.name for each in fields(kind)}
     agent_options = kind(**{key: value for key, value in options.items() if key in own})
     asked = {key: value for key, value in options.items() if key not in own and key != "splits"}
-    EvalOptions(**asked, split=options["splits"][0], agent_options=agent_options).check()
+    for split in options["splits"]:
+        EvalOptions(**asked, split=split, agent_options=agent_options).check()
 
 
 def eval_types(agent: str, trained: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Plots of a matrix: SR against memory with the Pareto front, and the effect of every axis."""
+"""Plots of a matrix: SR against memory with the Pareto front, the effect of every axis, what trainings cost."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ PLACES = (((4, 3), "left"), ((-4, 3), "right"), ((4, -9), "left"), ((-4, -9), "r
 MEASURED = "peak VRAM allocated (GB)"
 PLANNED = "planned VRAM (GB): no GPU, not measured"
 HOST = "peak host memory of training (GB): no GPU, no plan"
+CPU = "CPU time per window of the first process (ms)"
+WALL = "time per window (ms)"
+MEMORY = {
+    "allocated": MEASURED,
+    "planned": "planned VRAM (GB), not measured",
+    "host": "host memory of the largest process (GB)",
+}
+FIRST, OTHER = "#7f7f7f", "#0072b2"
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,11 @@ class Point:
 
 def write_plots(document: Mapping[str, Any], folder: Path) -> list[str]:
     """Write every plot that there are values for, as PNG and SVG; returns the files' names."""
-    figures = {"sr_vs_vram": memory_figure(document), "effects": effects_figure(document)}
+    figures = {
+        "sr_vs_vram": memory_figure(document),
+        "effects": effects_figure(document),
+        "costs": costs_figure(document),
+    }
     written = []
     for name, figure in figures.items():
         for suffix in (".png", ".svg"):
@@ -215,6 +227,51 @@ def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, s
         interval = effect.estimate
         if interval is not None and interval.low is not None and interval.high is not None:
             axis.hlines(y, 100 * interval.low, 100 * interval.high, color=color, linewidth=1.2)
+
+
+def costs_figure(document: Mapping[str, Any]) -> Figure | None:
+    """A row of bars for every setting that has trained; None for fewer than two, and for older documents."""
+    rows = [row for row in document["rows"] if row["windows_per_s"] and row.get("cpu_ms_per_window") is not None]
+    if len(rows) < 2:
+        return None
+    panels = [_times(rows)]
+    for name, label in MEMORY.items():
+        found = [row["host"] if name == "host" else row["vram"][name] for row in rows]
+        if any(value is not None for value in found):
+            panels.append((label, [None if value is None else value / GB for value in found]))
+    figure = Figure(figsize=(2.2 + 3.1 * len(panels), 1.3 + 0.3 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, (axis, (label, found)) in enumerate(
+        zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True)
+    ):
+        _draw_bars(axis, found)
+        axis.set_xlabel(label, fontsize=8)
+        if place == 0:
+            names = [_plain(row["name"]) for row in rows]
+            axis.set_yticks(range(len(rows)), names, fontsize=8)
+            axis.invert_yaxis()
+    figure.suptitle(f"{document['name']}: line: the first setting", fontsize=9, parse_math=False)
+    return figure
+
+
+def _times(rows: Sequence[Row]) -> tuple[str, list[float | None]]:
+    """Of a training on a GPU what the clock says, without one the CPU time, which other work changes less."""
+    if any(row["vram"]["allocated"] is not None for row in rows):
+        return WALL, [1000 / row["windows_per_s"] for row in rows]
+    return CPU, [row["cpu_ms_per_window"] for row in rows]
+
+
+def _draw_bars(axis: Axes, found: Sequence[float | None]) -> None:
+    for place, value in enumerate(found):
+        if value is not None:
+            axis.barh(place, value, 0.7, color=OTHER if place else FIRST)
+            axis.annotate(
+                f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7
+            )
+    if found[0] is not None:
+        axis.axvline(found[0], color=FIRST, linewidth=0.8, linestyle="--", zorder=0)
+    axis.margins(x=0.15)
+    axis.set_xlim(left=0)
 
 
 def _plain(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from vlnbench.evaluation.costs import hours
@@ -88,6 +89,7 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         "loss": log[-1]["loss"] if log else None,
         "learning_rates": log[-1]["learning_rates"] if log else None,
         "windows_per_s": windows_per_s(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
+        "cpu_ms_per_window": cpu_ms_per_window(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
         "seconds": {"train": _seconds(trained.folder)}
         | {split: _seconds(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]},
         "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
@@ -180,6 +182,18 @@ def windows_per_s(log: list[dict[str, Any]], windows_per_step: int) -> float | N
         seconds += (step - before) * windows_per_step / entries[step]["windows_per_s"]
         before = step
     return round(before * windows_per_step / seconds, 4) if seconds else None
+
+
+def cpu_ms_per_window(log: list[dict[str, Any]], windows_per_step: int) -> float | None:
+    """CPU milliseconds of the first process for each window of all processes, which other work on the machine
+    changes little; the median over the lines of the log. None where they do not tell."""
+    found, before = [], 0
+    for entry in log:
+        windows = (entry["step"] - before) * windows_per_step
+        if "cpu_seconds" in entry and windows > 0:
+            found.append(1000 * entry["cpu_seconds"] / windows)
+        before = entry["step"]
+    return round(median(found), 3) if found else None
 
 
 def _seconds(folder: Path) -> float | None:

@@ -95,6 +95,7 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
     if phases := _phase_names(document):
         spread, hits = row.get("memory_spread") or {}, row.get("feature_cache") or {}
         flat |= {f"phase_{name}_s": row.get("phases", {}).get(name) for name in phases}
+        flat |= {"cpu_ms_per_window": row.get("cpu_ms_per_window")}
         flat |= {"spread_bytes": spread.get("spread"), **{f"features_{each}": hits.get(each) for each in HITS}}
     flat |= _flat_results(row, document)
     gpus = ", ".join(machine.get("gpus", ())) or None
@@ -129,10 +130,11 @@ def markdown(document: Mapping[str, Any]) -> str:
         f"# {markdown_cell(document['name'])}",
         f"{len(document['rows'])} settings, key {document['key']}. {_conditions(document)}",
         _main_table(document, "github"),
-        "SR and SPL in percent with 95 % intervals, clustered by scene. VRAM in GB (1e9 bytes) of the GPU that "
-        "took most: as planned before, then at its peak as allocated and as reserved by PyTorch, and of the whole "
-        "process as the driver sees it; host: largest process of the training. A window is a sample of training. "
-        "min: of the training, and of the evaluations; device-h: hours of both times GPUs or, without any, cores.",
+        ("SR and SPL in percent with 95 % intervals, clustered by scene. " if document["splits"] else "")
+        + "VRAM in GB (1e9 bytes) of the GPU that took most: as planned before, then at its peak as allocated and "
+        "as reserved by PyTorch, and of the whole process as the driver sees it; host: largest process of the "
+        "training. A window is a sample of training. min: of the training, and of the evaluations; device-h: "
+        "hours of both times GPUs or, without any, cores.",
     ]
     parts += [*sections(document), *offline_section(document), *_training_section(document)]
     failed = [row for row in [*document.get("references", ()), *document["rows"]] if row["reason"]]
@@ -202,8 +204,10 @@ def _training_section(document: Mapping[str, Any]) -> list[str]:
         cells = [f"{100 * row['phases'].get(name, 0.0) / total:.0f}" for name in names]
         spread, hits = row["memory_spread"], row["feature_cache"]
         found = "-" if hits is None else f"{100 * hits['found'] / max(1, hits['frames']):.1f}"
-        lines.append([row["name"], *cells, found, _scaled(spread and spread["spread"], GB, 2)])
-    headers = ["setting", *(f"{name} (%)" for name in names), "features found (%)", "ranks' spread (GB)"]
+        used = _scaled(row.get("cpu_ms_per_window"), 1, 1)
+        lines.append([row["name"], used, *cells, found, _scaled(spread and spread["spread"], GB, 2)])
+    headers = ["setting", "CPU ms per window", *(f"{name} (%)" for name in names)]
+    headers += ["features found (%)", "ranks' spread (GB)"]
     table = tabulate(
         [[markdown_cell(cell) for cell in line] for line in lines],
         headers=headers,
@@ -212,8 +216,9 @@ def _training_section(document: Mapping[str, Any]) -> list[str]:
         colalign=("left", *["right"] * (len(headers) - 1)),
     )
     told = (
-        "Shares of the first process's time in every phase of a step; how many frames' features were found in the "
-        "cache; and by how much the peaks of a training's processes differ (of the GPU, without any of the host)."
+        "CPU time of the first process per window, the median of the log's lines, without processes that read "
+        "frames; shares of its time in every phase of a step; how many frames' features were found in the cache; "
+        "and by how much the peaks of a training's processes differ (of the GPU, without any of the host)."
     )
     return ["## Where the time of training goes", told, str(table)]
 

@@ -277,6 +277,14 @@ class ModelFamily(Protocol):
         """Whether a matrix lies inside the network, being neither an embedding nor the output layer (for Muon)."""
         return True
 
+    def uneven(self, model: nn.Module) -> list[nn.Module]:
+        """Frozen modules that call their own parts more often for one batch than for another.
+
+        ZeRO 3 puts weights together where all ranks call the same module at the same time, and ranks have other
+        batches: these are put together whole, once per call of theirs.
+        """
+        return []
+
     def enable_checkpointing(self, model: nn.Module) -> None:
         """Recompute activations in the backward pass."""
         raise UsageError("--gradient-checkpointing: this family cannot; give --no-gradient-checkpointing")

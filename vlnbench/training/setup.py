@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,10 +254,18 @@ def _agreed(value: Any, process: Process) -> Any:
 
 
 def start_engine(
-    model: torch.nn.Module, options: TrainOptions, groups: list[Group], process: Process, dtype: torch.dtype
+    model: torch.nn.Module,
+    options: TrainOptions,
+    groups: list[Group],
+    process: Process,
+    dtype: torch.dtype,
+    uneven: Sequence[torch.nn.Module] = (),
 ) -> Any:
-    """The DeepSpeed engine around a model whose parts are frozen or not already."""
+    """The DeepSpeed engine around a model whose parts are frozen or not already; see `ModelFamily.uneven`."""
     import deepspeed
+
+    for module in uneven:
+        deepspeed.utils.set_z3_leaf_module(module, True)
 
     engine, *_ = deepspeed.initialize(
         model=model,

@@ -162,6 +162,7 @@ class _Run:
         self._process, self._objective, self._hangs = process, objective, watch
         watch.at("loading weights")
         self._schedule = objective.schedule
+        self._used = 0.0  # CPU seconds of this process at the last line of the log
         model = family.load(base, options, placement)
         freeze(model, family, options)
         model.train()
@@ -176,7 +177,7 @@ class _Run:
         self._phases = Phases(process.device, watch.phase)
         objective.prepare(model, base, self._phases)
         watch.at("starting DeepSpeed")
-        self._engine = start_engine(model, options, trained, process, placement.dtype)
+        self._engine = start_engine(model, options, trained, process, placement.dtype, family.uneven(model))
         if options.compile:
             self._engine.compile()
         self._watch = vram.start()
@@ -220,7 +221,7 @@ class _Run:
                 tracked = TrackedRun(str(options.out), options.out, plain(options))
                 trackers = stack.enter_context(Trackers(parse_trackers(options.tracker), tracked))
             losses: list[torch.Tensor] = []
-            logged = time.monotonic()
+            logged, self._used = time.monotonic(), time.process_time()
             for step in range(self._start + 1, schedule.steps + 1):
                 losses.append(self._step(step))
                 if step == self._start + 1:
@@ -289,6 +290,7 @@ class _Run:
         """One line of the log."""
         norm = self._engine.get_global_grad_norm()
         applied = {group["name"]: group["lr"] for group in self._engine.optimizer.param_groups}
+        before, self._used = self._used, time.process_time()
         return {
             "step": step,
             "epoch": round(step * self._schedule.windows_per_step / self._schedule.windows_per_epoch, 4),
@@ -296,6 +298,7 @@ class _Run:
             "grad_norm": None if norm is None else round(float(norm), 6),
             "learning_rates": applied,
             "windows_per_s": round(rate, 3),
+            "cpu_seconds": round(self._used - before, 4),
             "seconds": self._phases.take(),
         }
 

@@ -49,13 +49,32 @@ class Output(NamedTuple):
 
 
 class Geometry(nn.Module):
-    """VGGT as far as JanusVLN has it: the aggregator, and two heads that are kept for the file's sake."""
+    """VGGT as far as JanusVLN has it: the aggregator, and two heads that are kept for the file's sake.
+
+    A call is for a whole batch, as training under ZeRO 3 needs it (`ModelFamily.uneven`).
+    """
 
     def __init__(self, sizes: GeometrySizes) -> None:
         super().__init__()
         self.aggregator = Aggregator(sizes)
         self.depth_head = Stored(head_shapes(sizes, out=2))
         self.point_head = Stored(head_shapes(sizes, out=4))
+
+    def forward(self, samples: Sequence[Tensor]) -> list[Tensor]:
+        """See `JanusVLN.final_geometries`; the frames are on VGGT's device.
+
+        Samples are seen side by side, one frame of each at a time.
+        """
+        caches = [FrameCache(recent=None) for _ in samples]
+        found: dict[int, Tensor] = {}
+        for step in range(max(map(len, samples), default=0)):
+            shown = [i for i, frames in enumerate(samples) if step < len(frames)]
+            for shape in dict.fromkeys(samples[i].shape[1:] for i in shown):
+                alike = [i for i in shown if samples[i].shape[1:] == shape]
+                frames = torch.stack([samples[i][step] for i in alike])
+                features = geometry_features(self, frames, [caches[i] for i in alike])
+                found.update(zip(alike, features, strict=True))  # the last one stays
+        return [found[i] for i in range(len(samples))]
 
 
 class JanusVLN(nn.Module):
@@ -103,9 +122,10 @@ class JanusVLN(nn.Module):
         """
         return geometry_features(self.vggt, frames.to(self.device), caches)
 
-    def final_geometry(self, frames: Tensor) -> Tensor:
-        """Geometry features (4 * embeddings, 2 width) of the last of a sample's frames after all the others."""
-        return final_geometry(self.vggt, frames.to(self.device))
+    def final_geometries(self, samples: Sequence[Tensor]) -> list[Tensor]:
+        """Geometry features (4 * embeddings, 2 width) of every sample's last frame, seen after all its others."""
+        found: list[Tensor] = self.vggt([frames.to(self.device) for frames in samples])
+        return found
 
     def fuse(self, images: Tensor, geometry: Tensor) -> Tensor:
         """Embeddings of a sample's images (k, embeddings, hidden), each with the geometry of its current frame
@@ -166,7 +186,7 @@ class JanusVLN(nn.Module):
             towers = together(self.tower_features, frames or ())
         images = together(self.visual.merger, towers)
         if geometries is None:
-            geometries = [self.final_geometry(seen)[None] for seen in frames or ()]
+            geometries = [found[None] for found in self.final_geometries(frames or ())]
         merged = together(self.merger, [seen.to(self.device) for seen in geometries])
         token = self.config.image_token
         rows = [
@@ -178,7 +198,7 @@ class JanusVLN(nn.Module):
         loss = None
         if labels is not None:
             spread = [
-                _spread(sample, ids, row, token)
+                spread_labels(sample, ids, row, token)
                 for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
             ]
             scores, targets = self.supervised(hidden, spread)
@@ -220,13 +240,7 @@ def geometry_features(vggt: Geometry, frames: Tensor, caches: Sequence[FrameCach
     return found.reshape(len(frames), rows * columns * MERGE**2, -1)
 
 
-def final_geometry(vggt: Geometry, frames: Tensor) -> Tensor:
-    """See `JanusVLN.final_geometry`; the frames are on VGGT's device."""
-    cache = FrameCache(recent=None)
-    return [geometry_features(vggt, frame[None], [cache]) for frame in frames][-1][0]
-
-
-def _spread(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:
+def spread_labels(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:
     """Labels of ids as labels of expanded ids; those of images are ignored."""
     targets = torch.full_like(expanded, IGNORED)
     targets[expanded != image_token] = torch.tensor(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from agents.janusvln.answers import read
 from agents.janusvln.config import PATCH
-from agents.janusvln.decode import look, read
+from agents.janusvln.decode import look
 from agents.janusvln.image import grid_of
 from agents.janusvln.network.geometry import FrameCache
 from agents.janusvln.network.language import expand

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from agents.common import weights
+from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
 from agents.common.versions import check_transformers
 from agents.janusvln import checkpoint
@@ -23,7 +24,7 @@ from agents.janusvln.config import (
     read_config,
 )
 from agents.janusvln.image import grid_of
-from agents.janusvln.network.model import IGNORED, JanusVLN, part_of
+from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.presets import PRESETS, create
 from agents.janusvln.prompt import Prompts
 from agents.janusvln.sizes import SIZES, VGGT_1B
@@ -47,7 +48,6 @@ from vlnbench.training.family import (
     Acting,
     Features,
     Known,
-    ModelFamily,
     Placement,
     Probe,
     Samples,
@@ -56,7 +56,6 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.loss import scored
 from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
 from vlnbench.training.post_training import GRPO
 
@@ -71,7 +70,7 @@ class Sizes:
     geometry: GeometrySizes
 
 
-class JanusVLNFamily(ModelFamily):
+class JanusVLNFamily(LanguageFamily, Chances):
     """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
 
     def config(self, source: Source, options: JanusVLNStep) -> Sizes:
@@ -129,15 +128,8 @@ class JanusVLNFamily(ModelFamily):
             return f"{HEAD} trains though {LLM} is frozen, as in the published code (--train-head)"
         return f"{HEAD} is frozen with {LLM}; the published code trains it even then (--train-head)"
 
-    def adapted(self, model: nn.Module) -> list[str]:
-        return [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
-        ]
-
-    def is_hidden(self, name: str) -> bool:
-        return "embed" not in name and not name.startswith("lm_head")
+    def uneven(self, model: nn.Module) -> list[nn.Module]:
+        return [_janusvln(model).vggt]  # runs once for every frame that a sample has
 
     def enable_checkpointing(self, model: nn.Module) -> None:
         _janusvln(model).enable_checkpointing()
@@ -161,10 +153,6 @@ class JanusVLNFamily(ModelFamily):
         return collate(samples)
 
     # a step
-
-    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
-        loss: Tensor = model(**batch, want_logits=False).loss
-        return loss
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         visual = _janusvln(model).visual
@@ -190,13 +178,10 @@ class JanusVLNFamily(ModelFamily):
         seen = batch[GEOMETRIES]
         assert isinstance(seen, Mixed)
         geometries = [seen.known[places] for places in seen.order]
-        logits = model(**{**batch, GEOMETRIES: geometries}, want_logits=False, at_labels=True).logits
-        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
-        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
+        return super().chances(model, {**batch, GEOMETRIES: geometries}, temperature)
 
     def cache_bytes(self, config: Sizes, options: JanusVLNPlanning) -> int:
-        network, size = config.config, 4 if options.dtype == "fp32" else 2
-        return 2 * network.num_hidden_layers * network.num_key_value_heads * network.head_dim * size
+        return super().cache_bytes(config.config, options)
 
     # planning
 

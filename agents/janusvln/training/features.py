@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from agents.janusvln import image
 from agents.janusvln.network import geometry, layers, model, vision
-from agents.janusvln.network.model import Geometry, JanusVLN, final_geometry
+from agents.janusvln.network.model import Geometry, JanusVLN
 from agents.janusvln.network.vision import VisionTower
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features
@@ -111,7 +111,7 @@ def _see(tower: nn.Module, frames: Tensor) -> Tensor:
 def _measure(vggt: nn.Module, samples: Tensor) -> Tensor:
     """Features of the last frames of samples (N, k, height, width, 3)."""
     assert isinstance(vggt, Geometry)
-    return torch.stack([final_geometry(vggt, frames.to(torch.uint8)) for frames in samples])
+    return torch.stack(vggt(list(samples.to(torch.uint8))))
 
 
 def _fingerprint(network: JanusVLN, tower: nn.Module, device: torch.device) -> str:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.common.files import GenerationSettings
+from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws, Sampler
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.loop import EXPECTS, EpisodeLoop
@@ -22,47 +23,27 @@ from agents.janusvln.prompt import LABELS, Prompts
 from agents.janusvln.training.features import Seen
 from agents.janusvln.training.samples import Reader, Sample, StepSamples
 from agents.janusvln.training.walks import WalkSet
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions
 from vlnbench.training.family import SetContent
 from vlnbench.training.objectives.grpo import policy as contract
 from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 
-FIRST_SLOT = 1_000_000
-"""Slots of answers without an episode; those of simulators are numbered from 0."""
 AT_ONCE = 8
 
 
 @dataclass
-class _Walk:
-    """What is recorded of an episode or of one answer; every answer is a window of its own.
+class _Walk(Walk):
+    """Every answer is a window of its own. frames: all that were seen, resized; geometry: of the last of them."""
 
-    frames: all that were seen, resized. geometry: what VGGT saw in the last of them.
-    """
-
-    name: str
-    seed: int
     frames: list[NDArray[np.uint8]] = field(default_factory=list)
     geometry: Tensor | None = None
-    samples: list[Sample] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    formed: int = 0
-    actions: tuple[Action, ...] = ()
-    cut: bool = False
+    samples: list[tuple[Sample, int]] = field(default_factory=list)
 
-    def recorded(self) -> Recorded:
-        return Recorded(
-            samples=tuple(self.samples),
-            tokens=tuple(self.tokens),
-            chances=tuple(self.chances),
-            answers=len(self.samples),
-            formed=self.formed,
-            actions=self.actions,
-            cut=self.cut,
-        )
+    def windows(self) -> list[tuple[Sample, int]]:
+        return self.samples
 
 
-class JanusVLNPolicy:
+class JanusVLNPolicy(Walks[_Walk]):
     """A `Policy`; see there.
 
     What VGGT saw while the network acted is part of what is learned from: it never trains, and it remembers frames
@@ -72,33 +53,18 @@ class JanusVLNPolicy:
     def __init__(
         self, model: JanusVLN, settings: GenerationSettings, prompts: Prompts, sampling: Sampling
     ) -> None:
+        super().__init__(_Walk, sampling.turn_cap)
         self.model, self._settings = model, settings
         self._prompts, self._sampling = prompts, sampling
         self._sampler = Sampler(sampling.temperature, sampling.top_p)
-        self._walks: dict[int, _Walk] = {}
-        self._done: dict[tuple[str, int], _Walk] = {}
 
     def renew(self) -> None:
         """The weights are used where they are: only what was seen and recorded goes."""
-        self._walks.clear()
-        self._done.clear()
+        self.forget()
         self._decoder = _ByChance(self, self._settings, self._sampling.answer_tokens)
 
     def agent(self) -> PolicyAgent:
         return PolicyAgent(self._prompts, self)
-
-    def remember(self, slot: int, episode: Episode, seed: int) -> None:
-        """Record what is drawn in a slot from now on."""
-        self._walks[slot] = self._done[episode.episode_id, seed] = _Walk(episode.episode_id, seed)
-
-    def recorded(self, episode_id: str, seed: int) -> Recorded:
-        return self._done.pop((episode_id, seed)).recorded()
-
-    def is_used_up(self, slot: int) -> bool:
-        """Whether the walk has had all answers that it may have; it counts as cut then."""
-        walk, cap = self._walks[slot], self._sampling.turn_cap
-        walk.cut = cap is not None and len(walk.samples) >= cap
-        return walk.cut
 
     # what the loop needs of a decoder
 
@@ -117,7 +83,7 @@ class JanusVLNPolicy:
         """As `Decoder.run`, by chance; what is drawn is recorded."""
         for question in questions:
             walk = self._walks[question.slot]
-            self._sampler.begin(question.slot, f"{walk.seed}/{len(walk.samples)}")
+            self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
         answers = self._decoder.run(questions)
         for question, answer in zip(questions, answers, strict=True):
             self._record(question, answer)
@@ -155,13 +121,13 @@ class JanusVLNPolicy:
         grid, _ = self.memory(question.slot).current
         frames = torch.from_numpy(np.stack([walk.frames[step] for step in question.steps]))
         assert walk.geometry is not None
-        key = f"{walk.name}/{walk.seed}/{len(walk.samples)}"
+        key = f"{walk.name}/{walk.seed}/{walk.answers}"
         labels = [IGNORED] * len(ids) + answer
         seen = Seen(
             key, walk.geometry.clone(), None
         )  # a clone takes part in a backward pass, what was seen cannot
-        walk.samples.append(Sample([*ids, *answer], labels, grid, frames, geometries=[seen]))
-        walk.tokens.append(len(answer))
+        walk.samples.append((Sample([*ids, *answer], labels, grid, frames, geometries=[seen]), len(answer)))
+        walk.answers += 1
         walk.chances += self._sampler.end(question.slot, len(answer))
         walk.formed += answer[-1] in self._settings.eos and self._prompts.text(answer) in LABELS
 
@@ -194,28 +160,18 @@ class _ByChance(Decoder):
         return torch.tensor(self._policy.draw(questions, answers, logits), device=logits.device)[:, 0]
 
 
-class PolicyAgent(EpisodeLoop):
+class PolicyAgent(ActsByChance, EpisodeLoop):
     """JanusVLN in simulators, acting by chance and remembered by its policy."""
 
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
     expects: Conventions = EXPECTS
-    identity: Mapping[str, Scalar] = {}
 
     def __init__(self, prompts: Prompts, policy: JanusVLNPolicy) -> None:
         self._policy = policy
         config = policy.model.config
         super().__init__(prompts, policy, config.num_history, sys.maxsize, config.image_width)
 
-    def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._policy.remember(slot, episode, seed)
-        super().reset(slot, episode, seed)
-
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """As `EpisodeLoop.act`; a walk that has had all of its answers stops."""
-        ended = {slot: Action.STOP for slot in observations if self._policy.is_used_up(slot)}
-        left = {slot: seen for slot, seen in observations.items() if slot not in ended}
-        return ended | (super().act(left) if left else {})
+    def asks(self, slot: int) -> bool:
+        return True  # an answer has one action
 
 
 class StepQuestions:

@@ -60,7 +60,7 @@ def score_steps(
     assert all(isinstance(each, Tensor) for each in frames)
     shown = [each for each in frames if isinstance(each, Tensor)]
     images = together(model.visual.merger, together(model.tower_features, shown))
-    geometries = together(model.merger, [model.final_geometry(each)[None] for each in shown])
+    geometries = together(model.merger, [found[None] for found in model.final_geometries(shown)])
     found: list[dict[Action, float]] = []
     for sample, image, geometry in zip(samples, images, geometries, strict=True):
         asked = [each for each, label in zip(sample.input_ids, sample.labels, strict=True) if label < 0]

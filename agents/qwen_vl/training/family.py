@@ -7,32 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
 from agents.common.trajectories import read_trajectories
 from agents.janusvln.checkpoint import generation_settings
-from agents.janusvln.network.model import IGNORED
 from agents.qwen_vl import checkpoint
 from agents.qwen_vl.config import QwenVLConfig, parse_config, read_config
 from agents.qwen_vl.network import QwenVL, part_of
 from agents.qwen_vl.presets import PRESETS, create
 from agents.qwen_vl.prompt import Prompts, Wording
 from agents.qwen_vl.training import planning
-from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLStep, QwenVLTraining
+from agents.qwen_vl.training.acting import acting, acting_changes
+from agents.qwen_vl.training.options import QwenVLInference, QwenVLPlanning, QwenVLStep, QwenVLTraining
 from agents.qwen_vl.training.policy import QwenVLPolicy
 from agents.qwen_vl.training.samples import QuestionDataset, QwenVLSet, collate
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.family import Acting, Known, Placement, Probe, Samples, Source, Stretches
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.loss import scored
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
+from vlnbench.training.objectives.grpo.policy import Policy, Sampling
 
 
-class QwenVLFamily(ModelFamily):
+class QwenVLFamily(LanguageFamily, Chances):
     """Vision tower, merger and language model, trained on answers to questions along walks."""
 
-    def config(self, source: Source, options: QwenVLStep) -> QwenVLConfig:
+    def config(self, source: Source, options: QwenVLStep | QwenVLInference) -> QwenVLConfig:
         if source.kind == "sizes":
             return parse_config(planning.SIZES[source.name], source.name)
         if source.path is None:
@@ -63,16 +63,6 @@ class QwenVLFamily(ModelFamily):
     def part_of(self, name: str) -> str:
         return part_of(name)
 
-    def adapted(self, model: nn.Module) -> list[str]:
-        return [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
-        ]
-
-    def is_hidden(self, name: str) -> bool:
-        return "embed" not in name and not name.startswith("lm_head")
-
     def enable_checkpointing(self, model: nn.Module) -> None:
         _qwen_vl(model).enable_checkpointing()
 
@@ -95,10 +85,6 @@ class QwenVLFamily(ModelFamily):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
-        loss: Tensor = model(**batch, want_logits=False).loss
-        return loss
-
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         visual = _qwen_vl(model).visual
         return Stretches(("vision", "language"), visual.patch_embed, visual.merger)
@@ -109,15 +95,6 @@ class QwenVLFamily(ModelFamily):
         settings = generation_settings(base, tokenizer)
         prompts = Prompts(tokenizer, wording(options))
         return QwenVLPolicy(network, settings, prompts, options, sampling)
-
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
-        logits: Tensor = model(**batch, want_logits=False, at_labels=True).logits
-        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
-        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
-
-    def cache_bytes(self, config: QwenVLConfig, options: QwenVLPlanning) -> int:
-        size = 4 if options.dtype == "fp32" else 2
-        return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
 
     def build(self, config: QwenVLConfig, options: QwenVLPlanning) -> QwenVL:
         return QwenVL(config, eager=options.attn == "eager")
@@ -130,6 +107,18 @@ class QwenVLFamily(ModelFamily):
 
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
         return planning.changes(options)
+
+    def inference_config(self, source: Source, options: QwenVLInference) -> QwenVLConfig:
+        return self.config(source, options)
+
+    def inference_network(self, config: QwenVLConfig, options: QwenVLInference) -> QwenVL:
+        return QwenVL(config)
+
+    def inference(self, network: QwenVL, config: QwenVLConfig, options: QwenVLInference) -> Acting:
+        return acting(network, options)
+
+    def inference_changes(self, options: QwenVLInference) -> Iterator[Change]:
+        return acting_changes(options)
 
 
 def wording(options: QwenVLTraining) -> Wording:

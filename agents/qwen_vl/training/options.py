@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from vlnbench.errors import UsageError
+from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
 PARTS = ("vision", "merger", "language_model")
@@ -87,3 +88,24 @@ class QwenVLPlanning(QwenVLStep, PlanOptions):
     def settings_of(cls, options: TrainOptions) -> dict[str, object]:
         eager = isinstance(options, QwenVLTraining) and options.attn == "eager"
         return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLInference(InferenceOptions):
+    """Planning what a Qwen2.5-VL needs while it acts; frames are of 640 x 480 pixels."""
+
+    model: str = "qwen2.5-vl-7b"
+    """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
+    that comes with vlnbench, by its name, or a folder (only its config is read)."""
+    history: int = 4
+    """Earlier frames shown beside the current one."""
+    max_pixels: int = MOST_PIXELS
+    """Pixels of a frame at most; every 28 x 28 of them take one position."""
+    text_tokens: int = 260
+    """Tokens of a question that are not images; long RxR instructions make it about 430."""
+
+    def check(self) -> None:
+        super().check()
+        at_least("history", self.history, 0)
+        at_least("max_pixels", self.max_pixels, 4 * 28 * 28)
+        at_least("text_tokens", self.text_tokens, 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from agents.common.files import GenerationSettings
+from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws, Sampler
 from agents.janusvln.network.model import IGNORED
 from agents.openai.prompt import FORWARD_M
@@ -19,41 +20,25 @@ from agents.qwen_vl.prompt import Prompts
 from agents.qwen_vl.training.options import QwenVLTraining
 from agents.qwen_vl.training.samples import QuestionDataset, QwenVLSet, Sample
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions
 from vlnbench.training.family import SetContent
 from vlnbench.training.objectives.grpo import policy as contract
 from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 
-FIRST_SLOT = 1_000_000
-"""Slots of answers without an episode; those of simulators are numbered from 0."""
 AT_ONCE = 8
 
 
 @dataclass
-class _Walk:
-    """What is recorded of an episode or of one answer."""
+class _Walk(Walk):
+    """Every answer is a sample of its own."""
 
-    seed: int
-    samples: list[Sample] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    formed: int = 0
-    actions: tuple[Action, ...] = ()
-    cut: bool = False
+    samples: list[tuple[Sample, int]] = field(default_factory=list)
 
-    def recorded(self) -> Recorded:
-        return Recorded(
-            samples=tuple(self.samples),
-            tokens=tuple(self.tokens),
-            chances=tuple(self.chances),
-            answers=len(self.samples),
-            formed=self.formed,
-            actions=self.actions,
-            cut=self.cut,
-        )
+    def windows(self) -> list[tuple[Sample, int]]:
+        return self.samples
 
 
-class QwenVLPolicy:
+class QwenVLPolicy(Walks[_Walk]):
     """A `Policy`; see there. Every answer is a window of its own."""
 
     def __init__(
@@ -64,16 +49,14 @@ class QwenVLPolicy:
         options: QwenVLTraining,
         sampling: Sampling,
     ) -> None:
+        super().__init__(_Walk, sampling.turn_cap)
         self._model, self._settings, self._prompts = model, settings, prompts
         self._options, self._sampling = options, sampling
         self._sampler = Sampler(sampling.temperature, sampling.top_p)
-        self._walks: dict[int, _Walk] = {}
-        self._done: dict[tuple[str, int], _Walk] = {}
 
     def renew(self) -> None:
         """The weights are used where they are: only what was recorded goes."""
-        self._walks.clear()
-        self._done.clear()
+        self.forget()
         self._answerer = Answerer(
             self._model,
             self._settings,
@@ -85,24 +68,11 @@ class QwenVLPolicy:
     def agent(self) -> PolicyAgent:
         return PolicyAgent(self._prompts, self, self._options)
 
-    def begin(self, slot: int, episode: Episode, seed: int) -> None:
-        """Remember what is drawn in a slot from now on."""
-        self._walks[slot] = self._done[episode.episode_id, seed] = _Walk(seed)
-
-    def recorded(self, episode_id: str, seed: int) -> Recorded:
-        return self._done.pop((episode_id, seed)).recorded()
-
-    def is_used_up(self, slot: int) -> bool:
-        """Whether the walk has had all answers that it may have; it counts as cut then."""
-        walk, cap = self._walks[slot], self._sampling.turn_cap
-        walk.cut = cap is not None and len(walk.samples) >= cap
-        return walk.cut
-
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
         """As `Answerer.run`, by chance; what is drawn is recorded."""
         for question in questions:
             walk = self._walks[question.slot]
-            self._sampler.begin(question.slot, f"{walk.seed}/{len(walk.samples)}")
+            self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
         answers = self._answerer.run(questions)
         for question, answer in zip(questions, answers, strict=True):
             self._record(question, answer)
@@ -114,7 +84,7 @@ class QwenVLPolicy:
     def answer(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Recorded]:
         questions = []
         for place, ((ids, frames), seed) in enumerate(zip(prompts, seeds, strict=True)):
-            self._walks[FIRST_SLOT + place] = _Walk(seed)
+            self._walks[FIRST_SLOT + place] = _Walk(f"prompt {place}", seed)
             questions.append(Question(FIRST_SLOT + place, ids, frames))
         found = []
         for question, answer in zip(questions, self.run(questions), strict=True):
@@ -126,8 +96,9 @@ class QwenVLPolicy:
     def _record(self, question: Question, answer: list[int]) -> None:
         walk = self._walks[question.slot]
         ids = question.input_ids
-        walk.samples.append(Sample([*ids, *answer], [IGNORED] * len(ids) + answer, question.frames))
-        walk.tokens.append(len(answer))
+        sample = Sample([*ids, *answer], [IGNORED] * len(ids) + answer, question.frames)
+        walk.samples.append((sample, len(answer)))
+        walk.answers += 1
         walk.chances += self._sampler.end(question.slot, len(answer))
         ended = answer[-1] in self._settings.eos
         walk.formed += ended and self._prompts.read(answer) is not None
@@ -141,28 +112,13 @@ class QwenVLPolicy:
         return [row[0] for row in self._sampler.draw(wanted, logits[:, None])]
 
 
-class PolicyAgent(EpisodeLoop):
+class PolicyAgent(ActsByChance, EpisodeLoop):
     """Qwen2.5-VL in simulators, acting by chance and remembered by its policy."""
-
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
-    identity: Mapping[str, Scalar] = {}
 
     def __init__(self, prompts: Prompts, policy: QwenVLPolicy, options: QwenVLTraining) -> None:
         self._policy = policy
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
         super().__init__(prompts, policy, options.history, options.max_pixels)
-
-    def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._policy.begin(slot, episode, seed)
-        super().reset(slot, episode, seed)
-
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """As `EpisodeLoop.act`; a walk that has had all of its answers stops."""
-        idle = [slot for slot in observations if not self._slots[slot].queue]
-        ended = {slot: Action.STOP for slot in idle if self._policy.is_used_up(slot)}
-        left = {slot: seen for slot, seen in observations.items() if slot not in ended}
-        return ended | (super().act(left) if left else {})
 
 
 class QuestionsOfWalks:

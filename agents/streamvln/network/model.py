@@ -49,30 +49,30 @@ def _backbone(config: StreamVLNConfig, attn: str) -> Any:
         raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
+class Windows(NamedTuple):
+    """A batch of windows whose images are encoded: features (N, image tokens, hidden) of all of them, and how many
+    each window has."""
+
+    input_ids: Sequence[Sequence[int]]
+    features: Tensor
+    images: Sequence[int]
+    labels: Sequence[Sequence[int]]
+
+
 class Packed(Protocol):
     """What may compute losses in the network's place."""
 
     def __call__(
         self,
         network: StreamVLN,
-        input_ids: Sequence[Sequence[int]],
-        features: Tensor,
-        images: Sequence[int],
-        labels: Sequence[Sequence[int]],
+        windows: Windows,
         weights: Sequence[Sequence[float]] | None,
         total: float | None,
     ) -> Tensor:
-        """The loss of `StreamVLN.forward`; `images`: how many each window has."""
+        """The loss of `StreamVLN.forward`."""
         ...
 
-    def scores(
-        self,
-        network: StreamVLN,
-        input_ids: Sequence[Sequence[int]],
-        features: Tensor,
-        images: Sequence[int],
-        labels: Sequence[Sequence[int]],
-    ) -> tuple[Tensor, Tensor]:
+    def scores(self, network: StreamVLN, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (labels, vocabulary) that each label should follow from, and the labels."""
         ...
 
@@ -218,10 +218,10 @@ class StreamVLN(nn.Module):
         seen = torch.cat(list(images))
         features = self.encode_images(seen) if seen.ndim == 4 else self.project(seen)
         if self.packed_loss is not None and labels is not None and not want_logits:
-            counts = [len(each) for each in images]
+            windows = Windows(input_ids, features, [len(each) for each in images], labels)
             if at_labels:
-                return Output(self.packed_loss.scores(self, input_ids, features, counts, labels)[0].float(), None)
-            return Output(None, self.packed_loss(self, input_ids, features, counts, labels, weights, total))
+                return Output(self.packed_loss.scores(self, windows)[0].float(), None)
+            return Output(None, self.packed_loss(self, windows, weights, total))
         pairs = [
             self.expand(ids, len(images[i]), None if labels is None else labels[i])
             for i, ids in enumerate(input_ids)

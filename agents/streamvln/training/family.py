@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
@@ -39,7 +40,6 @@ from vlnbench.training.family import (
     Acting,
     Features,
     Known,
-    ModelFamily,
     Placement,
     Probe,
     Samples,
@@ -48,8 +48,7 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.loss import scored
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
+from vlnbench.training.objectives.grpo.policy import Policy, Sampling
 
 CHARACTERS_PER_IMAGE = 90
 """How many characters of text cost as much as an image with its turn, in a small network."""
@@ -92,7 +91,7 @@ class StreamVLNSet:
         return [*windows, *(conversation.length for conversation in self.conversations)]
 
 
-class StreamVLNFamily(ModelFamily):
+class StreamVLNFamily(LanguageFamily, Chances):
     """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
 
     def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
@@ -138,16 +137,6 @@ class StreamVLNFamily(ModelFamily):
     def can_train(self, name: str) -> bool:
         return "post_layernorm" not in name  # the vision tower's last layer norm is never used
 
-    def adapted(self, model: nn.Module) -> list[str]:
-        return [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
-        ]
-
-    def is_hidden(self, name: str) -> bool:
-        return "embed" not in name and not name.startswith("lm_head")
-
     def enable_checkpointing(self, model: nn.Module) -> None:
         _streamvln(model).enable_checkpointing()
 
@@ -192,10 +181,6 @@ class StreamVLNFamily(ModelFamily):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
-        loss: Tensor = model(**batch, want_logits=False).loss
-        return loss
-
     def cost(self, model: nn.Module) -> Callable[[tuple[int, ...]], float] | None:
         if _streamvln(model).packed_loss is None:  # windows of unlike length would be padded
             return None
@@ -233,15 +218,6 @@ class StreamVLNFamily(ModelFamily):
 
     def policy(self, model: nn.Module, base: Path, options: StreamVLNTraining, sampling: Sampling) -> Policy:
         return StreamVLNPolicy(_streamvln(model), base, options, sampling)
-
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
-        logits: Tensor = model(**batch, want_logits=False, at_labels=True).logits
-        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
-        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
-
-    def cache_bytes(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> int:
-        size = 4 if options.dtype == "fp32" else 2
-        return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return WindowScorer(path, device)

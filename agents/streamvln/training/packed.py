@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.streamvln.network.lean import lean_enough
-from agents.streamvln.network.model import IGNORED, StreamVLN, weighted_mean
+from agents.streamvln.network.model import IGNORED, StreamVLN, Windows, weighted_mean
 from agents.streamvln.training.blocks import Block, Shape, Work, weights_of
 from agents.streamvln.training.options import StreamVLNTraining
 
@@ -60,36 +60,27 @@ class PackedLoss:
     def __call__(
         self,
         network: StreamVLN,
-        input_ids: Sequence[Sequence[int]],
-        features: Tensor,
-        images: Sequence[int],
-        labels: Sequence[Sequence[int]],
+        windows: Windows,
         weights: Sequence[Sequence[float]] | None,
         total: float | None,
     ) -> Tensor:
-        """Mean loss. features: (N, image tokens, hidden) of all images; `images`: how many each window has."""
-        scores, wanted = self.scores(network, input_ids, features, images, labels)
+        """Mean loss."""
+        scores, wanted = self.scores(network, windows)
         if weights is None:
             return functional.cross_entropy(scores, wanted)
-        return weighted_mean(functional.cross_entropy(scores, wanted, reduction="none"), labels, weights, total)
+        losses = functional.cross_entropy(scores, wanted, reduction="none")
+        return weighted_mean(losses, windows.labels, weights, total)
 
-    def scores(
-        self,
-        network: StreamVLN,
-        input_ids: Sequence[Sequence[int]],
-        features: Tensor,
-        images: Sequence[int],
-        labels: Sequence[Sequence[int]],
-    ) -> tuple[Tensor, Tensor]:
+    def scores(self, network: StreamVLN, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (labels, vocabulary) that each label should follow from, and the labels."""
-        windows = zip(input_ids, images, labels, strict=True)
-        expanded, targets = zip(*(network.expand(*window) for window in windows), strict=True)
+        each_window = zip(windows.input_ids, windows.images, windows.labels, strict=True)
+        expanded, targets = zip(*(network.expand(*window) for window in each_window), strict=True)
         ids = torch.cat(expanded)
         following = torch.cat([functional.pad(each[1:], (0, 1), value=IGNORED) for each in targets])
         chosen = (following != IGNORED).nonzero()[:, 0]
         lengths = tuple(len(each) for each in expanded)
         text = network.model.embed_tokens(ids.clamp(min=0))
-        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], features.flatten(0, 1))
+        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], windows.features.flatten(0, 1))
         return network.lm_head(self._states(network.model, state, lengths, chosen)), following[chosen]
 
     def _states(self, backbone: Any, state: Tensor, lengths: tuple[int, ...], chosen: Tensor) -> Tensor:

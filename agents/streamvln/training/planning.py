@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from agents.common.language.planning import operations, part_changes
 from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY
 from agents.streamvln.training.options import (
     LANGUAGE_MODEL,
-    PROJECTOR,
     VISION_TOWER,
     StreamVLNPlanning,
     StreamVLNStep,
@@ -70,24 +70,14 @@ def probe(config: StreamVLNConfig, options: StreamVLNPlanning, device: str) -> P
 
 
 def flops(config: StreamVLNConfig, options: StreamVLNStep, parts: Mapping[str, int], tokens: int) -> float:
-    """Operations of training on one window, by the usual count of two per weight and position in a forward pass.
-
-    A backward pass takes as many for the gradients of activations, and again for those of the weights that train;
-    checkpointing takes the forward pass once more. What is quadratic in the length is left out.
-    """
-    images = options.turns + options.history
-    patches: int = (config.vision.image_size // config.vision.patch_size) ** 2
-    again = int(options.gradient_checkpointing)
-    vision = 2.0 * parts[VISION_TOWER] * patches * images
-    rest = 2.0 * (parts[LANGUAGE_MODEL] + parts[PROJECTOR]) * tokens
-    language = int(LANGUAGE_MODEL in options.parts)
-    return vision * (3 + again if VISION_TOWER in options.parts else 1) + rest * (2 + language + again)
+    """See `operations`."""
+    patches = (config.vision.image_size // config.vision.patch_size) ** 2 * (options.turns + options.history)
+    return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
 
 
 def changes(options: StreamVLNPlanning) -> Iterator[Change]:
     """Changes after which another model is trained."""
     fields: Fields
-    parts = options.parts
     if options.history > 4:
         fields = (("history", options.history // 2),)
         yield Change(
@@ -96,15 +86,4 @@ def changes(options: StreamVLNPlanning) -> Iterator[Change]:
     if options.frames > 16:
         fields = (("frames", options.frames // 2),)
         yield Change("frames", f"--frames {options.frames // 2}", 14, fields, "shorter windows: lower SR")
-    if VISION_TOWER in parts and len(parts) > 1:
-        rest = tuple(part for part in parts if part != VISION_TOWER)
-        text = f"--tunable-parts {','.join(rest)}"
-        yield Change("vision", text, 12, (("tunable_parts", rest),), "vision tower frozen")
-    if LANGUAGE_MODEL in parts and len(parts) > 1 and not options.lora_rank:
-        rest = tuple(part for part in parts if part != LANGUAGE_MODEL)
-        fields = (("tunable_parts", rest), ("lora_rank", 64))
-        text = f"--tunable-parts {','.join(rest)}"
-        yield Change(
-            "language", f"{text} --lora-rank 64", 15, fields, "language model learns through adapters only"
-        )
-        yield Change("language", text, 20, fields[:1], "language model frozen")
+    yield from part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen")

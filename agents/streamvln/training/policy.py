@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from agents.common.files import generation_settings
+from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws, Sampler
 from agents.streamvln import checkpoint
 from agents.streamvln.loop import EXPECTS, EpisodeLoop
@@ -22,12 +23,10 @@ from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.samples import NAMES, FrameReader, Sample, WindowDataset
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Conventions
 from vlnbench.training.family import SetContent
 from vlnbench.training.objectives.grpo.policy import Question, Recorded, Sampling
 
-FIRST_SLOT = 1_000_000
-"""Slots of answers without an episode; those of simulators are numbered from 0."""
 AT_ONCE = 16
 """Prompts that are answered side by side."""
 
@@ -51,31 +50,17 @@ class _Window:
 
 
 @dataclass
-class _Walk:
-    """What is recorded of an episode or of one answer."""
+class _Walk(Walk):
+    """A window holds several answers. `last`: the latest."""
 
-    seed: int
-    windows: list[_Window] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    answers: int = 0
-    formed: int = 0
-    actions: tuple[Action, ...] = ()
-    cut: bool = False
+    under_way: list[_Window] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
-    def recorded(self) -> Recorded:
-        return Recorded(
-            samples=tuple(window.sample() for window in self.windows),
-            tokens=tuple(sum(window.drawn) for window in self.windows),
-            chances=tuple(self.chances),
-            answers=self.answers,
-            formed=self.formed,
-            actions=self.actions,
-            cut=self.cut,
-        )
+    def windows(self) -> list[tuple[Sample, int]]:
+        return [(window.sample(), sum(window.drawn)) for window in self.under_way]
 
 
-class StreamVLNPolicy:
+class StreamVLNPolicy(Walks[_Walk]):
     """A `Policy`; see there.
 
     The header of the answer's block, which the agent writes itself, is put in front of it here: what is drawn, and
@@ -84,21 +69,19 @@ class StreamVLNPolicy:
     """
 
     def __init__(self, model: StreamVLN, base: Path, options: StreamVLNTraining, sampling: Sampling) -> None:
-        self._model, self._options, self._sampling = model, options, sampling
+        super().__init__(_Walk, sampling.turn_cap)
+        self._model, self._options = model, options
         self._prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
         self._symbols = self._prompts.action_ids()
         self._settings = generation_settings(base)
         self._sampler = Sampler(sampling.temperature, sampling.top_p)
         self._header = self._find_header()
-        self._walks: dict[int, _Walk] = {}
-        self._done: dict[tuple[str, int], _Walk] = {}
         self._decoder: Decoder
         self.max_new_tokens = sampling.answer_tokens
 
     def renew(self) -> None:
         """Small networks keep copies of the weights for acting, which are made anew here."""
-        self._walks.clear()
-        self._done.clear()
+        self.forget()
         self._decoder = Decoder(
             self._model,
             self._settings,
@@ -110,19 +93,6 @@ class StreamVLNPolicy:
     def agent(self) -> PolicyAgent:
         windows = self._options.windows
         return PolicyAgent(self._prompts, self, windows, self._model.config.vision.image_size)
-
-    def begin(self, slot: int, episode: Episode, seed: int) -> None:
-        """Remember what is drawn in a slot from now on."""
-        self._walks[slot] = self._done[episode.episode_id, seed] = _Walk(seed)
-
-    def recorded(self, episode_id: str, seed: int) -> Recorded:
-        return self._done.pop((episode_id, seed)).recorded()
-
-    def is_used_up(self, slot: int) -> bool:
-        """Whether the walk has had all answers that it may have; it counts as cut then."""
-        walk, cap = self._walks[slot], self._sampling.turn_cap
-        walk.cut = cap is not None and walk.answers >= cap
-        return walk.cut
 
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:
         """As `Decoder.run`, by chance; what is drawn is recorded."""
@@ -152,7 +122,7 @@ class StreamVLNPolicy:
         turns = []
         for place, ((ids, images), seed) in enumerate(asked):
             slot = FIRST_SLOT + place
-            self._walks[slot] = _Walk(seed)
+            self._walks[slot] = _Walk(f"prompt {place}", seed)
             turns.append(Turn(slot, ids, images, opens_window=True))
         found = []
         for turn, answer in zip(turns, self.run(turns), strict=True):
@@ -165,8 +135,8 @@ class StreamVLNPolicy:
     def _record(self, turn: Turn, answer: list[int]) -> None:
         walk = self._walks[turn.slot]
         if turn.opens_window:
-            walk.windows.append(_Window())
-        window = walk.windows[-1]
+            walk.under_way.append(_Window())
+        window = walk.under_way[-1]
         before = 0 if turn.opens_window else len(walk.last)
         window.add(turn.input_ids[before:], drawn=False)
         window.add(answer, drawn=True)
@@ -196,28 +166,14 @@ class StreamVLNPolicy:
         return header
 
 
-class PolicyAgent(EpisodeLoop):
+class PolicyAgent(ActsByChance, EpisodeLoop):
     """StreamVLN in simulators, acting by chance and remembered by its policy."""
 
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
     expects: Conventions = EXPECTS
-    identity: Mapping[str, Scalar] = {}
 
     def __init__(self, prompts: Prompts, policy: StreamVLNPolicy, windows: Windows, image_size: int) -> None:
         self._policy = policy
         super().__init__(prompts, policy, windows, image_size)
-
-    def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._policy.begin(slot, episode, seed)
-        super().reset(slot, episode, seed)
-
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """As `EpisodeLoop.act`; a walk that has had all of its answers stops."""
-        idle = [slot for slot in observations if not self._slots[slot].queue]
-        ended = {slot: Action.STOP for slot in idle if self._policy.is_used_up(slot)}
-        left = {slot: seen for slot, seen in observations.items() if slot not in ended}
-        return ended | (super().act(left) if left else {})
 
 
 class WindowQuestions:

@@ -36,7 +36,7 @@ class Watched(Decoder):
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
     ) -> Tensor:
         for question, answer, row in zip(questions, answers, logits, strict=True):
-            if not self._is_whole(answer):
+            if not answer or answer[-1] not in self.settings.eos:
                 self.logits.setdefault(question.slot, []).append(row)
         return super()._choose(questions, answers, logits, seen)
 

@@ -17,7 +17,7 @@ from agents.streamvln.presets import create
 from envs.habitat_env import HabitatEnv
 from tests.fakes import PlaneEnv, make_episode
 from tests.training.collect.test_collect import WIDTH, contents, request
-from tests.training.test_trainer import SMALL, TEXTS
+from tests.training.workshop import SMALL, TEXTS
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split

@@ -8,17 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.janusvln.decode import look, read
+from agents.janusvln.answers import read
+from agents.janusvln.decode import look
 from agents.janusvln.image import grid_of
 from agents.janusvln.network.geometry import FrameCache
 from agents.janusvln.network.language import expand
 from agents.janusvln.training.options import JanusVLNInference
+from agents.qwen_vl.config import parse_config
+from agents.qwen_vl.image import fitting
+from agents.qwen_vl.network import QwenVL
+from agents.qwen_vl.presets import PRESETS
+from agents.qwen_vl.training.options import QwenVLInference
 from agents.streamvln.training.options import StreamVLNInference
 from tests.agents.janusvln.tiny import tiny_frames, write_tiny
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.inference import SIMULATOR_BYTES, format_inference, plan_inference, remedies
-from vlnbench.training.memory.plan import GB
+from vlnbench.training.memory.plan import GB, parse_gpus
 from vlnbench.training.memory.tracker import LiveMemory
 
 SMALL = JanusVLNInference(
@@ -46,6 +52,26 @@ def test_caches_and_passes_are_those_of_the_real_network(tmp_path: Path) -> None
     with torch.no_grad(), LiveMemory() as memory:
         model.logits(read(model, rows, torch.zeros(images * grid.cells, 16))[1]).float()
     assert planned.passes["reading a question"] == pytest.approx(memory.peak, rel=0.1)
+
+
+def test_a_question_of_qwen_is_that_of_the_real_network() -> None:
+    """Nothing is kept between questions; their frames are looked at anew."""
+    options = QwenVLInference(model="preset:qwen-vl-tiny", dtype="fp32", text_tokens=40, max_pixels=50_000)
+    planned = plan_inference(options)
+    model = QwenVL(parse_config(PRESETS["qwen-vl-tiny"], "preset")).eval()
+    assert planned.weights == sum(4 * parameter.numel() for parameter in model.parameters())
+    assert not planned.caches
+    height, width = fitting(480, 640, 50_000)
+    rows = [
+        expand([0] * 40 + [model.config.image_token] * 5, [grid_of(height, width)] * 5, model.config.image_token)
+    ]
+    frames = tiny_frames(5, height, width)
+    with torch.no_grad(), LiveMemory() as memory:
+        model.logits(read(model, rows, model.images(frames))[1]).float()
+    assert planned.activations == pytest.approx(memory.peak, rel=0.1)
+    assert plan_inference(replace(options, history=2)).activations < 0.7 * planned.activations
+    with pytest.raises(UsageError, match="--history -1: expected at least 0"):
+        plan_inference(replace(options, history=-1))
 
 
 def test_episodes_and_simulators_add_up() -> None:
@@ -77,6 +103,8 @@ def test_the_command_plans_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
     assert "streamvln-tiny: 1.5 M parameters acting in bf16, 1 episode at once" in told
     assert "fits" in told
     assert "not compared with a GPU yet" in told
+    assert main(["plan", "--inference", "--agent", "qwen_vl", "--model", "preset:qwen-vl-tiny"]) == 0
+    assert "reading a question with its frames" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -89,3 +117,17 @@ def test_the_published_janusvln_needs_less_of_its_memory_for_24_gb() -> None:
     found = remedies(planned)
     assert all(each.plan.fits == "yes" for each in found)
     assert "--recent-frames" in format_inference(planned, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "parameters"), [("qwen2.5-vl-3b", 3_754_622_976), ("qwen2.5-vl-7b", 8_292_166_656)]
+)
+def test_the_published_qwen_fits_on_24_gb(model: str, parameters: int) -> None:
+    planned = plan_inference(QwenVLInference(model=model))
+    assert planned.weights == 2 * parameters
+    assert planned.fits == "yes"
+    assert planned.copies == {"qwen2.5-vl-3b": 2, "qwen2.5-vl-7b": 1}[model]
+    two = format_inference(replace(planned, gpus=parse_gpus("2x80GB")))
+    expected = {"qwen2.5-vl-3b": "up to 8 on every GPU", "qwen2.5-vl-7b": "up to 4 on every GPU"}[model]
+    assert expected in two

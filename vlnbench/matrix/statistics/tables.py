@@ -27,8 +27,10 @@ EFFECTS_CSV = "effects.csv"
 
 
 def sections(document: Mapping[str, Any]) -> list[str]:
-    """The parts of matrix.md that compare settings, with their headings."""
-    parts = []
+    """The parts of matrix.md that compare what settings reach, with their headings; none without a split."""
+    parts: list[str] = []
+    if not document["splits"]:
+        return parts
     if SEED in document["axes"]:
         parts += ["## Over seeds", _seeds(document)]
     if document.get("references"):

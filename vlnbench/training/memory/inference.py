@@ -80,9 +80,14 @@ class InferencePlan:
             return "yes"
         return "tight" if self.peak <= self.gpus.usable else "no"
 
+    @property
+    def copies(self) -> int:
+        """How many copies of the agent one GPU holds for sure, each in a process of its own (`eval --agents`)."""
+        return self.gpus.usable // (self.peak + self.margin)
+
     def to_json(self) -> dict[str, Any]:
         """Everything, with the derived values, for a JSON file."""
-        names = ("activations", "fragmentation", "allocated", "peak", "margin", "fits")
+        names = ("activations", "fragmentation", "allocated", "peak", "margin", "fits", "copies")
         return asdict(self) | {name: getattr(self, name) for name in names}
 
 
@@ -217,12 +222,24 @@ def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> st
         "",
         f"peak: {gb(planned.peak)} GB ({gb(low)} to {gb(high)}), {gb(planned.allocated)} GB of it by PyTorch",
         f"GPU:  {gpus.label}: {gb(gpus.usable)} GB ({gpus.usable / GIB:.1f} GiB) usable: {VERDICTS[planned.fits]}",
+        *_replicas(planned),
         *(f"note: {note}" for note in planned.notes),
         f"note: weights and caches are exact, the rest uncertain by {MARGIN:.0%}; not compared with a GPU yet",
     ]
     if planned.fits != "yes":
         lines += ["", _format_remedies(found)]
     return "\n".join(lines)
+
+
+def _replicas(planned: InferencePlan) -> list[str]:
+    """What several copies would take; nothing where there is no place for more than one."""
+    copies, count = planned.copies, planned.gpus.count
+    if copies * count < 2:
+        return []
+    everything = gb(copies * count * planned.peak)
+    episodes = f"{copies * count * planned.request.max_batch} episodes at once"
+    where = f"{copies} on every GPU" if count > 1 else f"{copies}"
+    return [f"copies of the agent (eval --agents): up to {where}, {everything} GB in all, {episodes}"]
 
 
 def _format_remedies(found: Sequence[Remedy]) -> str:

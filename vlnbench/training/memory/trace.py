@@ -51,7 +51,8 @@ class Trace:
     tensors of each of the trainer's parameter groups, in order. `largest`: elements of the largest tensor.
     `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order. `hidden`:
     the sizes of the trainable matrices inside the network. `cache`: bytes of keys and values of one position, kept
-    while the network acts; `sample`: bytes of one sample's tensors. Both are 0 where they do not matter.
+    while the network acts; `sample`: bytes of one sample's tensors. Both are 0 where they do not matter. `whole`:
+    elements of the largest module that ZeRO 3 puts together as one.
     """
 
     parts: Mapping[str, int]
@@ -64,6 +65,7 @@ class Trace:
     hidden: tuple[int, ...] = ()
     cache: int = 0
     sample: int = 0
+    whole: int = 0
 
     @property
     def parameters(self) -> int:
@@ -110,7 +112,12 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
         ),
         cache=cache,
         sample=_tensor_bytes(probe.batch) // options.batch if acts else 0,
+        whole=max((_elements(module) for module in family.uneven(network)), default=0),
     )
+
+
+def _elements(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _tensor_bytes(value: Any) -> int:

@@ -136,7 +136,7 @@ def gathered_bytes(trace: Trace, sharding: Sharding) -> int:
     """Weights that ZeRO 3 holds whole: those in use and the next ones. A single GPU's share is whole already."""
     if sharding.stage < 3 or (sharding.ranks == 1 and not sharding.offload_parameters):
         return 0
-    return min(trace.parameters, LIVE_PARAMETERS + trace.largest) * sharding.weight_bytes
+    return min(trace.parameters, LIVE_PARAMETERS + max(trace.largest, trace.whole)) * sharding.weight_bytes
 
 
 def state_bytes(trace: Trace, sharding: Sharding) -> int:

@@ -23,8 +23,11 @@ from tests.agents.janusvln.tiny import END, IMAGE, write_tiny
 from tests.agents.janusvln.training.walks import write_frame, write_trajectories
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
+from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, Source
 from vlnbench.training.memory.plan import plan
+from vlnbench.training.memory.trace import trace
+from vlnbench.training.memory.zero import LIVE_PARAMETERS, Sharding, gathered_bytes
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import freeze, groups
 
@@ -285,6 +288,15 @@ def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_pat
     )
     assert isinstance(again, JanusVLN)
     assert (again.config.image_width, again.config.num_history) == (140, 3)
+
+
+def test_vggt_is_gathered_whole_in_plans_of_zero_3() -> None:
+    options = JanusVLNPlanning(model="preset:janusvln-tiny", dtype="fp32")
+    found = trace(*find_family("", options.model, "--model"), options)
+    network = JanusVLNFamily().build(JanusVLNFamily().config(Source("preset", "janusvln-tiny"), options), options)
+    assert found.whole == sum(parameter.numel() for parameter in network.vggt.parameters())
+    large = replace(found, parts={"mm_llm": 3 * LIVE_PARAMETERS}, whole=7, largest=5)
+    assert gathered_bytes(large, Sharding(3, 2, 1, "adamw")) == 2 * (LIVE_PARAMETERS + 7)
 
 
 @pytest.mark.slow

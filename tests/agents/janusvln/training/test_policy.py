@@ -72,7 +72,7 @@ def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
     assert moved == set(PARTS)
     last = recorded[0].samples[-1]
     (kept,) = last.geometries
-    alone = made.model.final_geometry(last.frames)
+    (alone,) = made.model.final_geometries([last.frames])
     assert kept.features.shape == alone.shape
     assert float((kept.features - alone).abs().max()) > 1e-4, "two of five frames are not shown"
     batch = made.family.collate(recorded[0].samples)

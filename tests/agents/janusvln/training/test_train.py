@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +15,9 @@ import pytest
 
 from agents.janusvln import checkpoint
 from agents.janusvln.training.options import PARTS
+from tests.agents.janusvln.tiny import write_tiny
 from tests.agents.janusvln.training.walks import write_trajectories
-from tests.training.driver import log_of, run_all
+from tests.training.driver import ROOT, log_of, run_all
 from vlnbench.cli import main
 
 pytestmark = pytest.mark.slow  # importing DeepSpeed alone takes seconds
@@ -66,6 +72,60 @@ def test_small_trainings_from_scratch(tmp_path: Path) -> None:
     for name, parameter in base.named_parameters():
         same = bool((trained.get_parameter(name) == parameter).all())
         assert same == name.startswith(("vggt.", "visual.blocks.", "visual.patch_embed.")), name
+
+
+def small(folder: Path, out: str, **changes: Any) -> dict[str, Any]:
+    """A training of the smallest network, on walks whose samples have one to four frames."""
+    if not (folder / "base").exists():
+        write_trajectories(folder / "sets/R2R", (4, 3))
+        write_tiny(folder / "base", image_width=140)
+    common: dict[str, Any] = {
+        "checkpoint": str(folder / "base"),
+        "trajectories": folder / "sets",
+        "tunable_parts": TRAINED,
+        "batch": 1,
+        "accumulation": 1,
+        "workers": 0,
+        "log_every": 1,
+        "learning_rate": 1e-3,
+        "gradient_checkpointing": False,
+    }
+    return {**common, "out": folder / out, **changes}
+
+
+def test_ranks_with_unlike_numbers_of_frames_train_alike_under_zero_3(tmp_path: Path) -> None:
+    """VGGT runs once per frame: were every weight of it gathered by itself, ranks would wait for each other."""
+    shared_out = tmp_path / "ds.json"
+    shared_out.write_text(json.dumps({"zero_optimization": {"stage3_param_persistence_threshold": 0}}))
+    requests = [
+        small(tmp_path, "whole", zero=0, steps=3),
+        small(tmp_path, "shared out", zero=3, steps=3, deepspeed=shared_out, hang_minutes=2),
+    ]
+    answers = run_all(requests, processes=2)
+    assert [answer.get("error") for answer in answers] == [None, None]
+    whole, shared = ([entry["loss"] for entry in log_of(request["out"])] for request in requests)
+    assert shared == pytest.approx(whole, rel=1e-4)
+
+
+def test_a_killed_training_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """Killed after a save; what it reads anew are frames, features kept and the order of samples."""
+    kept = {"steps": 8, "save_every": 2, "zero": 2, "batch": 2, "feature_cache": tmp_path / "features"}
+    stopped, whole = (small(tmp_path, name, **kept, group_by_length=True) for name in ("stopped", "whole"))
+    command = [sys.executable, "-m", "tests.training.driver", json.dumps([stopped], default=str)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (tmp_path / "stopped/state/step-2").exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "stopped/model").exists()
+    answers = run_all([stopped, whole])
+    assert [answer["steps"] for answer in answers] == [8, 8]
+    again, straight = (tmp_path / name / "model/model.safetensors" for name in ("stopped", "whole"))
+    assert again.read_bytes() == straight.read_bytes()
 
 
 def test_the_recorded_checkpoint_is_trained_and_walks_through_corridors(

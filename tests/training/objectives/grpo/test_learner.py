@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from agents.streamvln.checkpoint import load
-from agents.streamvln.presets import Preset, create
+from agents.streamvln.presets import create
 from agents.streamvln.training.family import StreamVLNFamily
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.packed import pack
 from agents.streamvln.training.policy import StreamVLNPolicy
 from tests.fakes import make_episode
+from tests.training.workshop import SMALL, TEXTS
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
@@ -27,21 +28,6 @@ from vlnbench.training.parts import freeze
 from vlnbench.training.setup import Process
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))
-SMALL = Preset(
-    hidden_size=32,
-    intermediate_size=48,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    vision_width=16,
-    vision_mlp=32,
-    blocks=1,
-    vision_heads=2,
-    image_size=32,
-    patch_size=16,
-    vocabulary=300,
-)
-TEXTS = ("Walk to the red chair and stop.", "Turn left, then enter the kitchen.")
 
 
 class Engine(nn.Module):

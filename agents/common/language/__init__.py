@@ -1,0 +1,1 @@
+"""What families whose networks answer in words have in common: parts, planning, walks that are drawn by chance."""

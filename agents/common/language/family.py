@@ -1,0 +1,49 @@
+"""What families say alike of networks with a language model at `model.layers`, as Qwen's checkpoints name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vlnbench.training.family import ModelFamily
+from vlnbench.training.objectives.grpo.loss import scored
+from vlnbench.training.objectives.grpo.policy import Scored
+
+IGNORED = -100
+"""The label that takes no part in the loss; PyTorch's own."""
+
+
+class LanguageFamily(ModelFamily):
+    """A family whose networks take a batch's entries by name and return a mean loss."""
+
+    def adapted(self, model: nn.Module) -> list[str]:
+        return [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and name.startswith("model.layers.")
+        ]
+
+    def is_hidden(self, name: str) -> bool:
+        return "embed" not in name and not name.startswith("lm_head")
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = model(**batch, want_logits=False).loss
+        return loss
+
+
+class Chances:
+    """Two methods of `GivesChances`, for networks whose forward pass takes `at_labels`: logits float32 (labels,
+    vocabulary) of the labels that are not ignored, in order, in the place of a loss."""
+
+    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+        logits: Tensor = model(**batch, want_logits=False, at_labels=True).logits
+        labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
+        return scored(logits, torch.tensor(labels, device=logits.device), temperature)
+
+    def cache_bytes(self, config: Any, options: Any) -> int:
+        size = 4 if options.dtype == "fp32" else 2
+        bytes_: int = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
+        return bytes_

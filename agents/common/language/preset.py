@@ -1,0 +1,36 @@
+"""Sizes of the language model of a small network, and what config.json says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LanguageSizes:
+    """A decoder of Qwen's kind; `vocabulary`: tokens that are learned from instructions at most."""
+
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+
+    def language(self, vocab_size: int, end: int, answered: int) -> dict[str, Any]:
+        """Fields of published checkpoints. end: the token that ends a text, answered: one that ends an answer."""
+        return {
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e4,
+            "vocab_size": vocab_size,
+            "tie_word_embeddings": False,
+            "bos_token_id": end,
+            "eos_token_id": answered,
+            "torch_dtype": "float32",
+        }

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -47,27 +46,6 @@ def test_two_runs_in_pandas(tmp_path: Path) -> None:
         assert sum(n * float(row[column]) / 100 for n, row in zip(counts, rows, strict=True)) == pytest.approx(
             successes, abs=0.5
         )
-
-
-@pytest.mark.slow
-def test_the_notebook_runs_from_its_first_cell_to_its_last(houses: Path, tmp_path: Path) -> None:
-    """Its cells one after the other, as a kernel would, in a folder with data and nothing else."""
-    notebook = json.loads((EXAMPLES / "first_look.ipynb").read_text(encoding="utf-8"))
-    assert (notebook["nbformat"], {cell["cell_type"] for cell in notebook["cells"]}) == (4, {"markdown", "code"})
-    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    (tmp_path / "data").symlink_to(houses)
-    runner = tmp_path / "cells.json"
-    fewer = [cell.replace("episodes=12", "episodes=4, allow_partial=True") for cell in cells]
-    runner.write_text(json.dumps(fewer))
-    code = (
-        "import json, matplotlib; matplotlib.use('Agg'); names = {'__name__': 'notebook'}\n"
-        f"for cell in json.load(open({str(runner)!r})): exec(compile(cell, 'cell', 'exec'), names)\n"
-        "print(len(names['rows']), sorted(names['rows']['agent'].unique()))"
-    )
-    out = run("-c", code, cwd=tmp_path)
-    assert "Walker in embedded" in out
-    assert out.splitlines()[-1] == "8 ['Walker', 'blind']"
-    assert (tmp_path / "runs" / "notebook" / "walker" / "summary.json").is_file()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Annotated
 from tyro.conf import subcommand
 
 from vlnbench.cli.collect import Collect
-from vlnbench.cli.data import Data
+from vlnbench.cli.data import DATA, Data
 from vlnbench.cli.doctor import Doctor
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.list import List
@@ -36,7 +36,7 @@ from vlnbench.errors import GpuMemoryError, RunError, UsageError
 Command = (
     Annotated[Eval, subcommand("eval", prefix_name=False)]
     | Annotated[Serve, subcommand("serve", prefix_name=False)]
-    | Annotated[Data, subcommand("data", prefix_name=False, description="Generate, check or draw data.")]
+    | Annotated[Data, subcommand("data", prefix_name=False, description=DATA)]
     | Annotated[Collect, subcommand("collect", prefix_name=False)]
     | Annotated[Train, subcommand("train", prefix_name=False)]
     | Annotated[Score, subcommand("score", prefix_name=False)]
@@ -60,8 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         arguments = [argument for argument in arguments if not argument.startswith("--local_rank=")]
-    description = "Benchmark and evaluation harness for vision-and-language navigation agents."
     _open_streams()
+    description = (
+        "Benchmark and evaluation harness for vision-and-language navigation agents. Begin with `vlnbench eval`, "
+        "which needs no download; `vlnbench COMMAND --help` tells the options of a command."
+    )
     try:
         parse(Command, arguments, description).run()
         sys.stdout.flush()

@@ -132,6 +132,8 @@ class LeRobot:
         print(f"{written.episodes} episodes, {written.frames} frames: {self.out}")
 
 
+DATA = "Generate, get, check and draw data; hand collected walks to other projects."
+
 Data = (
     Annotated[Houses, subcommand("houses", prefix_name=False)]
     | Annotated[Check, subcommand("check", prefix_name=False)]

@@ -179,7 +179,6 @@ def _matrix_file(given: Path) -> None:
         },
         "references": [],
         "axes": {"tunable_parts": [["mm_mlp_adapter"]]},
-        "run": {"store": "matrix/store"},
     }
     (given / "matrix.yaml").write_text(json.dumps(content))  # YAML, too
 
@@ -199,8 +198,9 @@ def _matrix(given: Path, out: Path) -> list[str]:
 
 
 def _matrix_left(out: Path) -> Found:
-    """What the rows say but how long anything took, and the names of all files."""
+    """What the rows say but how long anything took, and the names of all files but those that say that alone."""
     names = {str(path.relative_to(out)) for path in (out / "matrix").rglob("*") if not path.is_dir()}
+    names -= {name for name in names if name.endswith("/attempts.jsonl")}  # of done work, none where it was killed
     (row,) = json.loads((out / "matrix" / "results" / "matrix.json").read_text())["rows"]
     kept = (
         "name",
@@ -215,7 +215,8 @@ def _matrix_left(out: Path) -> Found:
         "loss",
         "train",
     )
-    results = {split: {k: v for k, v in each.items() if k != "hours"} for split, each in row["results"].items()}
+    found = {split: each or {} for split, each in row["results"].items()}
+    results = {split: {k: v for k, v in each.items() if k != "hours"} for split, each in found.items()}
     return {"files": sorted(names), "row": {name: row[name] for name in kept}, "results": results}
 
 

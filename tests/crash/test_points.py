@@ -15,7 +15,13 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork") or sys.platform != "linux", reason="looks at /proc"),
 ]
 
-SAMPLES = {"eval": ("2", "5"), "collect": ("4", "9"), "leaderboard": ("3", "11")}
+SAMPLES = {
+    "eval": ("2", "5"),
+    "collect": ("4", "9"),
+    "leaderboard": ("3", "11"),
+    "matrix": ("4", "27"),
+    "report": ("1", "1"),
+}
 """First change and distance of those that are tried: beginnings of manifests, temporary files, renames, rows."""
 
 

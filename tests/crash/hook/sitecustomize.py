@@ -99,9 +99,10 @@ class _Counter:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with open(os.path.join(self._notes, "processes")) as file:
             others = {int(line) for line in file} - {os.getpid()}
-        for process in others:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none sees another end
+            for process in others:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
         if self._how == "torn":
             self._tear()
         os.kill(os.getpid(), signal.SIGKILL)

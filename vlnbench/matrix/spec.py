@@ -202,7 +202,10 @@ def _values(axis: str, values: Any, kinds: Mapping[str, Any], path: Path) -> lis
     found: list[Value] = []
     for number, value in enumerate(values, start=1):
         if not isinstance(value, dict):
-            found.append((_label(axis, value, kinds.get(axis)), {axis: value}))
+            text = _label(axis, value, kinds.get(axis))
+            if len(text) > _LONGEST:
+                raise UsageError(f"{where}: value {number}: {short(text)}: give it a label, with its options beside")
+            found.append((text, {axis: value}))
             continue
         label = value.get("label")
         if not isinstance(label, str) or not label.strip() or not label.isprintable() or len(label) > _LONGEST:

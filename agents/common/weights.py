@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from agents.common.archive import check_archive
 from agents.common.files import CONFIG, GENERATION, read_json
-from agents.common.tokenizer import TOKENIZER_FILES
+from agents.common.language.tokenizer import TOKENIZER_FILES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE, regular

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from agents.common import files, weights
-from agents.common import tokenizer as tokenizers
 from agents.common.files import CONFIG, DTYPES, GENERATION, GenerationSettings
-from agents.common.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.language import tokenizer as tokenizers
+from agents.common.language.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.janusvln import prompt
 from agents.janusvln.config import JanusVLNConfig, geometry_sizes, read_config
 from agents.janusvln.network.model import JanusVLN

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.common.tokenizer import Tokenizer
+from agents.common.language.tokenizer import Tokenizer
 from vlnbench.interfaces import Action
 
 SYSTEM = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from agents.common import files, weights
-from agents.common import tokenizer as tokenizers
 from agents.common.files import DTYPES, GENERATION
-from agents.common.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.language import tokenizer as tokenizers
+from agents.common.language.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.janusvln.checkpoint import PROCESSOR_FILES, qwen_tokenizer
 from agents.qwen_vl.config import QwenVLConfig, read_config
 from agents.qwen_vl.network import QwenVL

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from agents.common.tokenizer import Tokenizer
+from agents.common.language.tokenizer import Tokenizer
 from agents.janusvln.prompt import BLOCK_END, IMAGE
 from agents.openai.answers import AS_TEXT, NAMES, read_answer
 from agents.openai.prompt import Template, read_template

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.common import tokenizer
-from agents.common.tokenizer import Tokenizer
+from agents.common.language import tokenizer
+from agents.common.language.tokenizer import Tokenizer
 from agents.streamvln.network.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action

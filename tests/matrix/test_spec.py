@@ -110,7 +110,7 @@ BAD: dict[str, dict[str, Any]] = {
     "unknown option 'set': did you mean 'sets'": {"axes": {"data": [{"label": "a", "set": ["R2R"]}]}},
     "settings 1 and 2 are both named 'batch=1'": {"axes": {"batch": [1, 1]}},
     "axes.batch: value 1: 'batch=1000000000": {"axes": {"batch": [10**99]}},
-    "...: give it a label, with its options beside": {"axes": {"sets": ["R" * 101]}},
+    "...: give it a label beside its options": {"axes": {"sets": ["R" * 101]}},
     "axes a and batch both set batch": {"axes": {"a": [{"label": "x", "batch": 1}], "batch": [2]}},
     "unknown option 'lerning_rate': did you mean 'learning_rate'": {"train": {"lerning_rate": 1}},
     "checkpoint: expected a folder or a name": {"train": {"trajectories": "sets"}},

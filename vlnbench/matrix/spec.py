@@ -204,7 +204,7 @@ def _values(axis: str, values: Any, kinds: Mapping[str, Any], path: Path) -> lis
         if not isinstance(value, dict):
             text = _label(axis, value, kinds.get(axis))
             if len(text) > _LONGEST:
-                raise UsageError(f"{where}: value {number}: {short(text)}: give it a label, with its options beside")
+                raise UsageError(f"{where}: value {number}: {short(text)}: give it a label beside its options")
             found.append((text, {axis: value}))
             continue
         label = value.get("label")

@@ -1,1 +1,1 @@
-"""What families whose networks answer in words have in common: parts, planning, walks that are drawn by chance."""
+"""What families whose networks answer in words share: tokenizers, parts, planning, walks by chance."""

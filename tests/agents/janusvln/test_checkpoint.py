@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from agents.common.files import GenerationSettings
-from agents.common.tokenizer import TOKENIZER_FILES
+from agents.common.language.tokenizer import TOKENIZER_FILES
 from agents.common.versions import check_transformers
 from agents.janusvln import checkpoint
 from agents.janusvln.config import GeometrySizes, geometry_sizes, parse_config, read_config

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agents.common.tokenizer import Tokenizer, load_tokenizer
+from agents.common.language.tokenizer import Tokenizer, load_tokenizer
 from agents.janusvln import checkpoint
 from agents.janusvln.decode import Decoder, Memory, Question
 from agents.janusvln.loop import EpisodeLoop

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.common.tokenizer import load_tokenizer
+from agents.common.language.tokenizer import load_tokenizer
 from agents.janusvln.prompt import LABELS, SYSTEM, TOKENS, Prompts, question_text, shown_steps
 from tests.agents.janusvln.recordings import ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tokenizer

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agents.common.files import GenerationSettings, generation_settings
-from agents.common.tokenizer import TOKENIZER_FILES
+from agents.common.language.tokenizer import TOKENIZER_FILES
 from agents.streamvln import checkpoint
 from tests.agents.streamvln.recordings import RUNS, recorded
 from tests.agents.streamvln.tiny import END, tiny_images, write_tiny

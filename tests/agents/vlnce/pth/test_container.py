@@ -245,4 +245,4 @@ def test_what_is_no_checkpoint(here: Path, content: bytes) -> None:
 
 def test_no_file_and_a_folder(here: Path) -> None:
     assert "cannot be read" in refused(here / "none.pth")
-    assert "cannot be read" in refused(here)
+    assert "expected a file, found a folder" in refused(here)

@@ -99,8 +99,10 @@ class _Counter:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with open(os.path.join(self._notes, "processes")) as file:
             others = {int(line) for line in file} - {os.getpid()}
+        above = [process for process in _ancestors() if process in others]
+        last = [*(others - set(above)), *reversed(above)]  # this process may end with its parent
         for number in (signal.SIGSTOP, signal.SIGKILL):  # so that none sees another end
-            for process in others:
+            for process in last:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
         if self._how == "torn":
@@ -114,6 +116,15 @@ class _Counter:
                 hidden = any(part.startswith(".") for part in path.removeprefix(self._below).split("/"))
                 if hidden and os.path.isfile(path) and not os.path.islink(path):
                     os.truncate(path, os.path.getsize(path) // 2)
+
+
+def _ancestors() -> list[int]:
+    """Processes that this one descends from, its parent first."""
+    found = [os.getppid()]
+    while found[-1] > 1:
+        with open(f"/proc/{found[-1]}/stat") as file:
+            found.append(int(file.read().rpartition(")")[2].split()[1]))
+    return found
 
 
 def _place(path: Any) -> str:

@@ -257,7 +257,7 @@ def test_files_cut_off_anywhere_are_refused(tmp_path: Path, packed: bool) -> Non
 
 
 def test_a_folder_or_an_unreadable_file(tmp_path: Path) -> None:
-    assert "cannot be read (Is a directory)" in refusal(lambda: load(tmp_path))
+    assert "expected a file, found a folder" in refusal(lambda: load(tmp_path))
 
 
 def test_ground_truth_of_exactly_the_wanted_episodes(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ def test_the_family_is_told_by_a_few_bytes_and_the_commit_is_kept(hub: FakeHub) 
     assert with_weights(local) is local
 
 
+def test_a_name_too_long_for_a_path_is_refused_like_any_other() -> None:
+    with pytest.raises(UsageError, match=r"^--checkpoint 0{100}: no such file or folder, and .{1,300}$"):
+        find_source("0" * 5000, [])
+
+
 def test_an_agent_of_the_hub_is_the_one_of_the_folder(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     there = VLNCEAgent(VLNCEOptions(checkpoint=Path(NAME), device="cpu"))
     here = VLNCEAgent(VLNCEOptions(checkpoint=shipped()["cma-tiny"], device="cpu"))

@@ -9,6 +9,7 @@ NAME          the checkpoint of that name that comes with vlnbench; or published
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +64,7 @@ def find_source(name: str, families: Sequence[FamilySpec], option: str = "--chec
     if hub.is_hub(name):
         fetched = hub.fetch(name, weights=False)
         return Source("checkpoint", fetched.name, fetched.folder)
-    if Path(name).exists():
+    if os.path.exists(name):  # False for what cannot be a path either
         return Source("checkpoint", name, Path(name))
     if name in shipped():
         return Source("checkpoint", name, shipped()[name])
@@ -72,4 +73,4 @@ def find_source(name: str, families: Sequence[FamilySpec], option: str = "--chec
     if name in presets:
         return Source("preset", name)
     every = [*shipped(), *(PRESET + preset for preset in presets), *(sizes if option == "--model" else ())]
-    raise UsageError(f"{option} {name}: no such file or folder, and {unknown('checkpoint', name, every)}")
+    raise UsageError(f"{option} {name:.100}: no such file or folder, and {unknown('checkpoint', name, every)}")

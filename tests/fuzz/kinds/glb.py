@@ -85,7 +85,7 @@ def write(folder: Path, random: Random) -> None:
     for _ in range(random.choice([1, 1, 2, 3, 5])):
         with contextlib.suppress(
             AttributeError, KeyError, TypeError
-        ):  # what is left of the tables may not take it
+        ):  # what is left may not take it
             random.choice(MUTATORS)(writer, random)
     try:
         data = bytearray(writer.to_bytes())

@@ -83,9 +83,7 @@ def room() -> GlbWriter:
 def write(folder: Path, random: Random) -> None:
     writer = room()
     for _ in range(random.choice([1, 1, 2, 3, 5])):
-        with contextlib.suppress(
-            AttributeError, KeyError, TypeError
-        ):  # what is left may not take it
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is left may not take it
             random.choice(MUTATORS)(writer, random)
     try:
         data = bytearray(writer.to_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
 from vlnbench.util.progress import Progress
 
 
@@ -32,6 +34,22 @@ class KeptFrames:
     @cached_property
     def _rows(self) -> NDArray[np.uint8]:
         return np.memmap(self.path, np.uint8, "r", shape=(self.first[-1], self.size))
+
+
+def kept_name(file: Path, firsts: Iterable[Path], *facts: object) -> str:
+    """A name for the kept frames of the set that `file` describes.
+
+    It is another one for another content of the file, other facts (sizes, versions), and where the first images of
+    its items, `firsts`, were written anew. Raises UsageError if one cannot be found.
+    """
+    digest = hashlib.sha256(f"{file.absolute()} {facts!r}".encode() + regular(file).read_bytes())
+    for path in firsts:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror}); collect the set again") from error
+        digest.update(f" {found.st_size} {found.st_mtime_ns}".encode())
+    return f"{file.parent.name}-{digest.hexdigest()[:16]}"
 
 
 def keep_frames(

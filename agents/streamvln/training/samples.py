@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import random
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, 
 from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.training.kept_frames import KeptFrames, keep_frames
+from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 from vlnbench.util.durable.limits import regular
 
 Wording = Literal["published", "evaluation"]
@@ -86,8 +85,7 @@ class FrameReader:
         if self._augmented or self._known is not None:
             raise ValueError("frames are kept that are always the same and always read")
         size = self._image_size
-        digest = hashlib.sha256(f"{file.absolute()} {size} {PIL.__version__}".encode() + file.read_bytes())
-        name, drawn = f"{file.parent.name}-{digest.hexdigest()[:16]}", random.Random(0)
+        name, drawn = kept_name(file, (each[0] for each in items), size, PIL.__version__), random.Random(0)
 
         def decoded(item: int) -> NDArray[np.uint8]:
             return np.stack([self._frame(path, drawn) for path in items[item]])

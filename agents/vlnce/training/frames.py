@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError
-from vlnbench.training.kept_frames import KeptFrames, keep_frames
+from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 from vlnbench.util.durable.limits import regular
 
 
@@ -83,7 +82,6 @@ def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) ->
     """
     (height, width), (h, w) = views.inputs
     depth_dtype = "uint8" if views.halved else "float32"
-    digest = hashlib.sha256(f"{file.absolute()} {views!r} {PIL.__version__}".encode() + regular(file).read_bytes())
     size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
 
     def decoded(walk: int) -> NDArray[np.uint8]:
@@ -91,7 +89,7 @@ def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) ->
         rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
         return np.concatenate(rows, axis=1)
 
-    name = f"{file.parent.name}-{digest.hexdigest()[:16]}"
+    name = kept_name(file, (walk.frames()[0] for walk in walks), views, PIL.__version__)
     kept = keep_frames(folder, name, [len(walk.actions) for walk in walks], size, decoded)
     return Packed(kept, ((height, width, 3), (h, w)), depth_dtype)
 

@@ -322,7 +322,7 @@ def test_kept_frames_are_those_of_the_files(tmp_path: Path) -> None:
     reader = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
     dataset = WindowDataset(walks, Prompts(Letters()), Windows(), reader)
     wanted = [made(folder)[0, i].images for i in range(len(dataset))]
-    for path in sorted(folder.rglob("*.jpg")):
+    for path in {path for item in items for path in item[1:]}:
         path.write_bytes(b"")
     again = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
     for kept in (reader, again):
@@ -331,6 +331,9 @@ def test_kept_frames_are_those_of_the_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read as an image"):
         FrameReader(4).keeping(tmp_path / "kept", folder / "annotations.json", items)
     assert [path.suffix for path in sorted((tmp_path / "kept").iterdir())].count(".frames") == 1
+    items[1][0].touch()  # collected anew: what was kept is not what is there
+    with pytest.raises(UsageError, match="cannot be read as an image"):
+        FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
     with pytest.raises(UsageError, match=r"--packed .*cannot be written"):
         FrameReader(8).keeping(folder / "annotations.json", folder / "annotations.json", items)
 

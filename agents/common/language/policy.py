@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from agents.common.sampling import Sampler
 from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
-from vlnbench.training.objectives.grpo.policy import Recorded
+from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 
 FIRST_SLOT = 1_000_000
 """Slots of answers without an episode; those of simulators are numbered from 0."""
@@ -48,8 +49,9 @@ W = TypeVar("W", bound=Walk)
 class Walks(Generic[W]):
     """The walks of a policy: those under way by slot, and all that have begun by episode and seed."""
 
-    def __init__(self, kind: Callable[[str, int], W], turn_cap: int | None) -> None:
-        self._kind, self._turn_cap = kind, turn_cap
+    def __init__(self, kind: Callable[[str, int], W], sampling: Sampling) -> None:
+        self._kind, self._turn_cap = kind, sampling.turn_cap
+        self._sampler = Sampler(sampling.temperature, sampling.top_p)
         self._walks: dict[int, W] = {}
         self._begun: dict[tuple[str, int], W] = {}
 
@@ -62,6 +64,19 @@ class Walks(Generic[W]):
         """Remember what is drawn in a slot from now on."""
         name = episode.episode_id
         self._walks[slot] = self._begun[name, seed] = self._kind(name, seed)
+
+    def drawn(self, run: Callable[[list[Any]], list[list[int]]], questions: list[Any]) -> list[list[int]]:
+        """What `run` answers to questions, each of which has a `slot`: by the seeds of the walks, and recorded."""
+        for question in questions:
+            walk = self._walks[question.slot]
+            self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
+        answers = run(questions)
+        for question, answer in zip(questions, answers, strict=True):
+            self._record(question, answer)
+        return answers
+
+    def _record(self, question: Any, answer: list[int]) -> None:
+        raise NotImplementedError
 
     def recorded(self, episode_id: str, seed: int) -> Recorded:
         return self._begun.pop((episode_id, seed)).recorded()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from agents.common.files import GenerationSettings
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws, Sampler
+from agents.common.sampling import Draws
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.loop import EXPECTS, EpisodeLoop
 from agents.janusvln.network.model import IGNORED, JanusVLN
@@ -53,10 +53,9 @@ class JanusVLNPolicy(Walks[_Walk]):
     def __init__(
         self, model: JanusVLN, settings: GenerationSettings, prompts: Prompts, sampling: Sampling
     ) -> None:
-        super().__init__(_Walk, sampling.turn_cap)
+        super().__init__(_Walk, sampling)
         self.model, self._settings = model, settings
         self._prompts, self._sampling = prompts, sampling
-        self._sampler = Sampler(sampling.temperature, sampling.top_p)
 
     def renew(self) -> None:
         """The weights are used where they are: only what was seen and recorded goes."""
@@ -81,13 +80,7 @@ class JanusVLNPolicy(Walks[_Walk]):
 
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
         """As `Decoder.run`, by chance; what is drawn is recorded."""
-        for question in questions:
-            walk = self._walks[question.slot]
-            self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
-        answers = self._decoder.run(questions)
-        for question, answer in zip(questions, answers, strict=True):
-            self._record(question, answer)
-        return answers
+        return self.drawn(self._decoder.run, list(questions))
 
     def questions(self, sets: Sequence[SetContent]) -> StepQuestions:
         return StepQuestions(sets, self._prompts, self.model)

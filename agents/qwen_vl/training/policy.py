@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agents.common.files import GenerationSettings
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws, Sampler
+from agents.common.sampling import Draws
 from agents.janusvln.network.model import IGNORED
 from agents.openai.prompt import FORWARD_M
 from agents.qwen_vl.decode import Answerer, Question
@@ -49,10 +49,9 @@ class QwenVLPolicy(Walks[_Walk]):
         options: QwenVLTraining,
         sampling: Sampling,
     ) -> None:
-        super().__init__(_Walk, sampling.turn_cap)
+        super().__init__(_Walk, sampling)
         self._model, self._settings, self._prompts = model, settings, prompts
         self._options, self._sampling = options, sampling
-        self._sampler = Sampler(sampling.temperature, sampling.top_p)
 
     def renew(self) -> None:
         """The weights are used where they are: only what was recorded goes."""
@@ -70,13 +69,7 @@ class QwenVLPolicy(Walks[_Walk]):
 
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
         """As `Answerer.run`, by chance; what is drawn is recorded."""
-        for question in questions:
-            walk = self._walks[question.slot]
-            self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
-        answers = self._answerer.run(questions)
-        for question, answer in zip(questions, answers, strict=True):
-            self._record(question, answer)
-        return answers
+        return self.drawn(self._answerer.run, list(questions))
 
     def questions(self, sets: Sequence[SetContent]) -> QuestionsOfWalks:
         return QuestionsOfWalks(sets, self._prompts, self._options)

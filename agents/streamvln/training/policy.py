@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agents.common.files import generation_settings
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws, Sampler
+from agents.common.sampling import Draws
 from agents.streamvln import checkpoint
 from agents.streamvln.loop import EXPECTS, EpisodeLoop
 from agents.streamvln.network.decode import Decoder, Row, Turn
@@ -69,12 +69,11 @@ class StreamVLNPolicy(Walks[_Walk]):
     """
 
     def __init__(self, model: StreamVLN, base: Path, options: StreamVLNTraining, sampling: Sampling) -> None:
-        super().__init__(_Walk, sampling.turn_cap)
+        super().__init__(_Walk, sampling)
         self._model, self._options = model, options
         self._prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
         self._symbols = self._prompts.action_ids()
         self._settings = generation_settings(base)
-        self._sampler = Sampler(sampling.temperature, sampling.top_p)
         self._header = self._find_header()
         self._decoder: Decoder
         self.max_new_tokens = sampling.answer_tokens
@@ -100,11 +99,7 @@ class StreamVLNPolicy(Walks[_Walk]):
         for turn in turns:
             ids = [*turn.input_ids, *self._header]
             asked.append(Turn(turn.slot, ids, turn.images, turn.opens_window))
-            self._sampler.begin(turn.slot, f"{self._walks[turn.slot].seed}/{self._walks[turn.slot].answers}")
-        answers = self._decoder.run(asked)
-        for turn, answer in zip(asked, answers, strict=True):
-            self._record(turn, answer)
-        return answers
+        return self.drawn(self._decoder.run, asked)
 
     def drop(self, slot: int) -> None:
         self._decoder.drop(slot)

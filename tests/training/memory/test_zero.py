@@ -96,6 +96,8 @@ def test_ledger_is_what_deepspeed_allocates(tmp_path: Path, ranks: int) -> None:
     """DeepSpeed's engine on the CPU, every live byte counted, at every moment of the step, on the worst rank.
 
     On the CPU host and device are one: where states are offloaded, weights, buffers and the host's plan add up.
+    Between processes a collective's buffers are let go by gloo's own thread, now and then only after the next has
+    begun: what was allocated may be more by one bucket of gradients and its copy in float32.
     """
     pytest.importorskip("deepspeed")
     folder = write_small(tmp_path / "model")
@@ -110,7 +112,8 @@ def test_ledger_is_what_deepspeed_allocates(tmp_path: Path, ranks: int) -> None:
         else:
             planned = highest(usage)
         for moment, size in planned.items():
-            assert size == pytest.approx(found[moment], rel=0.02), (run, moment)
+            late = BUCKET * (2 + 4) if ranks > 1 else 0
+            assert 0.98 * (found[moment] - late) <= size <= 1.02 * found[moment], (run, moment)
 
 
 def run_deepspeed(tmp_path: Path, folder: Path, ranks: int) -> list[dict[str, int]]:

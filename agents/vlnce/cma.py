@@ -50,33 +50,35 @@ class CMANet(nn.Module):
         """What the action layer reads, (B, H), and the states after the last step, (N, 2, H)."""
         words, rgb, depth = self._ablated(steps)
         action = self.prev_action_embedding(steps.previous_index)
-        seen = torch.cat([self.rgb_linear(rgb), self.depth_linear(depth), action], dim=1)
+        looked = torch.cat([self.rgb_linear(rgb), self.depth_linear(depth)], dim=1)
+        seen = torch.cat([steps.by_row(looked), action], dim=1)
         state, first = self.state_encoder(seen, states[:, 0], steps.masks)
-        keys, rows = self.text_k(words), steps.instruction_of
-        unread = (words == 0).all(dim=1)
-        text = self.attend(self.state_q(state), keys[rows], words[rows], unread[rows])
+        asked = self.state_q(state).view(-1, len(words), self.text_k.out_channels).transpose(0, 1)
+        text = self.attend(asked, self.text_k(words), words, (words == 0).all(dim=1, keepdim=True))
+        text = text.transpose(0, 1).flatten(0, 1)
         half = self._config.state_size // 2
-        rgb_key, rgb_value = self.rgb_kv(rgb).split((half, self._config.rgb_size), dim=1)
-        depth_key, depth_value = self.depth_kv(depth).split((half, self._config.depth_size), dim=1)
-        query = self.text_q(text)
-        rgb_seen, depth_seen = self.attend(query, rgb_key, rgb_value), self.attend(query, depth_key, depth_value)
+        rgb_key, rgb_value = steps.by_row(self.rgb_kv(rgb)).split((half, self._config.rgb_size), dim=1)
+        depth_key, depth_value = steps.by_row(self.depth_kv(depth)).split((half, self._config.depth_size), dim=1)
+        query = self.text_q(text).unsqueeze(1)
+        rgb_seen = self.attend(query, rgb_key, rgb_value).squeeze(1)
+        depth_seen = self.attend(query, depth_key, depth_value).squeeze(1)
         x = self.second_state_compress(torch.cat([state, text, rgb_seen, depth_seen, action], dim=1))
         x, second = self.second_state_encoder(x, states[:, 1], steps.masks)
         return x, torch.stack([first, second], dim=1)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, masked: Tensor | None = None) -> Tensor:
-        """query (B, half), keys (B, half, P), values (B, C, P), masked (B, P) bool -> (B, C)."""
-        return torch.einsum("ni,nci->nc", self.weigh(query, keys, masked), values)
+        """query (B, Q, half), keys (B, half, P), values (B, C, P), masked (B, 1, P) bool -> (B, Q, C)."""
+        return self.weigh(query, keys, masked) @ values.transpose(1, 2)
 
     def weigh(self, query: Tensor, keys: Tensor, masked: Tensor | None) -> Tensor:
-        """How much each position counts, (B, P)."""
-        scores = torch.einsum("nc,nci->ni", query, keys)
+        """How much each position counts, (B, Q, P)."""
+        scores = query @ keys
         if masked is not None:
             scores = scores - masked.float() * MASKED
-        return torch.softmax(scores * self._scale, dim=1)
+        return torch.softmax(scores * self._scale, dim=2)
 
     def _ablated(self, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
-        """Instructions (I, C, L) and the two grids (B, C, cells), zeroed where the config says so."""
+        """Instructions (I, C, L) and the two grids (F, C, cells), zeroed where the config says so."""
         words = steps.instructions * (not self._config.ablate_instruction)
         rgb = self.rgb_encoder(steps.rgb).flatten(2) * (not self._config.ablate_rgb)
         depth = self.depth_encoder(steps.depth).flatten(2) * (not self._config.ablate_depth)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from agents.vlnce.config import TOKENS, NetworkConfig
+from agents.vlnce.gru import Gru
 from agents.vlnce.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
 
 POSITION_SIZE = 64
@@ -25,22 +26,27 @@ PATCH = 4
 class Steps:
     """Input for T steps of N slots, B = T * N rows, time-major: step t of slot n is row t * N + n.
 
-    instructions: as `Policy.read` returns them, (I, C, L) or (I, C). instruction_of: (B,) int64, which of them
-    each row follows. rgb, depth: features as `Policy.see` returns them, B rows each. previous: (B,) int64, the
-    action before, any value where an episode begins. masks: (B,) bool, False where an episode begins.
+    instructions: as `Policy.read` returns them, (I, C, L) or (I, C); row r follows instruction r % I: one for each
+    slot, or one for each row. rgb, depth: features of F frames as `Policy.see` returns them. previous: (B,) int64,
+    the action before, any value where an episode begins. masks: (B,) bool, False where an episode begins.
+    frame_of: (B,) int64, which of the frames each row sees; None: its own, F = B.
     """
 
     instructions: Tensor
-    instruction_of: Tensor
     rgb: Tensor
     depth: Tensor
     previous: Tensor
     masks: Tensor
+    frame_of: Tensor | None = None
 
     @property
     def previous_index(self) -> Tensor:
         """Row of the action embedding: 0 where an episode begins, else 1 more than the action before."""
         return (self.previous + 1) * self.masks.long()
+
+    def by_row(self, of_frames: Tensor) -> Tensor:
+        """What was made of every frame, (F, ...), as what each row sees, (B, ...)."""
+        return of_frames if self.frame_of is None else of_frames.index_select(0, self.frame_of)
 
 
 class InstructionEncoder(nn.Module):
@@ -97,6 +103,19 @@ class Positions(nn.Embedding):
         return torch.cat([grid, cells], dim=1)
 
 
+class Patches(nn.Conv2d):
+    """A convolution whose squares touch but do not overlap, as one matrix product, which is faster on a CPU."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        side = self.kernel_size[0]
+        count, channels, height, width = images.shape
+        h, w = height // side, width // side
+        squares = images[:, :, : h * side, : w * side].reshape(count, channels, h, side, w, side)
+        rows = squares.permute(0, 2, 4, 1, 3, 5).reshape(count * h * w, channels * side**2)
+        found = nn.functional.linear(rows, self.weight.flatten(1), self.bias)
+        return found.view(count, h, w, -1).permute(0, 3, 1, 2)
+
+
 class SmallEncoder(nn.Module):
     """In place of a ResNet, to be trained on a CPU: (N, inputs, H, W) -> (N, 2 * width, cells, cells)."""
 
@@ -104,7 +123,7 @@ class SmallEncoder(nn.Module):
         super().__init__()
         outputs = small_channels(width)
         self.layers = nn.Sequential(
-            nn.Conv2d(inputs, width, PATCH, PATCH),
+            Patches(inputs, width, PATCH, PATCH),
             nn.ReLU(),
             nn.Conv2d(width, outputs, 3, 2, 1),
             nn.ReLU(),
@@ -207,7 +226,7 @@ class StateEncoder(nn.Module):
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.rnn = nn.GRU(inputs, hidden)
+        self.rnn = Gru(inputs, hidden)
 
     def forward(self, x: Tensor, state: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
         """One step or many.

@@ -75,7 +75,6 @@ class EpisodeLoop:
         features = self._model.see(rgb.to(self._device), depth.to(self._device))
         steps = Steps(
             _joined([one.instruction for one in running]),
-            torch.arange(len(running), device=self._device),
             *features,
             torch.tensor([one.previous for one in running], device=self._device),
             torch.tensor([one.begun for one in running], device=self._device),

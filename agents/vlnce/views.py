@@ -76,6 +76,8 @@ def share_of(depth: Tensor) -> Tensor:
 
 def _sampled(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     """The pixels of an (H, W) or (H, W, C) image in the middle of the pixels of one of `size`."""
+    if image.shape[:2] == size:
+        return image
     rows, columns = (
         ((np.arange(few) + 0.5) * many / few).astype(np.int64)
         for many, few in zip(image.shape, size, strict=False)

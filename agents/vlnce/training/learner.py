@@ -89,11 +89,11 @@ class Learner(Policy):
         begins[0] = False
         steps = Steps(
             self.read(words),
-            torch.arange(slots, device=device).repeat(longest),
-            _in_steps(rgb, rows[walk_of]),
-            _in_steps(depth, rows[walk_of]),
+            _with_blank(rgb),
+            _with_blank(depth),
             previous.flatten(),
             begins.flatten().to(device),
+            rows[walk_of].T.flatten(),
         )
         return self.decide(steps, self.new_states(slots))
 
@@ -139,7 +139,6 @@ def split_features(features: Tensor, shapes: tuple[tuple[int, ...], tuple[int, .
     return rgb.reshape(-1, *shapes[0]), depth.reshape(-1, *shapes[1])
 
 
-def _in_steps(features: Tensor, rows: Tensor) -> Tensor:
-    """Features of frames, walk after walk, as rows step after step (T * N, ...), by `rows` (N, T)."""
-    padded = torch.cat([features, features.new_zeros(1, *features.shape[1:])])
-    return padded[rows.T.flatten()]
+def _with_blank(features: Tensor) -> Tensor:
+    """Features of frames (F, ...) and one of zeros, for steps behind a walk's end."""
+    return torch.cat([features, features.new_zeros(1, *features.shape[1:])])

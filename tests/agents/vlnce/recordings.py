@@ -150,14 +150,15 @@ def step(policy: Policy, words: Tensor, features: tuple[Tensor, Tensor], recorde
         weigh = type(policy.net).weigh
 
         def weighed(*arguments: Any) -> Tensor:
-            attention.append(weigh(policy.net, *arguments))
-            return attention[-1]
+            found = weigh(policy.net, *arguments)
+            attention.append(found.squeeze(1))
+            return found
 
         policy.net.weigh = weighed  # type: ignore[method-assign, assignment]
     masks = torch.tensor(recorded["mask"], dtype=torch.bool)
     encoded = policy.read(words)
     decided = policy(
-        Steps(encoded, torch.arange(len(words)), *features, torch.tensor(recorded["prev_action_in"]), masks),
+        Steps(encoded, *features, torch.tensor(recorded["prev_action_in"]), masks),
         states,
     )
     if hasattr(policy.net, "weigh"):

@@ -94,8 +94,7 @@ def test_the_training_call(recordings: Recordings, name: str) -> None:
     policy.zero_grad()
     decided = policy(
         Steps(
-            policy.read(recordings.words(base, told)),
-            rows,
+            policy.read(recordings.words(base, told))[rows],
             rgb,
             depth,
             torch.tensor(run["prev_actions"]).flatten(),

@@ -76,7 +76,7 @@ def steps(kind: Kind, instructions: Tensor, features: tuple[Tensor, Tensor]) -> 
     """All six steps of both slots at once."""
     masks = torch.arange(12) >= 2
     previous = torch.tensor(RECORDED[kind][1]).flatten()
-    return Steps(instructions, torch.arange(12) % 2, *features, previous, masks)
+    return Steps(instructions, *features, previous, masks)
 
 
 def one(all_steps: Steps, t: int) -> Steps:
@@ -84,7 +84,7 @@ def one(all_steps: Steps, t: int) -> Steps:
     rows = slice(2 * t, 2 * t + 2)
     return Steps(
         all_steps.instructions,
-        *(getattr(all_steps, name)[rows] for name in ("instruction_of", "rgb", "depth", "previous", "masks")),
+        *(getattr(all_steps, name)[rows] for name in ("rgb", "depth", "previous", "masks")),
     )
 
 

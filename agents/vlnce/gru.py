@@ -1,0 +1,65 @@
+"""A GRU whose training on a CPU takes few calls: a handful of small operations a step, the rest over all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Gru(nn.GRU):
+    """One layer of `torch.nn.GRU` over (T, N, inputs), with the same parameters and, up to rounding, results."""
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Outputs (T, N, H) and the last state (1, N, H), from `state` (1, N, H)."""
+        if not torch.is_grad_enabled() or x.device.type != "cpu":
+            found: tuple[Tensor, Tensor] = super().forward(x, state)
+            return found
+        gates = nn.functional.linear(x, self.weight_ih_l0, self.bias_ih_l0)
+        outputs: Tensor = _Steps.apply(gates, state[0], self.weight_hh_l0, self.bias_hh_l0)
+        return outputs, outputs[-1:]
+
+
+class _Steps(torch.autograd.Function):
+    """The steps of a GRU, given what the inputs add to its gates: reset, update, new, (T, N, 3 H)."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        steps, slots, size = gates.shape[0], gates.shape[1], state.shape[1]
+        states = gates.new_empty(steps + 1, slots, size)
+        opened = gates.new_empty(steps, slots, 2 * size)
+        old, new = gates.new_empty(2, steps, slots, size)
+        states[0] = state
+        for t in range(steps):
+            own = torch.addmm(bias, states[t], weight.t())
+            torch.add(gates[t, :, : 2 * size], own[:, : 2 * size], out=opened[t]).sigmoid_()
+            old[t] = own[:, 2 * size :]
+            torch.addcmul(gates[t, :, 2 * size :], opened[t, :, :size], old[t], out=new[t]).tanh_()
+            torch.lerp(new[t], states[t], opened[t, :, size:], out=states[t + 1])
+        ctx.save_for_backward(states, opened, old, new, weight)
+        return states[1:]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        states, opened, old, new, weight = ctx.saved_tensors
+        steps, slots, size = new.shape
+        reset, update = opened[..., :size], opened[..., size:]
+        to_new = (1 - update) * (1 - new * new)
+        to_own = torch.cat(
+            [
+                to_new * old * reset * (1 - reset),
+                (states[:-1] - new) * update * (1 - update),
+                to_new * reset,
+            ],
+            dim=2,
+        ).view(steps, slots, 3, size)
+        at, own = torch.empty_like(new), torch.empty_like(to_own)
+        later = torch.zeros_like(new[0])
+        for t in range(steps - 1, -1, -1):
+            torch.add(gradients[0][t], later, out=at[t])
+            torch.mul(at[t].unsqueeze(1), to_own[t], out=own[t])
+            later = torch.addmm(at[t] * update[t], own[t].flatten(1), weight)
+        rows = own.view(steps * slots, 3 * size)
+        to_gates = torch.cat([own[:, :, :2].flatten(2), at * to_new], dim=2)
+        return to_gates, later, rows.t() @ states[:-1].flatten(0, 1), rows.sum(dim=0)

@@ -33,7 +33,8 @@ class Seq2SeqNet(nn.Module):
         """What the action layer reads, (B, H), and the states after the last step, (N, 1, H)."""
         config = self._config
         inputs = [
-            steps.instructions.repeat(len(steps.masks) // len(steps.instructions), 1) * (not config.ablate_instruction),
+            steps.instructions.repeat(len(steps.masks) // len(steps.instructions), 1)
+            * (not config.ablate_instruction),
             steps.by_row(self.depth_encoder(steps.depth)) * (not config.ablate_depth),
             steps.by_row(self.rgb_encoder(steps.rgb)) * (not config.ablate_rgb),
         ]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.crash.commands import COMMANDS, PRELOADED, ROOT, Command, Found
-from tests.faults.tried import Tried, commit, write_tried
+from tests.faults.tried import Tried, commit, read_tried, write_tried
 from vlnbench.cli import main
 
 HOOK = Path(__file__).parent / "hook"
@@ -129,15 +129,16 @@ def enumerate_points() -> int:
     parser.add_argument("--fault", choices=("kill", "torn", "full"), default="kill")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--record", type=Path, help="write what came of it to this file")
+    parser.add_argument("--record", type=Path, help="keep what came of it in this file, and go on from it")
     options = parser.parse_args()
     command = COMMANDS[options.name]
     for name in (*PRELOADED, *command.preloaded):
         importlib.import_module(name)
-    happened, start = Counter[str](), time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         given, undisturbed, changes = prepared(command, Path(folder))
-        for at in range(options.first, len(changes) + 1, options.every):
+        happened, first = recorded(options, len(changes))
+        for at in range(first, len(changes) + 1, options.every):
             try:
                 found, change = crash(command, Path(folder), given, at, options.fault)
                 differing = [n for n in {**undisturbed, **found} if undisturbed.get(n) != found.get(n)]
@@ -146,14 +147,32 @@ def enumerate_points() -> int:
                 change, problem = "?", str(error)
             happened["differs" if problem else "ends alike"] += 1
             print(f"{at:4d} of {len(changes)}: {change}{'  ' + problem if problem else ''}", flush=True)
+            if options.record is not None:
+                write_tried(options.record, made(options, len(changes), happened, at))
     bad, took = happened["differs"], time.monotonic() - start
     print(f"{options.name} {options.fault}: {happened.total()} of {len(changes)} changes, {bad} bad, {took:.0f} s")
-    if options.record is not None:
-        words = [options.name, *(["--fault", options.fault] if options.fault != "kill" else [])]
-        what, how = f"{options.fault} {options.name}", f"python -m tests.crash.points {' '.join(words)}"
-        more = {"changes": len(changes)}
-        write_tried(options.record, Tried(what, how, commit(), happened.total(), dict(happened), bad, more))
     return bool(bad)
+
+
+def recorded(options: argparse.Namespace, changes: int) -> tuple[Counter[str], int]:
+    """What came of the changes before, and the first to try, where a run was stopped at the same commit."""
+    found = read_tried(options.record) if options.record is not None else None
+    fresh = made(options, changes, Counter(), options.first)
+    if found is None or (found.what, found.command, found.commit) != (fresh.what, fresh.command, fresh.commit):
+        return Counter(), options.first
+    if found.more["changes"] != changes:
+        return Counter(), options.first
+    return Counter(found.happened), found.more["last"] + options.every
+
+
+def made(options: argparse.Namespace, changes: int, happened: Counter[str], last: int) -> Tried:
+    """The record of a run up to a change."""
+    words = [options.name, *(["--fault", options.fault] if options.fault != "kill" else [])]
+    words += [f"--every {options.every}"] if options.every > 1 else []
+    words += [f"--first {options.first}"] if options.first > 1 else []
+    what, how = f"{options.fault} {options.name}", f"python -m tests.crash.points {' '.join(words)}"
+    more = {"changes": changes, "last": last}
+    return Tried(what, how, commit(), happened.total(), dict(happened), happened["differs"], more)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
+from vlnbench.util.machine import cores
 from vlnbench.util.progress import Progress
+
+MOST_WORKERS = 16
+"""Processes that decode frames at a time; a disk has no more to give."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ def kept_name(file: Path, firsts: Iterable[Path], *facts: object) -> str:
 def keep_frames(
     folder: Path, name: str, counts: Iterable[int], size: int, decode: Callable[[int], NDArray[Any]]
 ) -> KeptFrames:
-    """The frames of a set in `folder`; decoded where they are not there yet, by one process at a time.
+    """The frames of a set in `folder`; where they are not there yet, one process at a time has them decoded.
 
     name: of the file, by which frames of other content or size have another. counts: frames of each item. decode:
     the frames of an item, an array of so many times `size` bytes. Raises UsageError if the folder cannot be
@@ -74,11 +81,32 @@ def keep_frames(
     return kept
 
 
+@dataclass(frozen=True)
+class _Decoded(Dataset[Tensor]):
+    """The frames of items, decoded, in the processes of a loader."""
+
+    decode: Callable[[int], NDArray[Any]]
+    items: int
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __getitem__(self, item: int) -> Tensor | UsageError:
+        try:
+            return torch.from_numpy(np.ascontiguousarray(self.decode(item)))
+        except UsageError as error:  # which would lose its type on the way between processes
+            return error
+
+
 def _write(kept: KeptFrames, decode: Callable[[int], NDArray[Any]]) -> None:
     part, items = kept.path.with_suffix(".part"), len(kept.first) - 1
+    workers = min(cores(), MOST_WORKERS, items)
+    loader = DataLoader(_Decoded(decode, items), batch_size=None, num_workers=workers if workers > 1 else 0)
     with part.open("wb") as file, Progress("decoding frames") as progress:
-        for item in range(items):
-            file.write(np.ascontiguousarray(decode(item)).tobytes())
+        for item, frames in enumerate(loader):
+            if isinstance(frames, UsageError):
+                raise frames
+            file.write(frames.numpy().tobytes())
             progress.update(item + 1, items)
     if part.stat().st_size != kept.first[-1] * kept.size:
         raise ValueError(f"{part}: decoded frames are not {kept.size} bytes each")

@@ -17,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from agents.janusvln.spec import FAMILY as JANUSVLN
+from agents.janusvln.training.options import PARTS as JANUS_PARTS
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.options import StreamVLNOptions
 from agents.vlnce.agent import VLNCEAgent
@@ -41,7 +43,7 @@ LESSON: dict[str, Any] = {
     "wording": "evaluation",
 }
 """After which a network names actions, and so has something to be judged by."""
-NAMES = ("steps", "walks", "recurrent walks")
+NAMES = ("steps", "walks", "recurrent walks", "walks seen by VGGT")
 
 
 def requests(workshop: Path, folder: Path) -> dict[str, dict[str, Any]]:
@@ -55,13 +57,25 @@ def requests(workshop: Path, folder: Path) -> dict[str, dict[str, Any]]:
         "tunable_parts": [STATE_ENCODER, ACTION_HEAD],
         "beta": 0.05,
     }
+    geometry = {
+        "family": "janusvln",
+        "checkpoint": workshop / "seen" / "model",
+        "tunable_parts": [JANUS_PARTS[2]],
+        "answer_tokens": 3,
+        "beta": 0.05,
+    }
     taught = {"checkpoint": workshop / "taught" / "model"}
     made = {
         "steps": options(workshop, folder / "steps", **SHORT, **taught, beta=0.05),
         "walks": walks(workshop, folder / "walks", **WALKED, **taught, expert_prefix=0.5),
         "recurrent walks": walks(workshop, folder / "recurrent walks", **WALKED, **recurrent),
+        "walks seen by VGGT": walks(
+            workshop, folder / "walks seen by VGGT", **{**WALKED, "step_cap": 5}, **geometry
+        ),
     }
-    del made["recurrent walks"]["frames"], made["recurrent walks"]["history"]
+    del made["recurrent walks"]["history"]
+    for name in NAMES[2:]:
+        del made[name]["frames"]
     return made
 
 
@@ -75,10 +89,13 @@ def hashes(folder: Path) -> dict[str, str]:
 def ended(workshop: Path) -> tuple[Path, Path]:
     """Folders of the same trainings: those that were left alone, and those that were killed and went on."""
     VLNCE.load().create("cma-tiny", workshop / "recurrent", TEXTS, seed=0)
+    JANUSVLN.load().create("janusvln-tiny", workshop / "geometry", TEXTS, seed=0)
     whole, killed = workshop / "whole", workshop / "killed"
     lesson = options(workshop, workshop / "taught", steps=30, learning_rate=1e-2, **LESSON)
-    answers = run_all([lesson, *requests(workshop, whole).values()])
-    assert [each.get("error") for each in answers] == [None] * (1 + len(NAMES))
+    seen = {**lesson, "family": "janusvln", "checkpoint": workshop / "geometry", "out": workshop / "seen"}
+    del seen["frames"]
+    answers = run_all([lesson, seen, *requests(workshop, whole).values()])
+    assert [each.get("error") for each in answers] == [None] * (2 + len(NAMES))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = {}
     for name, request in requests(workshop, killed).items():
@@ -127,6 +144,13 @@ def test_frozen_parts_of_a_recurrent_network_keep_every_byte(ended: tuple[Path, 
     before, after = hashes(workshop / "recurrent"), hashes(ended[0] / "recurrent walks" / "model")
     part_of = VLNCE.load().part_of
     assert {part_of(each) for each in before if before[each] != after[each]} == {STATE_ENCODER, ACTION_HEAD}
+
+
+@pytest.mark.slow
+def test_frozen_parts_beside_a_geometry_encoder_keep_every_byte(ended: tuple[Path, Path], workshop: Path) -> None:
+    before, after = hashes(workshop / "seen" / "model"), hashes(ended[0] / "walks seen by VGGT" / "model")
+    part_of = JANUSVLN.load().part_of
+    assert {part_of(each) for each in before if before[each] != after[each]} == {JANUS_PARTS[2]}
 
 
 @pytest.mark.slow

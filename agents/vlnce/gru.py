@@ -11,13 +11,19 @@ from torch import Tensor, nn
 class Gru(nn.GRU):
     """One layer of `torch.nn.GRU` over (T, N, inputs), with the same parameters and, up to rounding, results."""
 
+    weight_ih_l0: nn.Parameter
+    weight_hh_l0: nn.Parameter
+    bias_ih_l0: nn.Parameter
+    bias_hh_l0: nn.Parameter
+
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """Outputs (T, N, H) and the last state (1, N, H), from `state` (1, N, H)."""
         if not torch.is_grad_enabled() or x.device.type != "cpu":
             found: tuple[Tensor, Tensor] = super().forward(x, state)
             return found
         gates = nn.functional.linear(x, self.weight_ih_l0, self.bias_ih_l0)
-        outputs: Tensor = _Steps.apply(gates, state[0], self.weight_hh_l0, self.bias_hh_l0)
+        own = (self.weight_hh_l0, self.bias_hh_l0)
+        outputs: Tensor = _Steps.apply(gates, state[0], *own)  # type: ignore[no-untyped-call]
         return outputs, outputs[-1:]
 
 

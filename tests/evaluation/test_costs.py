@@ -53,8 +53,6 @@ def test_milliseconds_by_step_are_means_over_steps() -> None:
     assert (first.low, first.high) == pytest.approx((1.2, 2.8))  # of 1 and 3 ms: tenths between them
     assert second == StepCost("11-25", 1, 10, 5.0, 5.0, 5.0)
     assert by_step([row(2)]) == []
-    endless = timed(0, 9, **{f"agent {part}": 1e308 for part in PARTS})
-    assert by_step([replace(endless, scores={"steps": 9})]) == []
 
 
 def test_hours_are_sums_of_rows_on_the_hardware_of_the_attempts() -> None:

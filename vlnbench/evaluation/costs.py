@@ -42,10 +42,6 @@ class StepCost:
     high: float
 
 
-ENDLESS_S = 1e9
-"""A time that a row cannot have: means of such times are no numbers."""
-
-
 def by_step(rows: Iterable[Row]) -> list[StepCost]:
     """The agent's time per step by part of the episode; empty for rows that do not tell it, or are not scored."""
     found: list[list[tuple[int, float]]] = [[] for _ in PARTS]
@@ -56,7 +52,7 @@ def by_step(rows: Iterable[Row]) -> list[StepCost]:
             continue
         for part, (first, last), members in zip(PARTS, pairwise(bounds), found, strict=True):
             seconds = row.seconds.get(f"agent {part}")
-            if steps > first and seconds is not None and seconds < ENDLESS_S:
+            if steps > first and seconds is not None:
                 members.append((int(min(steps, last) - first), seconds))
     return [_step_cost(part, members) for part, members in zip(PARTS, found, strict=True) if members]
 

@@ -31,6 +31,7 @@ from vlnbench.util.durable.fields import (
     NUMBER,
     OBJECT,
     SCALAR,
+    SECONDS,
     TEXT,
     TIME,
     WHOLE,
@@ -204,8 +205,8 @@ def read_row(entry: Mapping[str, Any], where: str) -> Row:
     """The row in an object of JSON. Raises UsageError naming the field that is missing or of a wrong type."""
     check_fields(entry, _ROW, where, needed=_NEEDED)
     check_fields(entry.get("scores", {}), _SCORES, where, others=SCALAR, inside="scores.")
-    for name in ("seconds", "report"):
-        check_fields(entry.get(name, {}), {}, where, others=NUMBER, inside=f"{name}.")
+    for name, others in (("seconds", SECONDS), ("report", NUMBER)):
+        check_fields(entry.get(name, {}), {}, where, others=others, inside=f"{name}.")
     return Row(**entry)
 
 

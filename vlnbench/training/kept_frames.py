@@ -82,7 +82,7 @@ def keep_frames(
 
 
 @dataclass(frozen=True)
-class _Decoded(Dataset[Tensor]):
+class _Decoded(Dataset[Tensor | UsageError]):
     """The frames of items, decoded, in the processes of a loader."""
 
     decode: Callable[[int], NDArray[Any]]

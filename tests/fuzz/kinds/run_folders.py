@@ -174,7 +174,14 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "a field of its own": (_line(ROWS, extra=1), "field 'extra': unknown field"),
     "half a character": (_line(ROWS, reason="\ud800"), "field 'reason': expected text"),
     "a number of 400 digits": (_line(ROWS, seed=10**400), "field 'seed': expected a whole number"),
-    "seconds that are text": (_line(ROWS, seconds={"env": "1"}), "field 'seconds.env': expected a finite number"),
+    "seconds that are text": (
+        _line(ROWS, seconds={"env": "1"}),
+        "field 'seconds.env': expected a number of seconds",
+    ),
+    "seconds without end": (
+        _line(ROWS, seconds={"agent 1-10": 1e308}),
+        "expected a number of seconds, at most 1e9",
+    ),
     "nested too deep": (_raw(ROWS, b"[" * 100_000 + b"\n"), "episodes.jsonl: line 1: broken JSON"),
     "a manifest of half characters": (_manifest(vlnbench="\ud800"), "field 'vlnbench': expected text or null"),
     "packages of half characters": (_manifest(packages={"a": "\ud800"}), "field 'packages.a': expected text"),

@@ -160,7 +160,7 @@ def _training_left(out: Path) -> Found:
     place = str(out).encode()  # which the options name
     found: dict[str, Any] = {name: text.replace(place, b"OUT") for name, text in files(out / "run").items()}
     steps = [json.loads(line) for line in found["train_log.jsonl"].splitlines()]
-    timed = ("windows_per_s", "seconds", "memory", "memory_spread")
+    timed = ("windows_per_s", "seconds", "cpu_seconds", "memory", "memory_spread")
     last = {entry["step"]: {k: v for k, v in entry.items() if k not in timed} for entry in steps}
     return {**found, "train_log.jsonl": last}
 

@@ -75,6 +75,17 @@ def test_csv_has_every_row_with_nothing_for_what_is_missing() -> None:
     assert failed["data"] == "R2R 30 instructions on 10 trajectories, 40 windows"
 
 
+def test_data_of_walks_in_simulators_are_told() -> None:
+    document = make_document(AXES)
+    document["rows"][0]["data"] = {"episodes": 9000, "group": 8}
+    document["rows"][1]["data"] |= {"prompts_per_update": 4}
+    first, second, *_ = csv.DictReader(io.StringIO(csv_text(document)))
+    assert first["data"] == "9,000 episodes; 8 group"
+    assert second["data"] == "R2R 30 instructions on 10 trajectories, 40 windows; 4 prompts per update"
+    [shown] = [line for line in markdown(document).splitlines() if "| 9,000 episodes |" in " ".join(line.split())]
+    assert "group" not in shown
+
+
 def test_markdown_has_rows_seeds_effects_and_failures() -> None:
     text = markdown(make_document(AXES, failed=(1,)))
     table = [line for line in text.splitlines() if line.startswith("|")]

@@ -263,6 +263,10 @@ def _data(row: Row, full: bool) -> str | None:
         return None
     shown = []
     for name, counts in row["data"].items():
+        if not isinstance(counts, Mapping):  # of walks in simulators, and how an update is made up
+            if full or name == "episodes":
+                shown.append(f"{counts:,} {name.replace('_', ' ')}")
+            continue
         weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
         conversations = counts.get("conversations", 0)
         text = f"{name} {conversations or counts.get('instructions', counts['windows']):,}"

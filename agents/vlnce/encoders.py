@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from agents.common.gru import Gru
 from agents.vlnce.config import TOKENS, NetworkConfig
-from agents.vlnce.gru import Gru
 from agents.vlnce.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
 
 POSITION_SIZE = 64

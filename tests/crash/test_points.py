@@ -21,8 +21,9 @@ SAMPLES = {
     "leaderboard": ("3", "11"),
     "matrix": ("4", "27"),
     "report": ("1", "1"),
+    "train": ("9", "13"),
 }
-"""First change and distance of those that are tried: beginnings of manifests, temporary files, renames, rows."""
+"""First change and distance of those that are tried: beginnings of manifests, temporary files, renames, rows, lines of a log."""
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -227,23 +227,23 @@ class _Run:
                 if step == self._start + 1:
                     losses[0].item()  # so that it is done, on a GPU too
                     self._hangs.first_step(step, time.monotonic() - logged)
-                if step % options.save_every == 0 and step < schedule.steps:
+                if step % options.log_every == 0 or step == schedule.steps:
+                    self._hangs.at(f"what step {step} gave")
+                    loss = self._mean(losses)
+                    peaks = self._peaks()
+                    notes = {"memory": peaks, "memory_spread": spread(peaks), **self._objective.notes()}
+                    now = time.monotonic()
+                    if self._process.first:
+                        rate = len(losses) * schedule.windows_per_step / (now - logged)
+                        entry = self._entry(step, loss, rate) | notes
+                        append_line(log, entry)
+                        trackers.log(numbers(entry), step)
+                        progress.update(step, schedule.steps, training_note(entry))
+                    losses, logged = [], now
+                if step % options.save_every == 0 and step < schedule.steps:  # once the line is there
+                    self._hangs.at(f"saving the state of step {step}")
                     with self._phases.timed("save"):
                         save_state(self._engine, options.out / STATE, step, self._process)
-                if step % options.log_every and step != schedule.steps:
-                    continue
-                self._hangs.at(f"what step {step} gave")
-                loss = self._mean(losses)
-                peaks = self._peaks()
-                notes = {"memory": peaks, "memory_spread": spread(peaks), **self._objective.notes()}
-                now = time.monotonic()
-                if self._process.first:
-                    rate = len(losses) * schedule.windows_per_step / (now - logged)
-                    entry = self._entry(step, loss, rate) | notes
-                    append_line(log, entry)
-                    trackers.log(numbers(entry), step)
-                    progress.update(step, schedule.steps, training_note(entry))
-                losses, logged = [], now
             self._save_model()
             if self._process.first:
                 trackers.summarize({"loss": loss, "steps": schedule.steps, "seconds": time.monotonic() - began})

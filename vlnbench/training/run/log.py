@@ -53,13 +53,13 @@ class Phases:
                 self._begins(phase)
                 starts[phase] = self._now()
 
-            return note
+            return _as_it_is(note)
 
         def end(phase: str) -> Callable[..., None]:
             def add(*_: object) -> None:
                 self._seconds[phase] += self._now() - starts[phase]
 
-            return add
+            return _as_it_is(add)
 
         stretches.start.register_forward_pre_hook(begin(names[0]))
         for module, ended, begun in zip(ends, names[:-1], names[1:], strict=True):
@@ -77,6 +77,12 @@ class Phases:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
+
+
+def _as_it_is(hook: Callable[..., None]) -> Callable[..., None]:
+    """Keep torch.compile out of a hook: it would compile it again for every time that it noted."""
+    kept: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return kept
 
 
 def taken(device: torch.device, rank: int) -> dict[str, Any]:

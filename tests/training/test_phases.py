@@ -1,0 +1,25 @@
+"""Seconds by phase."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
+from vlnbench.training.family import Stretches
+from vlnbench.training.run.log import Phases
+
+
+def test_a_compiled_network_is_not_compiled_again_for_its_times() -> None:
+    compiled = CompileCounter()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).requires_grad_(False)
+    phases = Phases(torch.device("cpu"))
+    phases.watch(model, Stretches(("seeing", "deciding"), model[0], model[1]))
+    fast = torch.compile(model, backend=compiled)
+    for _ in range(3):
+        fast(torch.zeros(1, 2))
+    known = compiled.frame_count
+    for _ in range(4):
+        fast(torch.zeros(1, 2))
+    assert compiled.frame_count == known > 0
+    assert phases.take()["deciding"] > 0

@@ -23,7 +23,7 @@ SAMPLES = {
     "report": ("1", "1"),
     "train": ("9", "13"),
 }
-"""First change and distance of those that are tried: beginnings of manifests, temporary files, renames, rows, lines."""
+"""First change and distance of those tried: beginnings of manifests, temporary files, renames, rows, lines."""
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -201,8 +201,7 @@ def _vlnce(job: Job, dtype: torch.dtype) -> Differences:
                 encoded = policy.read(recorded.words(name, step["instructions"]).to(device))
                 before = torch.tensor(step["prev_action_in"], device=device)
                 masks = torch.tensor(step["mask"], dtype=torch.bool, device=device)
-                rows = torch.arange(len(step["frames"]), device=device)
-                decided = policy(Steps(encoded, rows, *policy.see(*seen), before, masks), states)
+                decided = policy(Steps(encoded, *policy.see(*seen), before, masks), states)
             states = decided.states
             found.logits(decided.logits, step["logits"])
             found.tokens(decided.logits.argmax(1).tolist(), step["greedy_action"])

@@ -90,6 +90,7 @@ def train(engine, inputs, memory: LiveMemory, accumulation: int, inputs_bytes: i
         memory.restart_peak()
 
     settle()
+    gc.freeze()  # what is there by now is not looked through again
     memory.restart_peak()
     for _ in range(2 * accumulation):
         loss = engine(**inputs, want_logits=False).loss

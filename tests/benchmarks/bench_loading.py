@@ -94,7 +94,7 @@ def main() -> None:
     if options.scene:
         todo["scene"] = ["scene", 1, str(options.scene.resolve())]
     if options.navmesh:
-        todo["navmesh"] = ["navmesh", 5, str(options.navmesh.resolve())]
+        todo["navmesh"] = ["navmesh", 50, str(options.navmesh.resolve())]
     with ExitStack() as stack:
         old, new = (stack.enter_context(Checkout(folder.resolve())) for folder in (options.old, HERE))
         for name, what in todo.items():

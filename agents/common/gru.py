@@ -6,18 +6,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class Gru(nn.GRU):
-    """One layer of `torch.nn.GRU` over (T, N, inputs), with the same parameters and, up to rounding, results."""
+    """One layer of `torch.nn.GRU`, with the same parameters and, up to rounding, results.
+
+    Where gradients are wanted on a CPU its steps are written out; elsewhere it is torch's own.
+    """
 
     weight_ih_l0: nn.Parameter
     weight_hh_l0: nn.Parameter
     bias_ih_l0: nn.Parameter
     bias_hh_l0: nn.Parameter
 
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__(inputs, hidden)
+
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Outputs (T, N, H) and the last state (1, N, H), from `state` (1, N, H)."""
+        """Outputs (T, N, H) and the last state (1, N, H), from x (T, N, inputs) and `state` (1, N, H)."""
         if not torch.is_grad_enabled() or x.device.type != "cpu":
             found: tuple[Tensor, Tensor] = super().forward(x, state)
             return found
@@ -28,7 +35,11 @@ class Gru(nn.GRU):
 
 
 class _Steps(torch.autograd.Function):
-    """The steps of a GRU, given what the inputs add to its gates: reset, update, new, (T, N, 3 H)."""
+    """The steps of a GRU as torch defines it, the reset gate after the product with the state.
+
+    gates: what the inputs add to reset, update and new, (T, N, 3 H). state: (N, H). weight: (3 H, H).
+    bias: (3 H,). Gives the states (T, N, H).
+    """
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -47,6 +58,7 @@ class _Steps(torch.autograd.Function):
         return states[1:]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         states, opened, old, new, weight = ctx.saved_tensors
         steps, slots, size = new.shape

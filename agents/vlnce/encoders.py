@@ -104,9 +104,13 @@ class Positions(nn.Embedding):
 
 
 class Patches(nn.Conv2d):
-    """A convolution whose squares touch but do not overlap, as one matrix product, which is faster on a CPU."""
+    """A convolution of squares that touch and do not overlap, as one matrix product, which is faster on a CPU."""
+
+    def __init__(self, inputs: int, outputs: int, side: int) -> None:
+        super().__init__(inputs, outputs, side, side)
 
     def forward(self, images: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, outputs, H // side, W // side)."""
         side = self.kernel_size[0]
         count, channels, height, width = images.shape
         h, w = height // side, width // side
@@ -123,7 +127,7 @@ class SmallEncoder(nn.Module):
         super().__init__()
         outputs = small_channels(width)
         self.layers = nn.Sequential(
-            Patches(inputs, width, PATCH, PATCH),
+            Patches(inputs, width, PATCH),
             nn.ReLU(),
             nn.Conv2d(width, outputs, 3, 2, 1),
             nn.ReLU(),

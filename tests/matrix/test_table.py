@@ -80,9 +80,9 @@ def test_data_of_walks_in_simulators_are_told() -> None:
     document["rows"][0]["data"] = {"episodes": 9000, "group": 8}
     document["rows"][1]["data"] |= {"prompts_per_update": 4}
     first, second, *_ = csv.DictReader(io.StringIO(csv_text(document)))
-    assert first["data"] == "9,000 episodes; 8 group"
-    assert second["data"] == "R2R 30 instructions on 10 trajectories, 40 windows; 4 prompts per update"
-    [shown] = [line for line in markdown(document).splitlines() if "| 9,000 episodes |" in " ".join(line.split())]
+    assert first["data"] == "episodes 9,000; group 8"
+    assert second["data"] == "R2R 30 instructions on 10 trajectories, 40 windows; prompts per update 4"
+    [shown] = [line for line in markdown(document).splitlines() if "| episodes 9,000 |" in " ".join(line.split())]
     assert "group" not in shown
 
 

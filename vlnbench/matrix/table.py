@@ -38,7 +38,7 @@ def write_tables(results: Path) -> str:
         write_bytes(results / MARKDOWN, markdown(document).encode())
         if scored_sets(document):
             write_bytes(results / OFFLINE_CSV, offline_csv(document).encode())
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
     try:
         from vlnbench.matrix.plots import write_plots
@@ -265,7 +265,7 @@ def _data(row: Row, full: bool) -> str | None:
     for name, counts in row["data"].items():
         if not isinstance(counts, Mapping):  # of walks in simulators, and how an update is made up
             if full or name == "episodes":
-                shown.append(f"{counts:,} {name.replace('_', ' ')}")
+                shown.append(f"{name.replace('_', ' ')} {counts:,}")
             continue
         weight = "" if counts["weight"] == 1 else f" x {counts['weight']:g}"
         conversations = counts.get("conversations", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vlnbench.errors import UsageError
@@ -23,7 +22,7 @@ from vlnbench.util.machine import cores
 from vlnbench.util.progress import Progress
 
 MOST_WORKERS = 16
-"""Processes that decode frames at a time; a disk has no more to give."""
+"""Processes that decode frames at a time; each holds an item or two."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def keep_frames(
 
 
 @dataclass(frozen=True)
-class _Decoded(Dataset[Tensor | UsageError]):
+class _Decoded(Dataset[NDArray[Any] | UsageError]):
     """The frames of items, decoded, in the processes of a loader."""
 
     decode: Callable[[int], NDArray[Any]]
@@ -91,22 +90,43 @@ class _Decoded(Dataset[Tensor | UsageError]):
     def __len__(self) -> int:
         return self.items
 
-    def __getitem__(self, item: int) -> Tensor | UsageError:
+    def __getitem__(self, item: int) -> NDArray[Any] | UsageError:
         try:
-            return torch.from_numpy(np.ascontiguousarray(self.decode(item)))
+            return self.decode(item)
         except UsageError as error:  # which would lose its type on the way between processes
             return error
 
 
+def _loader(decode: Callable[[int], NDArray[Any]], items: int) -> DataLoader[Any]:
+    """Gives the frames of all items in order, decoded by some processes where these can be forked.
+
+    Frames come through pipes as they are: as tensors they would go through shared memory, of which containers have
+    little.
+    """
+    decoded, workers = _Decoded(decode, items), min(cores(), MOST_WORKERS, items)
+    if workers < 2 or sys.platform != "linux":
+        return DataLoader(decoded, batch_size=None, collate_fn=_as_it_is)
+    return DataLoader(
+        decoded,
+        batch_size=None,
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        prefetch_factor=1,
+        multiprocessing_context="fork",
+    )
+
+
+def _as_it_is(frames: Any) -> Any:
+    return frames
+
+
 def _write(kept: KeptFrames, decode: Callable[[int], NDArray[Any]]) -> None:
     part, items = kept.path.with_suffix(".part"), len(kept.first) - 1
-    workers = min(cores(), MOST_WORKERS, items)
-    loader = DataLoader(_Decoded(decode, items), batch_size=None, num_workers=workers if workers > 1 else 0)
     with part.open("wb") as file, Progress("decoding frames") as progress:
-        for item, frames in enumerate(loader):
+        for item, frames in enumerate(_loader(decode, items)):
             if isinstance(frames, UsageError):
                 raise frames
-            file.write(frames.numpy().tobytes())
+            file.write(np.ascontiguousarray(frames).tobytes())
             progress.update(item + 1, items)
     if part.stat().st_size != kept.first[-1] * kept.size:
         raise ValueError(f"{part}: decoded frames are not {kept.size} bytes each")

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agents.vlnce.config import Kind, NetworkConfig
-from agents.vlnce.encoders import Steps
+from agents.vlnce.encoders import Patches, Steps
 from agents.vlnce.policy import Decisions, Policy, sequence_losses
+from agents.vlnce.presets import PRESETS
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.released import tiny
 
@@ -185,3 +186,32 @@ def test_training_mode_leaves_the_frozen_network_alone(policy: Policy) -> None:
 def test_an_instruction_without_words(policy: Policy) -> None:
     with pytest.raises(ValueError, match="without words"):
         policy.read(torch.zeros(1, 200, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", ["cma", "seq2seq"])
+@torch.no_grad()
+def test_a_frame_that_several_rows_see_counts_as_one_for_each(kind: Kind) -> None:
+    """Two instructions about one walk of three frames: frames looked at once, or once for each of them."""
+    torch.manual_seed(0)
+    small = Policy(replace(PRESETS[f"{kind}-tiny"].network, vocab_size=9)).eval()
+    frames = torch.randint(0, 256, (3, 48, 64, 3), dtype=torch.uint8)
+    rgb, depth = small.see(frames, torch.rand(3, 48, 64))
+    words = small.read(torch.tensor([[2, 3, 4], [5, 6, 0]]))
+    seen, begun = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 0, 1, 1, 1, 1], dtype=torch.bool)
+    previous = torch.tensor([0, 0, 1, 2, 3, 1])
+    once = small(Steps(words, rgb, depth, previous, begun, seen), small.new_states(2))
+    each = small(Steps(words, rgb[seen], depth[seen], previous, begun), small.new_states(2))
+    torch.testing.assert_close(once.logits, each.logits)
+    torch.testing.assert_close(once.states, each.states)
+    told = words[torch.arange(6) % 2]
+    by_row = small(Steps(told, rgb[seen], depth[seen], previous, begun), small.new_states(2))
+    torch.testing.assert_close(by_row.logits, each.logits)
+
+
+@pytest.mark.parametrize("size", [(8, 12), (9, 15)])
+def test_patches_are_a_convolution(size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    patches = Patches(3, 5, 4)
+    images = torch.randn(2, 3, *size)
+    wanted = nn.functional.conv2d(images, patches.weight, patches.bias, stride=4)
+    torch.testing.assert_close(patches(images), wanted)

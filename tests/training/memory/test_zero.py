@@ -96,8 +96,8 @@ def test_ledger_is_what_deepspeed_allocates(tmp_path: Path, ranks: int) -> None:
     """DeepSpeed's engine on the CPU, every live byte counted, at every moment of the step, on the worst rank.
 
     On the CPU host and device are one: where states are offloaded, weights, buffers and the host's plan add up.
-    Between processes a collective's buffers are let go by gloo's own thread, now and then only after the next has
-    begun: what was allocated may be more by one bucket of gradients and its copy in float32.
+    With several processes more was now and then found, up to a bucket of gradients and its copy in float32: that
+    much is allowed, as what runs beside these processes decides when a collective's buffers go.
     """
     pytest.importorskip("deepspeed")
     folder = write_small(tmp_path / "model")

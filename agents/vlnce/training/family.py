@@ -133,7 +133,7 @@ class VLNCEFamily(ModelFamily):
         if options.packed is not None:
             kept = [pack(options.packed, each.file, each.walks, config.views) for each in sets]
             sets = [replace(each, packed=one) for each, one in zip(sets, kept, strict=True)]
-        return [WalkSamples(each, config, options.inflection_weight, known) for each in sets]
+        return [WalkSamples(each, config, options.inflection_weight, known, options.mirror) for each in sets]
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)

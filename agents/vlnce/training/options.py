@@ -78,12 +78,19 @@ class VLNCETraining(VLNCEStep, TrainOptions):
     small networks and 413 kB for the published ones."""
     progress_weight: float | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
+    mirror: float = 0.0
+    """Chance that a walk is seen in a mirror: frames, turns and the words "left" and "right". True of instructions
+    that use these words for directions alone, as the houses' do."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
         above_zero("inflection_weight", self.inflection_weight)
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
+        if not 0 <= self.mirror <= 1:
+            raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
+        if self.mirror and self.objective == GRPO:
+            raise UsageError("--mirror: for --objective supervised; leave it out")
         if self.dtype == "bfloat16":
             raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")
         if self.objective == GRPO and self.progress_weight is not None:
@@ -98,6 +105,10 @@ class VLNCETraining(VLNCEStep, TrainOptions):
         super()._check_cache()
         if self.packed is not None:
             raise UsageError("--feature-cache --packed: features or frames are kept; leave one of them out")
+        if self.mirror:
+            raise UsageError(
+                "--feature-cache: keeps what a frame looks like, not its mirror image; leave --mirror out"
+            )
         if DEPTH_ENCODER in self.parts:
             raise UsageError(
                 "--feature-cache: keeps what both encoders make of a frame, and depth_encoder is trained; leave "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from agents.vlnce.config import Config, Views
 from agents.vlnce.training.frames import Packed, content_of, frame_files, read_frame, read_walk
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
 from vlnbench.training.family import Known
 
 
@@ -95,11 +96,22 @@ class Sample:
 class WalkSamples:
     """The windows of a set, as samples."""
 
-    def __init__(self, content: WalkSet, config: Config, inflection_weight: float, known: Known | None) -> None:
-        """Raises UsageError where the walks lack what the network reads."""
+    def __init__(
+        self,
+        content: WalkSet,
+        config: Config,
+        inflection_weight: float,
+        known: Known | None = None,
+        mirror: float = 0.0,
+    ) -> None:
+        """Raises UsageError where the walks lack what the network reads, and for `mirror`, the chance that a walk
+        is mirrored, where the words are not known."""
         self._walks, self._packed = content.walks, content.packed
         self._config, self._inflection_weight, self._known = config, inflection_weight, known
         self._numbers = word_numbers(config.vocabulary)
+        self._mirror = mirror
+        if mirror and not config.vocabulary:
+            raise UsageError("--mirror: swaps words, and the checkpoint reads tokens of R2R; leave it out")
         if not config.vocabulary and not all(walk.tokens for walk in content.walks):
             raise UsageError(
                 f"{content.file}: tokens: the checkpoint reads R2R's, and the walks have none; collect them with "
@@ -112,19 +124,33 @@ class WalkSamples:
         return len(self._walks)
 
     def sample(self, index: int, rng: random.Random) -> Sample:
-        """Build one sample; nothing is drawn."""
+        """Build one sample; whether it is mirrored is drawn."""
         walk = self._walks[index]
         labels = np.array(walk.labels or walk.actions, dtype=np.int64)
         weights = inflection_weights(labels, self._inflection_weight)
         weights[list(walk.strays)] = 0
         previous = np.array([0, *walk.actions[:-1]], dtype=np.int64)
-        return Sample(
+        sample = Sample(
             words=[torch.from_numpy(self._words(walk, i)) for i in range(len(walk.instructions))],
             frames=self._frames(walk, index),
             previous=torch.from_numpy(previous),
             labels=torch.from_numpy(labels),
             weights=torch.from_numpy(weights),
             progress=torch.from_numpy(progress(walk)),
+        )
+        return self._mirrored(sample) if rng.random() < self._mirror else sample
+
+    def _mirrored(self, sample: Sample) -> Sample:
+        """The same walk in a mirror."""
+        assert isinstance(sample.frames, tuple)
+        rgb, depth = sample.frames
+        left, right = (self._numbers.get(word) for word in ("left", "right"))
+        return replace(
+            sample,
+            words=[_swapped(words, left, right) for words in sample.words],
+            frames=(rgb.flip(2), depth.flip(2)),
+            previous=_swapped(sample.previous, Action.TURN_LEFT, Action.TURN_RIGHT),
+            labels=_swapped(sample.labels, Action.TURN_LEFT, Action.TURN_RIGHT),
         )
 
     def _words(self, walk: Trajectory, instruction: int) -> NDArray[np.int64]:
@@ -153,6 +179,15 @@ class WalkSamples:
         if (features := known(key)) is not None:
             return Frame(key, features, None)
         return Frame(key, None, flat(*read_frame(rgb, depth, self._config.views)))
+
+
+def _swapped(numbers: Tensor, one: int | None, other: int | None) -> Tensor:
+    """`one` in place of `other` and the other way round; a word that is not known is none."""
+    found = numbers.clone()
+    for old, new in ((one, other), (other, one)):
+        if old is not None:
+            found[numbers == old] = 1 if new is None else new
+    return found
 
 
 def inflection_weights(labels: NDArray[np.int64], weight: float) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.options import PARTS, VLNCEPlanning, VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, inflection_weights
-from agents.vlnce.views import frames
+from agents.vlnce.views import frames, numbered, word_numbers
 from tests.agents.vlnce import released
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.conformance import FamilyConformance
@@ -150,6 +150,41 @@ def test_a_sample_is_labeled_by_the_expert_where_there_is_one(made: Made) -> Non
     np.testing.assert_allclose(first.progress.numpy(), np.arange(9) * 0.25 / 5, rtol=1e-6)
 
 
+def test_a_mirror_swaps_frames_turns_and_words(tmp_path: Path) -> None:
+    write_walks(tmp_path / "sets", "R2R", instructions=["Turn left, then right.", "Go left."])
+    plain, seen = (Made(tmp_path, mirror=share).samples().sample(1, random.Random(0)) for share in (0.0, 1.0))
+    for frames_, expected in zip(seen.frames, plain.frames, strict=True):
+        assert isinstance(frames_, torch.Tensor)
+        assert isinstance(expected, torch.Tensor)
+        np.testing.assert_array_equal(frames_, expected.numpy()[:, :, ::-1])
+    turned = np.array([0, 1, 3, 2])
+    np.testing.assert_array_equal(seen.labels, turned[plain.labels])
+    np.testing.assert_array_equal(seen.previous, turned[plain.previous])
+    numbers = word_numbers(Made(tmp_path).learner.whole.vocabulary)
+    assert {2, 3} <= {*plain.labels.tolist(), *plain.previous.tolist()}
+    assert [words.tolist() for words in seen.words] == [
+        numbered(text, numbers).tolist() for text in ("Turn right, then left.", "Go right.")
+    ]
+    for same in ("weights", "progress"):
+        assert torch.equal(getattr(seen, same), getattr(plain, same))
+
+
+def test_some_walks_are_mirrored(made: Made) -> None:
+    samples = Made(made.options.trajectories.parent, mirror=0.5).samples()
+    first = made.samples().sample(0, random.Random(0)).labels.tolist()
+    found = [samples.sample(0, random.Random(seed)).labels.tolist() == first for seed in range(200)]
+    assert 70 < sum(found) < 130
+
+
+def test_no_mirror_for_words_that_are_not_known(tmp_path: Path) -> None:
+    write_released(tmp_path)
+    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"), mirror=0.5)
+    learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
+    content = family.read_set(tmp_path / "sets/R2R", chosen)
+    with pytest.raises(UsageError, match="--mirror: swaps words, and the checkpoint reads tokens of R2R"):
+        family.samples([content], learner, tmp_path / "cma.pth", chosen, None)
+
+
 def test_changes_weigh_more() -> None:
     found = inflection_weights(np.array([1, 1, 2, 2, 2, 1, 0]), 3.2)
     np.testing.assert_allclose(found, [3.2, 1, 3.2, 1, 1, 3.2, 3.2])
@@ -248,6 +283,8 @@ def test_tokens_of_another_vocabulary(tmp_path: Path) -> None:
         ({"gradient_checkpointing": True}, "--gradient-checkpointing: a recurrent policy has no blocks"),
         ({"dtype": "bfloat16"}, "--dtype bfloat16: these networks compute in float32"),
         ({"progress_weight": -1.0}, "--progress-weight -1.0: expected 0 or more"),
+        ({"mirror": 1.5}, "--mirror 1.5: expected 0 to 1"),
+        ({"feature_cache": Path("c"), "mirror": 0.5, "tunable_parts": ("cross_modal",)}, "leave --mirror out"),
         ({"inflection_weight": 0.0}, "--inflection-weight 0.0: expected a number above 0"),
         (
             {"feature_cache": Path("c"), "tunable_parts": ("depth_encoder",)},

@@ -29,7 +29,7 @@ NAME = f"{__name__}:Turning"
 
 
 class Turning(EpisodeAgent):
-    """Always turns left, stops after 12 actions, and remembers what was done."""
+    """Turns left 12 times, stops from then on, and remembers what was done."""
 
     done: list[Action]
 
@@ -37,7 +37,7 @@ class Turning(EpisodeAgent):
         self.done = []
 
     def act_one(self, observation: Observation) -> Action:
-        self.done.append(STOP if len(self.done) == 12 else LEFT)
+        self.done.append(STOP if len(self.done) >= 12 else LEFT)
         return self.done[-1]
 
     def feel(self, slot: int, action: Action) -> None:
@@ -56,13 +56,20 @@ class ExpertPlane(GuidedPlane):
         return replace(seen, oracle_action=expert, depth=np.full((48, 64), 1.2345, np.float32))
 
 
-def mixed(share: float) -> Mixed:
-    return Mixed(MixedOptions(driver=NAME, expert_share=share))
+def mixed(share: float, overrule_stops: bool = False) -> Mixed:
+    return Mixed(MixedOptions(driver=NAME, expert_share=share, overrule_stops=overrule_stops))
 
 
-def walked(share: float, root: Path, longest: int = 498, seed: int = 0, depth: bool = False) -> Any:
+def walked(
+    share: float,
+    root: Path,
+    longest: int = 498,
+    seed: int = 0,
+    depth: bool = False,
+    overrule_stops: bool = False,
+) -> Any:
     episode = replace(make_episode(1, distance=5), instruction_tokens=(4, 0, 7, 0, 0))
-    agent = mixed(share)
+    agent = mixed(share, overrule_stops)
     kind = Walk(Tour("walk", (episode,)), root, Relabeling(seed, longest), depth)
     record = walk(ExpertPlane(), kind, kind.guide.route(agent)).product.record
     running = agent._driver._running[0]  # type: ignore[attr-defined]
@@ -82,6 +89,16 @@ def test_the_model_alone_is_labeled_by_the_expert(tmp_path: Path) -> None:
     back = [FORWARD if abs(angle) <= 7.5 else Action.TURN_RIGHT for angle in turned]
     assert record["labels"][:12] == list(map(int, back))
     assert len(record["labels"]) == 13
+
+
+def test_a_stop_that_is_wrong_is_overruled(tmp_path: Path) -> None:
+    """The model, which stops after twelve turns wherever it is, walks to the goal in the end."""
+    record, done = walked(0.0, tmp_path, overrule_stops=True)
+    actions = record["actions"][1:]
+    assert actions[:12] == [int(LEFT)] * 12
+    assert actions[12] == record["labels"][12] != int(STOP)
+    assert done[:-1] == actions
+    assert (done[-1], record["labels"][-1]) == (STOP, int(STOP))
 
 
 def test_the_expert_alone_walks_to_the_goal_and_the_last_label_is_stop(tmp_path: Path) -> None:
@@ -130,7 +147,8 @@ def test_the_driver_is_who_is_recorded() -> None:
     [
         ({"relabel": 0.5}, "--relabel: nobody drives without --dagger"),
         ({"relabel": 1.5, "dagger": True}, "--relabel 1.5: expected a chance from 0 to 1"),
-        ({"longest": 3}, "--longest and --seed: for walks with --relabel"),
+        ({"longest": 3}, "--longest, --overrule-stops and --seed: for walks"),
+        ({"overrule_stops": True, "dagger": True}, "--longest, --overrule-stops and --seed: for walks"),
         ({"relabel": 0.5, "dagger": True, "longest": 0}, "--longest 0: expected 1 to 498"),
     ],
 )

@@ -127,6 +127,7 @@ def _make_ready(
             driver=request.agent,
             driver_options=request.agent_options,
             expert_share=request.relabel,
+            overrule_stops=request.overrule_stops,
             max_batch=request.agent_options.max_batch,
         )
         agent = executor.load(f"{Mixed.__module__}:{Mixed.__name__}", mixed)
@@ -257,7 +258,7 @@ def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, A
     about: dict[str, Any] = {"agent": request.agent, "identity": identity}
     if request.relabel is not None:
         rules = {"expert_share": request.relabel, "seed": request.seed, "longest": request.longest}
-        return {**about, **rules}
+        return {**about, **rules, **({"overrule_stops": True} if request.overrule_stops else {})}
     return {
         **about,
         "waypoint_radius_m": REACHED_M,

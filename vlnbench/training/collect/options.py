@@ -57,6 +57,8 @@ class CollectOptions:
     expert's action as label of every frame. All walks are kept."""
     longest: int = MAX_ACTIONS
     """With --relabel: cut walks after so many actions."""
+    overrule_stops: bool = False
+    """With --relabel: where the model would stop and the expert would not, the expert acts and the walk goes on."""
     seed: int = 0
     """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
     depth: bool = False
@@ -77,8 +79,8 @@ class CollectOptions:
                 raise UsageError("--relabel: nobody drives without --dagger; give it too")
             if not 0 <= self.relabel <= 1:
                 raise UsageError(f"--relabel {self.relabel}: expected a chance from 0 to 1")
-        elif self.longest != MAX_ACTIONS or self.seed:
-            raise UsageError("--longest and --seed: for walks with --relabel; leave them out")
+        elif self.longest != MAX_ACTIONS or self.seed or self.overrule_stops:
+            raise UsageError("--longest, --overrule-stops and --seed: for walks with --relabel; leave them out")
         if not 1 <= self.longest <= MAX_ACTIONS:
             raise UsageError(f"--longest {self.longest}: expected 1 to {MAX_ACTIONS}")
         if self.dagger and self.disturbance:

@@ -23,11 +23,15 @@ from vlnbench.traits import Describes, FeelsActions, Represents
 
 @dataclass(frozen=True, kw_only=True)
 class MixedOptions(AgentOptions):
-    """Who drives beside the expert, and the chance with which the expert acts instead, at every step anew."""
+    """Who drives beside the expert, and the chance with which the expert acts instead, at every step anew.
+
+    overrule_stops: the expert also acts where the driver would stop and the expert would not.
+    """
 
     driver: str
     driver_options: AgentOptions = field(default_factory=AgentOptions)
     expert_share: float
+    overrule_stops: bool = False
 
     @property
     def device_choice(self) -> str:
@@ -53,7 +57,7 @@ class Mixed:
                 "without --relabel corrects it by StreamVLN's rules"
             )
         self._driver: Driver = driver
-        self._share = options.expert_share
+        self._share, self._overrules = options.expert_share, options.overrule_stops
         self._draws: dict[int, random.Random] = {}
         self.sensors: frozenset[Sensor] = driver.sensors | {"oracle_action"}
         self.privileged = driver.privileged
@@ -80,7 +84,8 @@ class Mixed:
         actions = driver.act({slot: seen.for_agent(driver.sensors) for slot, seen in observations.items()})
         for slot, seen in observations.items():
             assert seen.oracle_action is not None
-            if self._draws[slot].random() < self._share:
+            stopping = self._overrules and actions[slot] == Action.STOP != seen.oracle_action
+            if self._draws[slot].random() < self._share or stopping:
                 actions[slot] = seen.oracle_action
                 driver.feel(slot, seen.oracle_action)
         return actions

@@ -58,7 +58,7 @@ class CollectOptions:
     longest: int = MAX_ACTIONS
     """With --relabel: cut walks after so many actions."""
     overrule_stops: bool = False
-    """With --relabel: where the model would stop and the expert would not, the expert acts and the walk goes on."""
+    """With --relabel: where the model would stop and the expert not, the expert acts; the walk goes on."""
     seed: int = 0
     """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
     depth: bool = False

@@ -101,7 +101,7 @@ class WalkSamples:
         content: WalkSet,
         config: Config,
         inflection_weight: float,
-        known: Known | None = None,
+        known: Known | None,
         mirror: float = 0.0,
     ) -> None:
         """Raises UsageError where the walks lack what the network reads, and for `mirror`, the chance that a walk

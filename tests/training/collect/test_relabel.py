@@ -161,7 +161,17 @@ def test_options_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message
 @pytest.mark.slow
 def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
     """Others with another seed, each instruction on its own, and the expert is the one of the environment."""
-    asked = request(houses, tmp_path / "a", dagger=True, relabel=0.3, agent=NAME, tours=3, depth=True, seed=5)
+    asked = request(
+        houses,
+        tmp_path / "a",
+        dagger=True,
+        relabel=0.3,
+        agent=NAME,
+        tours=3,
+        depth=True,
+        seed=5,
+        overrule_stops=True,
+    )
     collect(asked)
     records = json.loads((tmp_path / "a" / ANNOTATIONS).read_text())
     assert all(len(record["instructions"]) == 1 for record in records)
@@ -169,6 +179,8 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
     assert all(len(record["distances"]) == len(record["actions"]) for record in records)
     rules = json.loads((tmp_path / "a" / MANIFEST).read_text())["dagger"]
     assert (rules["agent"], rules["expert_share"], rules["seed"]) == (NAME, 0.3, 5)
+    assert rules["overrule_stops"] is True
+    assert all(record["labels"][-1] == int(STOP) for record in records)
     collect(replace(asked, out=tmp_path / "b", seed=6))
     others = json.loads((tmp_path / "b" / ANNOTATIONS).read_text())
     assert [record["id"] for record in others] != [record["id"] for record in records]

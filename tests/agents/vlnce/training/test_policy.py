@@ -144,6 +144,7 @@ def test_questions_are_steps_of_walks(tmp_path: Path) -> None:
 def test_what_has_no_meaning_here_is_refused() -> None:
     for changes, message in (
         ({"progress_weight": 0.5}, "--progress-weight: for --objective supervised"),
+        ({"mirror": 0.5}, "--mirror: for --objective supervised"),
         ({"rollouts": "episodes", "expert_prefix": 0.5}, "--expert-prefix: a recurrent network goes by what"),
     ):
         with pytest.raises(UsageError) as caught:

@@ -16,6 +16,7 @@ from vlnbench.data.sets import read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
+TRAJECTORIES = "annotations.json"
 SHORTEST = 4
 """Trajectories with fewer actions are left out, as the published training does."""
 _SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -53,8 +54,8 @@ def read_trajectories(folder: Path, shortest: int = SHORTEST) -> list[Trajectory
     Every frame is looked for. Raises UsageError for records that break the format and for frames that are
     missing or too many, with their number.
     """
-    path = folder / "annotations.json"
-    records = read_list(path, "trajectories", "expected a folder of trajectories with annotations.json")
+    path = folder / TRAJECTORIES
+    records = read_list(path, "trajectories", f"expected a folder of trajectories with {TRAJECTORIES}")
     trajectories = [
         trajectory
         for index, record in enumerate(records)

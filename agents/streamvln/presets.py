@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from agents.common.conversations import SYMBOLS
 from agents.common.files import GENERATION
 from agents.common.language.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.language.preset import LanguageSizes
 from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
 from agents.streamvln.network.model import StreamVLN
-from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, task_text
+from agents.streamvln.prompt import PHRASES, SYSTEM, task_text
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from agents.common.conversations import SYMBOLS
 from agents.common.language import tokenizer
 from agents.common.language.tokenizer import Tokenizer
 from agents.streamvln.network.model import IMAGE, MEMORY
@@ -29,12 +30,6 @@ PHRASES = (
 )
 """What may introduce a frame; one is drawn for every turn."""
 
-SYMBOLS = {
-    "STOP": Action.STOP,
-    "↑": Action.MOVE_FORWARD,
-    "←": Action.TURN_LEFT,
-    "→": Action.TURN_RIGHT,
-}
 _SYMBOL = re.compile("|".join(SYMBOLS))
 _BLOCK_START, _BLOCK_END = "<|im_start|>", "<|im_end|>"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agents.common.conversations import CONVERSATIONS
 from agents.common.model_type import model_type
+from agents.common.trajectories import TRAJECTORIES
 from agents.streamvln.training.options import (
-    CONVERSATIONS,
-    TRAJECTORIES,
     StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNTraining,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agents.common.conversations import CONVERSATIONS
 from agents.common.model_type import model_type
+from agents.common.trajectories import TRAJECTORIES
 from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
 from vlnbench.training.family import FamilySpec
@@ -26,4 +28,5 @@ FAMILY = FamilySpec(
     agent="vlnce",
     presets=("cma-tiny", "seq2seq-tiny"),
     sizes=("cma", "seq2seq"),
+    set_files=(TRAJECTORIES, CONVERSATIONS),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from agents.common.trajectories import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
@@ -18,7 +19,6 @@ VISION, MLP, LLM, GEOMETRY_MERGER = PARTS
 VGGT = "vggt"
 """The part that never trains."""
 
-TRAJECTORIES = "annotations.json"
 EPISODES = ("train.json", "train.json.gz", "train_guide.json", "train_guide.json.gz")
 """Episodes whose frames lie in folders of their own, as the published data have them for R2R and RxR."""
 SET_FILES = (TRAJECTORIES, *EPISODES)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from agents.common.conversations import CONVERSATIONS, Conversation, read_conversations
 from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
-from agents.common.trajectories import Trajectory, read_trajectories
+from agents.common.trajectories import TRAJECTORIES, Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
 from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features
@@ -20,11 +21,9 @@ from agents.streamvln.presets import PRESETS, create
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training import planning
 from agents.streamvln.training.acting import acting, acting_changes
-from agents.streamvln.training.conversations import Conversation, ConversationDataset, read_conversations
+from agents.streamvln.training.conversations import ConversationDataset
 from agents.streamvln.training.features import fingerprint
 from agents.streamvln.training.options import (
-    CONVERSATIONS,
-    TRAJECTORIES,
     StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNStep,

@@ -16,9 +16,6 @@ PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by the names of LLaVA-NeXT, which StreamVLN's training has kept."""
 VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
 
-TRAJECTORIES, CONVERSATIONS = "annotations.json", "conversations.json"
-"""The file that says what a set's folder holds."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StreamVLNStep(StepOptions):

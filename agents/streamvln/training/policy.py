@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agents.common.conversations import SYMBOLS
 from agents.common.files import generation_settings
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws
@@ -18,7 +19,7 @@ from agents.streamvln import checkpoint
 from agents.streamvln.loop import EXPECTS, EpisodeLoop
 from agents.streamvln.network.decode import Decoder, Row, Turn
 from agents.streamvln.network.model import IGNORED, StreamVLN
-from agents.streamvln.prompt import PHRASES, SYMBOLS, Prompts
+from agents.streamvln.prompt import PHRASES, Prompts
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.samples import NAMES, FrameReader, Sample, WindowDataset
 from agents.streamvln.windows import Windows

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from agents.common.conversations import SYMBOLS
 from agents.common.trajectories import Trajectory
 from agents.streamvln.image import augment, network_input, resize
 from agents.streamvln.network.model import IGNORED, MEMORY
-from agents.streamvln.prompt import PHRASES, SYMBOLS, SYSTEM, Content, Prompts, task_text, view
+from agents.streamvln.prompt import PHRASES, SYSTEM, Content, Prompts, task_text, view
 from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError

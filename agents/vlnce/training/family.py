@@ -13,13 +13,15 @@ import PIL
 import torch
 from torch import Tensor, nn
 
+from agents.common.conversations import CONVERSATIONS
 from agents.common.placement import place
-from agents.common.trajectories import read_trajectories
+from agents.common.trajectories import TRAJECTORIES, read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
 from agents.vlnce.config import FEATURES, Config
 from agents.vlnce.options import PTH
 from agents.vlnce.pth import checkpoint
+from agents.vlnce.training.albums import AlbumSamples, AlbumSet, read_albums
 from agents.vlnce.training.frames import check_depth, pack
 from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
 from agents.vlnce.training.options import (
@@ -121,8 +123,12 @@ class VLNCEFamily(ModelFamily):
 
     # data
 
-    def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet:
-        found = WalkSet(folder / "annotations.json", tuple(read_trajectories(folder)))
+    def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
+        if (folder / CONVERSATIONS).is_file():
+            if options.objective == GRPO:
+                raise UsageError(f"{folder / CONVERSATIONS}: questions; for --objective {GRPO} name sets of walks")
+            return read_albums(folder)
+        found = WalkSet(folder / TRAJECTORIES, tuple(read_trajectories(folder)))
         check_depth(found.file, found.walks)
         return found
 
@@ -131,9 +137,17 @@ class VLNCEFamily(ModelFamily):
     ) -> list[Samples]:
         config = _learner(model).whole
         if options.packed is not None:
-            kept = [pack(options.packed, each.file, each.walks, config.views) for each in sets]
+            windows = [[each.files(window) for window in range(each.windows)] for each in sets]
+            kept = [
+                pack(options.packed, each.file, one, config.views) for each, one in zip(sets, windows, strict=True)
+            ]
             sets = [replace(each, packed=one) for each, one in zip(sets, kept, strict=True)]
-        return [WalkSamples(each, config, options.inflection_weight, known, options.mirror) for each in sets]
+        return [
+            AlbumSamples(each, config, known, options.mirror)
+            if isinstance(each, AlbumSet)
+            else WalkSamples(each, config, options.inflection_weight, known, options.mirror)
+            for each in sets
+        ]
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)

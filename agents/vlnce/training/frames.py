@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,14 @@ from vlnbench.errors import UsageError
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 from vlnbench.util.durable.limits import regular
 
+Files = Sequence[tuple[Path, Path]]
+"""RGB and depth image of every frame."""
 
-def frame_files(walk: Trajectory) -> Iterator[tuple[Path, Path]]:
+
+def frame_files(walk: Trajectory) -> Files:
     """RGB and depth image of every frame."""
     depth = walk.frames_dir.parent / "depth"
-    return ((path, depth / f"{i:03d}.png") for i, path in enumerate(walk.frames()))
+    return [(path, depth / f"{i:03d}.png") for i, path in enumerate(walk.frames())]
 
 
 def check_depth(file: Path, walks: Sequence[Trajectory]) -> None:
@@ -41,9 +44,9 @@ def check_depth(file: Path, walks: Sequence[Trajectory]) -> None:
             )
 
 
-def read_walk(walk: Trajectory, views: Views) -> tuple[Tensor, Tensor]:
-    """All frames of a walk, one after the other, as `read_frame` has them."""
-    rgb, depth = zip(*(read_frame(*files, views) for files in frame_files(walk)), strict=True)
+def read_frames(files: Files, views: Views) -> tuple[Tensor, Tensor]:
+    """Frames one after the other, as `read_frame` has them."""
+    rgb, depth = zip(*(read_frame(*each, views) for each in files), strict=True)
     return torch.stack(rgb), torch.stack(depth)
 
 
@@ -59,15 +62,15 @@ def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Packed:
-    """The frames of a set's walks, decoded. shapes: of RGB and depth of a frame, which follow one another."""
+    """The frames of a set's windows, decoded. shapes: of RGB and depth of a frame, which follow one another."""
 
     kept: KeptFrames
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
     depth_dtype: str
 
-    def frames(self, walk: int) -> tuple[Tensor, Tensor]:
-        """RGB and depth of a walk's frames, as `read_walk` has them."""
-        rows, rgb = self.kept.frames(walk), math.prod(self.shapes[0])
+    def frames(self, window: int) -> tuple[Tensor, Tensor]:
+        """RGB and depth of a window's frames, as `read_frames` has them."""
+        rows, rgb = self.kept.frames(window), math.prod(self.shapes[0])
         depths = np.ascontiguousarray(rows[:, rgb:]).view(self.depth_dtype)
         return (
             torch.from_numpy(np.ascontiguousarray(rows[:, :rgb]).reshape(-1, *self.shapes[0])),
@@ -75,8 +78,8 @@ class Packed:
         )
 
 
-def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) -> Packed:
-    """The decoded frames of a set, kept in `folder`.
+def pack(folder: Path, file: Path, windows: Sequence[Files], views: Views) -> Packed:
+    """The decoded frames of the windows of the set that `file` describes, kept in `folder`.
 
     Raises UsageError if a frame cannot be read or the folder cannot be written.
     """
@@ -84,13 +87,13 @@ def pack(folder: Path, file: Path, walks: Sequence[Trajectory], views: Views) ->
     depth_dtype = "uint8" if views.halved else "float32"
     size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
 
-    def decoded(walk: int) -> NDArray[np.uint8]:
-        rgb, depth = (each.numpy() for each in read_walk(walks[walk], views))
+    def decoded(window: int) -> NDArray[np.uint8]:
+        rgb, depth = (each.numpy() for each in read_frames(windows[window], views))
         rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
         return np.concatenate(rows, axis=1)
 
-    name = kept_name(file, (walk.frames()[0] for walk in walks), views, PIL.__version__)
-    kept = keep_frames(folder, name, [len(walk.actions) for walk in walks], size, decoded)
+    name = kept_name(file, (files[0][0] for files in windows), views, PIL.__version__)
+    kept = keep_frames(folder, name, [len(files) for files in windows], size, decoded)
     return Packed(kept, ((height, width, 3), (h, w)), depth_dtype)
 
 

@@ -167,13 +167,13 @@ class WalkQuestions:
         rng = random.Random(seed)
         samples, walk = self._places[index]
         whole = samples.sample(walk, rng)
-        step = rng.choice(whole.weights.nonzero()[:, 0].tolist())
+        (weights,), (labels,), (previous,) = whole.weights, whole.labels.tolist(), whole.previous.tolist()
+        step = rng.choice(weights.nonzero()[:, 0].tolist())
         words = rng.choice(whole.words)
         assert isinstance(whole.frames, tuple)
         rgb, depth = (each[: step + 1] for each in whole.frames)
-        labels = whole.labels[: step + 1].tolist()
-        prompt = _sample(words, (rgb, depth), whole.previous[: step + 1].tolist(), labels, drawn=1)
-        return Question(prompt, (Action(labels[-1]),))
+        prompt = _sample(words, (rgb, depth), previous[: step + 1], labels[: step + 1], drawn=1)
+        return Question(prompt, (Action(labels[step]),))
 
 
 def _sample(
@@ -184,7 +184,16 @@ def _sample(
     drawn: int | None = None,
 ) -> Sample:
     """A walk under one instruction, of whose actions the last `drawn` have been drawn; None: all."""
-    weights = torch.ones(len(labels))
+    weights = torch.ones(1, len(labels))
     if drawn is not None:
-        weights[:-drawn] = 0
-    return Sample([words], frames, torch.tensor(previous), torch.tensor(labels), weights, torch.zeros(len(labels)))
+        weights[:, :-drawn] = 0
+    return Sample(
+        words=[words],
+        walk_of=torch.zeros(1, dtype=torch.long),
+        frames=frames,
+        rows=torch.arange(len(labels))[None],
+        previous=torch.tensor(previous)[None],
+        labels=torch.tensor(labels)[None],
+        weights=weights,
+        progress=torch.zeros_like(weights),
+    )

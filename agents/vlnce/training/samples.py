@@ -1,22 +1,26 @@
-"""Training samples of CMA and Seq2Seq: whole walks, one under each of its instructions."""
+"""Training samples of CMA and Seq2Seq: walks, each under one or more instructions."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
-from agents.vlnce.training.frames import Packed, content_of, frame_files, read_frame, read_walk
+from agents.vlnce.training.frames import Files, Packed, content_of, frame_files, read_frame, read_frames
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -53,6 +57,10 @@ class WalkSet:
         """(steps, instructions) of every window."""
         return [(len(walk.actions), len(walk.instructions)) for walk in self.walks]
 
+    def files(self, window: int) -> Files:
+        """RGB and depth image of every frame of a walk."""
+        return frame_files(self.walks[window])
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -78,70 +86,57 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One walk of T steps under its instructions.
+    """W walks of T steps under N instructions, over F frames.
 
-    words: of each instruction, (L,) int64. frames: RGB, uint8 (T, H, W, 3), and depth, float32 (T, h, w) in [0, 1]
-    or uint8 levels of it; or frames with keys. previous: (T,) int64, what was done before. labels: (T,) int64.
-    weights: (T,) float32. progress: (T,) float32, which part of the way is done.
+    words: of each instruction, (L,) int64. walk_of: (N,) int64, which walk it is about. frames: RGB, uint8
+    (F, H, W, 3), and depth, float32 (F, h, w) in [0, 1] or uint8 levels of it; or frames with keys. rows: (W, T)
+    int64, which frame a step shows. previous: (W, T) int64, what was done before. labels: (W, T) int64. weights:
+    (W, T) float32. progress: (W, T) float32, which part of the way is done.
     """
 
     words: list[Tensor]
+    walk_of: Tensor
     frames: tuple[Tensor, Tensor] | list[Frame]
+    rows: Tensor
     previous: Tensor
     labels: Tensor
     weights: Tensor
     progress: Tensor
 
 
-class WalkSamples:
+class Windows(Protocol):
+    """A set as it is read: where the frames of a window lie, and these decoded if they are kept."""
+
+    @property
+    def packed(self) -> Packed | None: ...
+
+    def files(self, window: int) -> Files: ...
+
+
+class SetSamples(ABC):
     """The windows of a set, as samples."""
 
-    def __init__(
-        self,
-        content: WalkSet,
-        config: Config,
-        inflection_weight: float,
-        known: Known | None,
-        mirror: float = 0.0,
-    ) -> None:
-        """Raises UsageError where the walks lack what the network reads, and for `mirror`, the chance that a walk
-        is mirrored, where the words are not known."""
-        self._walks, self._packed = content.walks, content.packed
-        self._config, self._inflection_weight, self._known = config, inflection_weight, known
+    def __init__(self, config: Config, known: Known | None, mirror: float) -> None:
+        """mirror: chance that a window is mirrored. Raises UsageError for one where the words are not known."""
+        self._config, self._known, self._mirror = config, known, mirror
         self._numbers = word_numbers(config.vocabulary)
-        self._mirror = mirror
         if mirror and not config.vocabulary:
             raise UsageError("--mirror: swaps words, and the checkpoint reads tokens of R2R; leave it out")
-        if not config.vocabulary and not all(walk.tokens for walk in content.walks):
-            raise UsageError(
-                f"{content.file}: tokens: the checkpoint reads R2R's, and the walks have none; collect them with "
-                "--depth from a dataset with tokens"
-            )
-        if config.network.progress_monitor and not all(walk.distances for walk in content.walks):
-            raise UsageError(f"{content.file}: distances: the progress monitor needs them; collect with --depth")
 
-    def __len__(self) -> int:
-        return len(self._walks)
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _sample(self, index: int) -> Sample:
+        """A window as it is."""
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; whether it is mirrored is drawn."""
-        walk = self._walks[index]
-        labels = np.array(walk.labels or walk.actions, dtype=np.int64)
-        weights = inflection_weights(labels, self._inflection_weight)
-        weights[list(walk.strays)] = 0
-        previous = np.array([0, *walk.actions[:-1]], dtype=np.int64)
-        sample = Sample(
-            words=[torch.from_numpy(self._words(walk, i)) for i in range(len(walk.instructions))],
-            frames=self._frames(walk, index),
-            previous=torch.from_numpy(previous),
-            labels=torch.from_numpy(labels),
-            weights=torch.from_numpy(weights),
-            progress=torch.from_numpy(progress(walk)),
-        )
+        sample = self._sample(index)
         return self._mirrored(sample) if rng.random() < self._mirror else sample
 
     def _mirrored(self, sample: Sample) -> Sample:
-        """The same walk in a mirror."""
+        """The same walks in a mirror."""
         assert isinstance(sample.frames, tuple)
         rgb, depth = sample.frames
         left, right = (self._numbers.get(word) for word in ("left", "right"))
@@ -153,24 +148,17 @@ class WalkSamples:
             labels=_swapped(sample.labels, Action.TURN_LEFT, Action.TURN_RIGHT),
         )
 
-    def _words(self, walk: Trajectory, instruction: int) -> NDArray[np.int64]:
-        if self._config.vocabulary:
-            return numbered(walk.instructions[instruction], self._numbers)
-        words = np.array(walk.tokens[instruction], dtype=np.int64)
-        if words.max() >= self._config.network.vocab_size:
-            raise UsageError(
-                f"{walk.frames_dir.parent.name}: tokens: up to {words.max()}, the checkpoint knows "
-                f"{self._config.network.vocab_size}; others number words differently"
-            )
-        return words
+    def _numbered(self, text: str) -> Tensor:
+        """The words of a text by number, (L,) int64."""
+        return torch.from_numpy(numbered(text, self._numbers))
 
-    def _frames(self, walk: Trajectory, index: int) -> tuple[Tensor, Tensor] | list[Frame]:
-        if self._packed is not None:
-            return self._packed.frames(index)
-        views = self._config.views
+    def _frames(self, index: int, content: Windows) -> tuple[Tensor, Tensor] | list[Frame]:
+        if content.packed is not None:
+            return content.packed.frames(index)
+        files = content.files(index)
         if self._known is None:
-            return read_walk(walk, views)
-        return [self._keyed(*files, self._known) for files in frame_files(walk)]
+            return read_frames(files, self._config.views)
+        return [self._keyed(*each, self._known) for each in files]
 
     def _keyed(self, rgb: Path, depth: Path, known: Known) -> Frame:
         digest = hashlib.blake2b(content_of(rgb), digest_size=16)
@@ -179,6 +167,60 @@ class WalkSamples:
         if (features := known(key)) is not None:
             return Frame(key, features, None)
         return Frame(key, None, flat(*read_frame(rgb, depth, self._config.views)))
+
+
+class WalkSamples(SetSamples):
+    """The walks of a set, as samples of one walk each."""
+
+    def __init__(
+        self,
+        content: WalkSet,
+        config: Config,
+        inflection_weight: float,
+        known: Known | None,
+        mirror: float = 0.0,
+    ) -> None:
+        """Raises UsageError where the walks lack what the network reads; see `SetSamples`."""
+        super().__init__(config, known, mirror)
+        self._content, self._inflection_weight = content, inflection_weight
+        if not config.vocabulary and not all(walk.tokens for walk in content.walks):
+            raise UsageError(
+                f"{content.file}: tokens: the checkpoint reads R2R's, and the walks have none; collect them with "
+                "--depth from a dataset with tokens"
+            )
+        if config.network.progress_monitor and not all(walk.distances for walk in content.walks):
+            raise UsageError(f"{content.file}: distances: the progress monitor needs them; collect with --depth")
+
+    def __len__(self) -> int:
+        return len(self._content.walks)
+
+    def _sample(self, index: int) -> Sample:
+        walk = self._content.walks[index]
+        labels = np.array(walk.labels or walk.actions, dtype=np.int64)
+        weights = inflection_weights(labels, self._inflection_weight)
+        weights[list(walk.strays)] = 0
+        previous = np.array([0, *walk.actions[:-1]], dtype=np.int64)
+        return Sample(
+            words=[self._words(walk, i) for i in range(len(walk.instructions))],
+            walk_of=torch.zeros(len(walk.instructions), dtype=torch.long),
+            frames=self._frames(index, self._content),
+            rows=torch.arange(len(labels))[None],
+            previous=torch.from_numpy(previous)[None],
+            labels=torch.from_numpy(labels)[None],
+            weights=torch.from_numpy(weights)[None],
+            progress=torch.from_numpy(progress(walk))[None],
+        )
+
+    def _words(self, walk: Trajectory, instruction: int) -> Tensor:
+        if self._config.vocabulary:
+            return self._numbered(walk.instructions[instruction])
+        words = torch.tensor(walk.tokens[instruction])
+        if words.max() >= self._config.network.vocab_size:
+            raise UsageError(
+                f"{walk.frames_dir.parent.name}: tokens: up to {words.max()}, the checkpoint knows "
+                f"{self._config.network.vocab_size}; others number words differently"
+            )
+        return words
 
 
 def _swapped(numbers: Tensor, one: int | None, other: int | None) -> Tensor:
@@ -218,20 +260,27 @@ def unflat(pixels: Tensor, views: Views) -> tuple[Tensor, Tensor]:
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `Learner.forward`: frames walk after walk, the rest padded."""
-    pad = torch.nn.utils.rnn.pad_sequence
-    lengths = [len(sample.labels) for sample in samples]
-    rows = list(torch.split(torch.arange(sum(lengths)), lengths))
+    """Samples as the arguments of `Learner.forward`: frames sample after sample, walks padded behind their end."""
+    counts = [len(each.frames[0] if isinstance(each.frames, tuple) else each.frames) for each in samples]
+    first = [0, *accumulate(counts)]
+    walks = [0, *accumulate(len(each.labels) for each in samples)]
+    rows = [each.rows + before for each, before in zip(samples, first, strict=False)]
     return {
         "frames": _joined([sample.frames for sample in samples]),
-        "words": pad([words for sample in samples for words in sample.words], batch_first=True),
-        "walk_of": torch.tensor([i for i, sample in enumerate(samples) for _ in sample.words]),
+        "words": pad_sequence([words for sample in samples for words in sample.words], batch_first=True),
+        "walk_of": torch.cat([each.walk_of + before for each, before in zip(samples, walks, strict=False)]),
         **{
-            name: pad([getattr(sample, name) for sample in samples], batch_first=True)
+            name: _padded([getattr(sample, name) for sample in samples], 0)
             for name in ("previous", "labels", "weights", "progress")
         },
-        "rows": pad(rows, batch_first=True, padding_value=sum(lengths)),
+        "rows": _padded(rows, sum(counts)),
     }
+
+
+def _padded(parts: Sequence[Tensor], value: int) -> Tensor:
+    """Parts (W, T), each with its own W and T, as one (sum of W, longest T)."""
+    longest = max(part.shape[1] for part in parts)
+    return torch.cat([pad(part, (0, longest - part.shape[1]), value=value) for part in parts])
 
 
 def _joined(frames: Sequence[Any]) -> tuple[Tensor, Tensor] | Frames:

@@ -11,16 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.conversations import CONVERSATIONS, Conversation, read_conversations
 from agents.common.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Prompts
-from agents.streamvln.training.conversations import (
-    CONVERSATIONS,
-    Conversation,
-    ConversationDataset,
-    read_conversations,
-)
+from agents.streamvln.training.conversations import ConversationDataset
 from agents.streamvln.training.features import frame_key
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate
 from agents.streamvln.windows import Windows

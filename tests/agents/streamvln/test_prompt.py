@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.streamvln.prompt import PHRASES, SYMBOLS, Prompts, load_tokenizer
+from agents.common.conversations import SYMBOLS
+from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from tests.agents.streamvln.recordings import RUNS, recorded, recordings
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action

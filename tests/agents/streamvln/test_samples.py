@@ -12,11 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.conversations import SYMBOLS
 from agents.common.language.new_tokenizer import write_tokenizer
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
-from agents.streamvln.prompt import PHRASES, SYMBOLS, Prompts, load_tokenizer
+from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.samples import FrameReader, WindowDataset, Wording, collate
 from agents.streamvln.windows import Windows

@@ -11,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from agents.streamvln.training.conversations import read_conversations
+from agents.common.conversations import read_conversations
+from agents.vlnce.training.albums import read_albums
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.collect.options import QuestionsOptions
@@ -55,6 +57,23 @@ def test_the_trainer_reads_what_was_made_of_the_train_houses(made: Path) -> None
     for each in conversations:
         with Image.open(each.images[0]) as image:
             assert image.size == (WIDTH, 3 * WIDTH // 4)
+
+
+def test_depth_lies_beside_the_images_and_changes_none(houses: Path, made: Path, tmp_path: Path) -> None:
+    make_questions(request(houses, tmp_path / "Questions", depth=True))
+    changed = {"questions.json", *(f"depth/{name}" for name in _names(made))}
+    found = contents(tmp_path / "Questions")
+    assert {name for name, content in found.items() if contents(made).get(name) != content} == changed
+    album = read_albums(tmp_path / "Questions")
+    with Image.open(album.views[0].files[1]) as image:
+        millimeters = np.asarray(image)
+    assert millimeters.shape == (3 * WIDTH // 4, WIDTH)
+    assert 100 < np.median(millimeters) < 10000
+
+
+def _names(made: Path) -> list[str]:
+    images = made / "images"
+    return [str(path.relative_to(images).with_suffix(".png")) for path in images.rglob("*.jpg")]
 
 
 def test_an_interrupted_set_ends_like_an_undisturbed_one(houses: Path, made: Path, tmp_path: Path) -> None:

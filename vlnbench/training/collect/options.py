@@ -106,6 +106,8 @@ class QuestionsOptions:
     """How many images, spread evenly over the train houses of the generated benchmark."""
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
+    depth: bool = False
+    """Write depth too, for agents that see depth."""
     seed: int = 0
     """Seed of the places and questions."""
     workers: int = 1

@@ -1,8 +1,9 @@
 """Make a set of questions about views of the generated train houses, resumable.
 
 The folder is a set in LLaVA's layout (`conversations.json`, `images/<house>/NNNN.jpg`), one record per view with
-all its questions. Beside these lie `questions.json` (what is being made) and `questions.jsonl` (a line per
-finished house): running the same command again goes on where it ended. `conversations.json` is written last.
+all its questions; with depth, `depth/<house>/NNNN.png` (16 bits, millimeters). Beside these lie `questions.json`
+(what is being made) and `questions.jsonl` (a line per finished house): running the same command again goes on
+where it ended. `conversations.json` is written last.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
 from vlnbench.training.collect.collect import resized
 from vlnbench.training.collect.options import QuestionsOptions
-from vlnbench.training.collect.walk import JPEG_QUALITY, jpeg
+from vlnbench.training.collect.walk import JPEG_QUALITY, depth_png, jpeg
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, open_folder
 from vlnbench.util.loading import DEFAULT_ENV, import_string
@@ -95,6 +96,7 @@ def _manifest(options: QuestionsOptions, body: Embodiment) -> dict[str, Any]:
         "simulator": _SIMULATOR,
         "frame": [body.camera.width, body.camera.height],
         "jpeg_quality": JPEG_QUALITY,
+        **({"depth": True} if options.depth else {}),
     }
 
 
@@ -153,7 +155,8 @@ def _environment() -> Env:
     assert _setting is not None
     options, body = _setting
     scenes = options.data_root / import_string("envs.houses.files.manifest:SCENES_DIR")
-    env: Env = import_string(DEFAULT_ENV)(body, scenes, frozenset({"rgb"}), _SIMULATOR)
+    seen = frozenset({"rgb", "depth"} if options.depth else {"rgb"})
+    env: Env = import_string(DEFAULT_ENV)(body, scenes, seen, _SIMULATOR)
     prepare(env)
     return env
 
@@ -165,13 +168,16 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
     scene, views = import_string("envs.houses.files.questions:house_views")(
         options.data_root, house, options.seed, count
     )
-    (options.out / "images" / house).mkdir(parents=True, exist_ok=True)
+    for kind in ("images", "depth") if options.depth else ("images",):
+        (options.out / kind / house).mkdir(parents=True, exist_ok=True)
     records = []
     for number, view in enumerate(views):
         observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
         assert observation.rgb is not None
         image = f"images/{house}/{number:04d}.jpg"
         (options.out / image).write_bytes(jpeg(observation.rgb))
+        if observation.depth is not None:
+            (options.out / f"depth/{house}/{number:04d}.png").write_bytes(depth_png(observation.depth))
         records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(view.pairs)})
     return house, records
 

@@ -141,13 +141,14 @@ def test_statistics_of_batch_norm_are_saved(tmp_path: Path) -> None:
 def test_a_sample_is_labeled_by_the_expert_where_there_is_one(made: Made) -> None:
     first, second, third = (made.samples().sample(i, random.Random(0)) for i in range(3))
     walks = made.content.walks
-    assert first.labels.tolist() == list(walks[0].actions)
-    assert first.labels[-1] == 0
-    assert second.labels.tolist() == list(walks[1].labels)
-    assert second.previous.tolist() == [0, *walks[1].actions[:-1]]
-    assert third.weights.tolist()[1] == 0
-    assert min(third.weights.tolist()[:1] + third.weights.tolist()[2:]) > 0
-    np.testing.assert_allclose(first.progress.numpy(), np.arange(9) * 0.25 / 5, rtol=1e-6)
+    assert first.labels.tolist() == [list(walks[0].actions)]
+    assert first.labels[0, -1] == 0
+    assert second.labels.tolist() == [list(walks[1].labels)]
+    assert second.previous.tolist() == [[0, *walks[1].actions[:-1]]]
+    (weights,) = third.weights.tolist()
+    assert weights[1] == 0
+    assert min(weights[:1] + weights[2:]) > 0
+    np.testing.assert_allclose(first.progress[0].numpy(), np.arange(9) * 0.25 / 5, rtol=1e-6)
 
 
 def test_a_mirror_swaps_frames_turns_and_words(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_a_mirror_swaps_frames_turns_and_words(tmp_path: Path) -> None:
     np.testing.assert_array_equal(seen.labels, turned[plain.labels])
     np.testing.assert_array_equal(seen.previous, turned[plain.previous])
     numbers = word_numbers(Made(tmp_path).learner.whole.vocabulary)
-    assert {2, 3} <= {*plain.labels.tolist(), *plain.previous.tolist()}
+    assert {2, 3} <= {*plain.labels[0].tolist(), *plain.previous[0].tolist()}
     assert [words.tolist() for words in seen.words] == [
         numbered(text, numbers).tolist() for text in ("Turn right, then left.", "Go right.")
     ]

@@ -1,0 +1,131 @@
+"""Questions about views as training samples: which action comes first on the way to what a view shows.
+
+Of a set of questions (`data questions --depth`) those are taken whose answers are actions ("Face the red sofa.",
+"←←"): each is the first step of a walk. They tie words to what is seen, which whole walks teach slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from agents.common.conversations import CONVERSATIONS, SYMBOLS, TAG, read_conversations
+from agents.vlnce.config import Config
+from agents.vlnce.training.frames import Files, Packed
+from agents.vlnce.training.samples import Sample, SetSamples
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
+from vlnbench.training.family import Known
+
+VIEWS = 32
+"""How many views an album holds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """RGB and depth image, and what is asked with the action that comes first."""
+
+    files: tuple[Path, Path]
+    asked: tuple[tuple[str, Action], ...]
+
+
+@dataclass(frozen=True)
+class AlbumSet:
+    """Views of which a window holds several, from all houses."""
+
+    file: Path
+    views: tuple[View, ...]
+    packed: Packed | None = None
+
+    @property
+    def windows(self) -> int:
+        return -(-len(self.views) // VIEWS)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Of each kind how many."""
+        return {"conversations": len(self.views), "questions": sum(len(view.asked) for view in self.views)}
+
+    def texts(self) -> Iterator[str]:
+        """Questions."""
+        for view in self.views:
+            yield from (question for question, _ in view.asked)
+
+    def lengths(self) -> list[tuple[int, ...]]:
+        """(steps, questions) of every window."""
+        return [(1, sum(len(view.asked) for view in self.album(index))) for index in range(self.windows)]
+
+    def album(self, window: int) -> tuple[View, ...]:
+        """Views that lie far apart in the set, so that they are of many houses."""
+        return self.views[window :: self.windows]
+
+    def files(self, window: int) -> Files:
+        """RGB and depth image of every view of a window."""
+        return [view.files for view in self.album(window)]
+
+
+def read_albums(folder: Path) -> AlbumSet:
+    """The views of a folder of questions about which something is asked that an action answers.
+
+    Raises UsageError for records that break the format, missing images, and where there are no such questions.
+    """
+    views = []
+    for each in read_conversations(folder):
+        asked = tuple(
+            (question.replace(TAG, "").strip(), SYMBOLS[answer[0]])
+            for question, answer in each.turns
+            if answer[:1] in SYMBOLS
+        )
+        if asked and len(each.images) == 1:
+            views.append(View((each.images[0], _depth(folder, each.images[0])), asked))
+    file = folder / CONVERSATIONS
+    if not views:
+        raise UsageError(f"{file}: no question about one image that actions answer; make it with data questions")
+    missing = [view.files[1] for view in views if not view.files[1].is_file()]
+    if missing:
+        raise UsageError(
+            f"{file}: {len(missing)} of {len(views)} depth images are missing, first {missing[0]}; make the set "
+            "with data questions --depth"
+        )
+    return AlbumSet(file, tuple(views))
+
+
+def _depth(folder: Path, image: Path) -> Path:
+    """Where the depth of an image below `images` lies."""
+    below = image.relative_to(folder)
+    return folder / "depth" / Path(*below.parts[1:]).with_suffix(".png")
+
+
+class AlbumSamples(SetSamples):
+    """The windows of a set of views, as samples of walks of one step."""
+
+    def __init__(self, content: AlbumSet, config: Config, known: Known | None, mirror: float = 0.0) -> None:
+        """Raises UsageError for a network that does not read words; see `SetSamples`."""
+        super().__init__(config, known, mirror)
+        if not config.vocabulary:
+            raise UsageError(
+                f"{content.file}: questions in words, and the checkpoint reads tokens of R2R; leave the set out"
+            )
+        self._content = content
+
+    def __len__(self) -> int:
+        return self._content.windows
+
+    def _sample(self, index: int) -> Sample:
+        album = self._content.album(index)
+        asked = [(row, *pair) for row, view in enumerate(album) for pair in view.asked]
+        rows, questions, actions = zip(*asked, strict=True)
+        labels = torch.tensor(actions)[:, None]
+        return Sample(
+            words=[self._numbered(question) for question in questions],
+            walk_of=torch.arange(len(asked)),
+            frames=self._frames(index, self._content),
+            rows=torch.tensor(rows)[:, None],
+            previous=torch.zeros_like(labels),
+            labels=labels,
+            weights=torch.ones_like(labels, dtype=torch.float32),
+            progress=torch.zeros_like(labels, dtype=torch.float32),
+        )

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
+from agents.vlnce.training.family import VLNCEFamily
+from agents.vlnce.training.frames import read_frame
+from agents.vlnce.training.samples import WalkSamples, collate
+from tests.agents.vlnce.training.test_family import CPU, options, write_released
+from tests.agents.vlnce.training.walks import write_walks
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
+from vlnbench.training.collect.walk import depth_png, jpeg
+
+SIZE = (96, 128)
+
+
+def said(question: str, answer: str) -> list[dict[str, str]]:
+    return [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
+
+
+def write_questions(folder: Path, count: int = 3, *, depth: bool = True, **changes: Any) -> Path:
+    """Views with two questions that actions answer and one of words; `changes` go into the first record."""
+    noise, records = np.random.default_rng(0), []
+    for i in range(count):
+        for kind, image in (
+            ("images", jpeg(noise.integers(0, 256, (*SIZE, 3), dtype=np.uint8))),
+            ("depth", depth_png(noise.random(SIZE, dtype=np.float32) * 10)),
+        ):
+            (folder / kind / "house").mkdir(parents=True, exist_ok=True)
+            if kind == "images" or depth:
+                suffix = "jpg" if kind == "images" else "png"
+                (folder / kind / f"house/{i:04d}.{suffix}").write_bytes(image)
+        pairs = [
+            ("<image>\nFace the red sofa.", "←←" if i % 2 else "→"),
+            ("What do you see?", "red sofa"),
+            (f"Face the door number {i}.", "↑"),
+        ]
+        turns = [
+            {"from": who, "value": text}
+            for pair in pairs
+            for who, text in zip(("human", "gpt"), pair, strict=True)
+        ]
+        records.append({"id": str(i), "image": f"images/house/{i:04d}.jpg", "conversations": turns})
+    records[0] |= changes
+    (folder / "conversations.json").write_text(json.dumps(records))
+    return folder
+
+
+class Made:
+    """A small network, a set of walks and one of questions."""
+
+    def __init__(self, folder: Path, count: int = 3, **changes: Any) -> None:
+        write_walks(folder / "sets", "R2R")
+        write_questions(folder / "sets/Questions", count)
+        self.options = replace(options(folder, **changes), sets=("R2R", "Questions"))
+        self.family, self.base = VLNCEFamily(), folder / "base"
+        self.sets = [self.family.read_set(folder / "sets" / name, self.options) for name in ("R2R", "Questions")]
+        self.family.create("cma-tiny", self.base, (text for each in self.sets for text in each.texts()), 0)
+        self.learner = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
+
+    def samples(self) -> tuple[WalkSamples, AlbumSamples]:
+        walks, albums = self.family.samples(self.sets, self.learner, self.base, self.options, None)
+        assert isinstance(walks, WalkSamples)
+        assert isinstance(albums, AlbumSamples)
+        return walks, albums
+
+
+def test_what_actions_answer_is_asked(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    _, albums = made.samples()
+    sample, (_, content) = albums.sample(0, random.Random(0)), made.sets
+    assert isinstance(content, AlbumSet)
+    assert content.counts == {"conversations": 3, "questions": 6}
+    assert list(content.texts())[:2] == ["Face the red sofa.", "Face the door number 0."]
+    forward, left, right = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
+    assert sample.labels[:, 0].tolist() == [right, forward, left, forward, right, forward]
+    assert sample.rows[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert content.lengths() == [(1, 6)]
+    files = (tmp_path / "sets/Questions/images/house/0001.jpg", tmp_path / "sets/Questions/depth/house/0001.png")
+    rgb, depth = read_frame(*files, made.learner.whole.views)
+    assert isinstance(sample.frames, tuple)
+    assert torch.equal(sample.frames[0][1], rgb)
+    assert torch.equal(sample.frames[1][1], depth)
+
+
+def test_a_window_holds_views_from_all_over(tmp_path: Path) -> None:
+    _, content = Made(tmp_path, count=2 * VIEWS + 1).sets
+    assert isinstance(content, AlbumSet)
+    names = [[files[0].stem for files in content.files(window)] for window in range(content.windows)]
+    assert len(names) == 3
+    assert names[1][:3] == ["0001", "0004", "0007"]
+    assert sorted(name for each in names for name in each) == [f"{i:04d}" for i in range(2 * VIEWS + 1)]
+    assert max(map(len, names)) <= VIEWS
+
+
+def test_a_batch_of_walks_and_albums_costs_what_its_parts_do(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    both = [each.sample(0, random.Random(0)) for each in made.samples()]
+    counts = [len(each.words) for each in both]
+    alone = [made.learner(**collate([each])).item() for each in both]
+    assert made.learner(**collate(both)).item() == pytest.approx(np.average(alone, weights=counts), abs=1e-5)
+    assert made.learner(**collate(both[::-1])).item() == pytest.approx(np.average(alone, weights=counts), abs=1e-5)
+
+
+def test_a_mirrored_album(tmp_path: Path) -> None:
+    _, albums = Made(tmp_path, mirror=1.0).samples()
+    seen, plain = albums.sample(0, random.Random(0)), albums._sample(0)
+    turned = torch.tensor([0, 1, 3, 2])
+    assert torch.equal(seen.labels, turned[plain.labels])
+    assert torch.equal(seen.frames[0], plain.frames[0].flip(2))  # type: ignore[union-attr]
+
+
+def test_packed_views_and_kept_features_are_those_of_the_files(tmp_path: Path) -> None:
+    plain = Made(tmp_path).samples()[1].sample(0, random.Random(0))
+    made = Made(tmp_path / "other", packed=tmp_path / "packed")
+    for one, other in zip(made.samples()[1].sample(0, random.Random(0)).frames, plain.frames, strict=True):
+        assert torch.equal(one, other)  # type: ignore[arg-type]
+    _, albums = made.family.samples(made.sets, made.learner, made.base, options(tmp_path), lambda key: None)
+    frames = albums.sample(0, random.Random(0)).frames
+    assert [frame.features for frame in frames] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"depth": False}, "3 of 3 depth images are missing, first"),
+        ({"count": 1, "conversations": []}, "field 'conversations': expected turns of human and gpt by turns"),
+        (
+            {
+                "count": 1,
+                "conversations": [{"from": "human", "value": "<image> What?"}, {"from": "gpt", "value": "no"}],
+            },
+            "no question about one image that actions answer; make it with data questions",
+        ),
+    ],
+)
+def test_sets_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = write_questions(tmp_path / "Questions", **changes)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        VLNCEFamily().read_set(folder, options(tmp_path))
+
+
+def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path) -> None:
+    folder = write_questions(tmp_path / "sets/Questions")
+    chosen = options(tmp_path, objective="grpo", batch=8)
+    with pytest.raises(UsageError, match=re.escape("conversations.json: questions; for --objective grpo")):
+        VLNCEFamily().read_set(folder, chosen)
+    write_released(tmp_path)
+    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"))
+    learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
+    content = family.read_set(folder, chosen)
+    with pytest.raises(UsageError, match="questions in words, and the checkpoint reads tokens of R2R"):
+        family.samples([content], learner, tmp_path / "cma.pth", chosen, None)

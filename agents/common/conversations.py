@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from agents.common.trajectories import BELOW, stays_below
-from vlnbench.data.sets import read_list
+from vlnbench.data.sets import CONVERSATIONS, read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
-CONVERSATIONS = "conversations.json"
 TAG = "<image>"
 SYMBOLS = {
     "STOP": Action.STOP,

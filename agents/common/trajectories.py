@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlnbench.data.sets import read_list
+from vlnbench.data.sets import TRAJECTORIES, read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
-TRAJECTORIES = "annotations.json"
 SHORTEST = 4
 """Trajectories with fewer actions are left out, as the published training does."""
 _SUFFIXES = (".jpg", ".jpeg", ".png")

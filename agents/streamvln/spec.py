@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.common.conversations import CONVERSATIONS
 from agents.common.model_type import model_type
-from agents.common.trajectories import TRAJECTORIES
 from agents.streamvln.training.options import (
     StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNTraining,
 )
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.training.family import FamilySpec
 
 MODEL_TYPE = "llava_qwen"

@@ -14,6 +14,7 @@ from agents.vlnce.config import Views
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.training.frames import check_depth, frame_files, read_frame
 from agents.vlnce.views import frames, share_of
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation, Scalar
 from vlnbench.util.durable.limits import regular
@@ -32,7 +33,7 @@ class Sight:
         if (options.frames == "other") != (options.frames_from is not None):
             raise UsageError("--frames other and --frames-from: one needs the other; give both or none")
         if options.frames_from is not None:
-            file = options.frames_from / "annotations.json"
+            file = options.frames_from / TRAJECTORIES
             self._walks = read_trajectories(options.frames_from)
             check_depth(file, self._walks)
             self.files = (file,)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.common.conversations import CONVERSATIONS
 from agents.common.model_type import model_type
-from agents.common.trajectories import TRAJECTORIES
 from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.training.family import FamilySpec
 
 

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import FamilySpec, ModelFamily
@@ -154,7 +155,7 @@ class FamilyConformance:
         except UsageError:
             return
         folders = [made.options.trajectories / name for name in made.options.mixture]
-        folder = next(each for each in folders if (each / "annotations.json").is_file())
+        folder = next(each for each in folders if (each / TRAJECTORIES).is_file())
         answers = sorted(scorer(folder, 2), key=lambda each: (each.trajectory, each.step))
         assert answers, "every set of walks has steps"
         for answer in answers:

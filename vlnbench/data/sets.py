@@ -1,4 +1,4 @@
-"""The JSON lists of records with which folders of training data begin."""
+"""The JSON lists of records with which folders of training data begin. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
+
+TRAJECTORIES, CONVERSATIONS = "annotations.json", "conversations.json"
+"""What a folder of walks and one of questions holds: StreamVLN's and LLaVA's layouts."""
 
 
 def read_list(path: Path, records: str, absent: str) -> list[Any]:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import SUMMARY
 from vlnbench.matrix.fields import digest
@@ -61,11 +62,11 @@ def prepare_stages(matrix: Matrix, work: Path) -> list[Stage]:
         for root in sorted({setting.train.trajectories for setting in matrix.settings}):
             folder, out = work / "prepare" / f"collect-{root.name}-{name}", root / name
             command = (*_vlnbench("collect"), *arguments({"out": out, **options}))
-            stages.append(Stage(f"collect {out}", folder, command, (out / "annotations.json").is_file))
+            stages.append(Stage(f"collect {out}", folder, command, (out / TRAJECTORIES).is_file))
     for name, options in matrix.offline.items():
         folder, out = work / "prepare" / f"held-out-{name}", matrix.held_out / name
         command = (*_vlnbench("collect"), *arguments({"out": out, **options}))
-        stages.append(Stage(f"collect {out}", folder, command, (out / "annotations.json").is_file))
+        stages.append(Stage(f"collect {out}", folder, command, (out / TRAJECTORIES).is_file))
     return stages
 
 

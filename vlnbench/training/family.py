@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, TrainOptions
@@ -58,7 +59,7 @@ class FamilySpec:
     unplanned: str = ""
     presets: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
-    set_files: tuple[str, ...] = ("annotations.json",)
+    set_files: tuple[str, ...] = (TRAJECTORIES,)
 
     def load(self) -> ModelFamily:
         """The implementation."""

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.common.trajectories import TRAJECTORIES, read_trajectories
+from agents.common.trajectories import read_trajectories
 from agents.janusvln.prompt import LABELS
 from agents.janusvln.training.options import EPISODES, SET_FILES, JanusVLNTraining
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.util.durable.json_stream import members

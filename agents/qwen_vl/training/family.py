@@ -23,6 +23,7 @@ from agents.qwen_vl.training.acting import acting, acting_changes
 from agents.qwen_vl.training.options import QwenVLInference, QwenVLPlanning, QwenVLStep, QwenVLTraining
 from agents.qwen_vl.training.policy import QwenVLPolicy
 from agents.qwen_vl.training.samples import QuestionDataset, QwenVLSet, collate
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Acting, Known, Placement, Probe, Samples, Source, Stretches
 from vlnbench.training.memory.changes import Change
@@ -68,7 +69,7 @@ class QwenVLFamily(LanguageFamily, Chances):
 
     def read_set(self, folder: Path, options: QwenVLTraining) -> QwenVLSet:
         walks = read_trajectories(folder)
-        file = folder / "annotations.json"
+        file = folder / TRAJECTORIES
         if any(walk.labels for walk in walks):
             raise UsageError(
                 f"{file}: has labels of single steps (collect --relabel); an answer has several actions and is "

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.common.conversations import CONVERSATIONS, Conversation, read_conversations
+from agents.common.conversations import Conversation, read_conversations
 from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
-from agents.common.trajectories import TRAJECTORIES, Trajectory, read_trajectories
+from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
 from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features
@@ -34,6 +34,7 @@ from agents.streamvln.training.policy import StreamVLNPolicy
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family import (
     Acting,

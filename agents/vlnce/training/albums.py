@@ -12,15 +12,16 @@ from pathlib import Path
 
 import torch
 
-from agents.common.conversations import CONVERSATIONS, SYMBOLS, TAG, read_conversations
+from agents.common.conversations import SYMBOLS, TAG, read_conversations
 from agents.vlnce.config import Config
 from agents.vlnce.training.frames import Files, Packed
 from agents.vlnce.training.samples import Sample, SetSamples
+from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import Known
 
-VIEWS = 32
+VIEWS = 8
 """How many views an album holds at most."""
 
 

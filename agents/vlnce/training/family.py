@@ -13,9 +13,8 @@ import PIL
 import torch
 from torch import Tensor, nn
 
-from agents.common.conversations import CONVERSATIONS
 from agents.common.placement import place
-from agents.common.trajectories import TRAJECTORIES, read_trajectories
+from agents.common.trajectories import read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
 from agents.vlnce.config import FEATURES, Config
@@ -37,6 +36,7 @@ from agents.vlnce.training.options import (
 )
 from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
 from vlnbench.training.objectives.grpo.loss import scored

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.conversations import CONVERSATIONS, Conversation, read_conversations
+from agents.common.conversations import Conversation, read_conversations
 from agents.common.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE
@@ -22,6 +22,7 @@ from agents.streamvln.training.samples import FrameReader, WindowDataset, collat
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder
+from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.training.data import Mixture
 

@@ -22,9 +22,10 @@ from envs.habitat_env import HabitatEnv
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode
-from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, MANIFEST, collect
+from vlnbench.training.collect.collect import JOURNAL, MANIFEST, collect
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.collect.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceRoute, Walk, tours, walk
 
@@ -66,7 +67,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def test_records_are_in_streamvlns_layout(collected: Path) -> None:
-    records = json.loads((collected / ANNOTATIONS).read_text())
+    records = json.loads((collected / TRAJECTORIES).read_text())
     assert len({record["video"] for record in records}) == len(records)
     for record in records:
         assert set(record) == {"id", "video", "instructions", "actions"}
@@ -84,7 +85,7 @@ def test_records_are_in_streamvlns_layout(collected: Path) -> None:
 def test_frames_are_what_the_actions_show_and_the_path_is_followed(houses: Path, collected: Path) -> None:
     env, known = train_split(houses, WIDTH)
     episodes = {int(episode.episode_id): episode for episode in known}
-    for record in json.loads((collected / ANNOTATIONS).read_text())[::2]:
+    for record in json.loads((collected / TRAJECTORIES).read_text())[::2]:
         episode = episodes[record["id"]]
         observation = env.reset(episode)
         positions = []
@@ -110,10 +111,10 @@ def test_an_interrupted_collection_ends_like_an_undisturbed_one(
     shutil.copytree(collected, out)
     lines = (out / JOURNAL).read_text().splitlines(keepends=True)
     (out / JOURNAL).write_text("".join(lines[:2]) + lines[2][:25])  # cut off in the middle of a line
-    (out / ANNOTATIONS).unlink()
+    (out / TRAJECTORIES).unlink()
     killed = json.loads(lines[3])["record"]["video"]
     (out / killed).rename(out / "images" / f".{Path(killed).name}.part")
-    (out / f".{ANNOTATIONS}.12").write_text("[")  # killed while writing
+    (out / f".{TRAJECTORIES}.12").write_text("[")  # killed while writing
     collect(request(houses, out))
     assert contents(out) == contents(collected)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")}
@@ -186,7 +187,7 @@ def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tm
     assert len(disturbed[0]["actions"]) > len(straight["actions"])
     assert "strays" not in straight
     assert 0 < len(disturbed[0]["strays"]) < len(disturbed[0]["actions"])
-    (tmp_path / "1" / ANNOTATIONS).write_text(json.dumps(disturbed[:1]))
+    (tmp_path / "1" / TRAJECTORIES).write_text(json.dumps(disturbed[:1]))
     (read,) = read_trajectories(tmp_path / "1")
     assert read.strays == {position - 1 for position in disturbed[0]["strays"]}
 

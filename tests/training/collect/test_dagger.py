@@ -21,6 +21,7 @@ from tests.training.workshop import SMALL, TEXTS
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, GroundTruth, Observation, Vec3
 from vlnbench.rollout.agents import facts_of, load_agent
@@ -28,7 +29,7 @@ from vlnbench.rollout.episode import Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
-from vlnbench.training.collect.collect import ANNOTATIONS, JOURNAL, MANIFEST, Collected, collect
+from vlnbench.training.collect.collect import JOURNAL, MANIFEST, Collected, collect
 from vlnbench.training.collect.dagger import CorrectableAgent, CorrectedRoute, Correction, check_driver
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, GuidedEnv, Verdict, Walk, tours, walk
 
@@ -187,7 +188,7 @@ def test_what_was_done_is_stored_in_the_layout_of_reference_walks(
     houses: Path, corrected: tuple[Path, Collected]
 ) -> None:
     out, result = corrected
-    records = json.loads((out / ANNOTATIONS).read_text())
+    records = json.loads((out / TRAJECTORIES).read_text())
     assert len({record["video"] for record in records}) == len(records) == result.tours == result.instructions
     assert 0 < len(records) == sum(result.kept.values())
     assert len(records) + sum(result.left_out.values()) == 12
@@ -222,7 +223,7 @@ def test_an_interrupted_collection_ends_alike(
     shutil.copytree(done, out)
     lines = (out / JOURNAL).read_text().splitlines(keepends=True)
     (out / JOURNAL).write_text("".join(lines[:9]) + lines[9][:25])
-    (out / ANNOTATIONS).unlink()
+    (out / TRAJECTORIES).unlink()
     again = collect(request(houses, out, dagger=True, agent="forward"))
     assert again == result
     assert contents(out) == contents(done)

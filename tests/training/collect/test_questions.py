@@ -18,9 +18,10 @@ from PIL import Image
 from agents.common.conversations import read_conversations
 from agents.vlnce.training.albums import read_albums
 from vlnbench.cli import main
+from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.training.collect.options import QuestionsOptions
-from vlnbench.training.collect.questions import CONVERSATIONS, JOURNAL, make_questions
+from vlnbench.training.collect.questions import JOURNAL, make_questions
 
 pytestmark = pytest.mark.slow  # looks at houses
 

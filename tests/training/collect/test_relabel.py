@@ -17,10 +17,11 @@ from tests.fakes import make_episode
 from tests.training.collect.test_collect import request
 from tests.training.collect.test_dagger import GuidedPlane
 from vlnbench.conformance import AgentConformance
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
 from vlnbench.rollout.agents import facts_of
-from vlnbench.training.collect.collect import ANNOTATIONS, MANIFEST, collect
+from vlnbench.training.collect.collect import MANIFEST, collect
 from vlnbench.training.collect.relabel import Mixed, MixedOptions, Relabeling
 from vlnbench.training.collect.walk import GOAL_RADIUS_M, Tour, Walk, walk
 
@@ -173,7 +174,7 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
         overrule_stops=True,
     )
     collect(asked)
-    records = json.loads((tmp_path / "a" / ANNOTATIONS).read_text())
+    records = json.loads((tmp_path / "a" / TRAJECTORIES).read_text())
     assert all(len(record["instructions"]) == 1 for record in records)
     assert all(len(record["labels"]) == len(record["actions"]) for record in records)
     assert all(len(record["distances"]) == len(record["actions"]) for record in records)
@@ -182,5 +183,5 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
     assert rules["overrule_stops"] is True
     assert all(record["labels"][-1] == int(STOP) for record in records)
     collect(replace(asked, out=tmp_path / "b", seed=6))
-    others = json.loads((tmp_path / "b" / ANNOTATIONS).read_text())
+    others = json.loads((tmp_path / "b" / TRAJECTORIES).read_text())
     assert [record["id"] for record in others] != [record["id"] for record in records]

@@ -23,6 +23,7 @@ from tabulate import tabulate
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Embodiment, Scalar
 from vlnbench.rollout.agent_options import AgentOptions
@@ -60,7 +61,6 @@ from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
-ANNOTATIONS = "annotations.json"
 MANIFEST = "collect.json"
 KIND = Kind("collection", MANIFEST)
 JOURNAL = "collected.jsonl"
@@ -113,7 +113,7 @@ def collect(request: CollectOptions) -> Collected:
         stack.callback(executor.close)  # nobody writes when the lock is gone
         done = _walk_the_rest(planned, request, executor, guide)
         records = [done[tour.name].record for tour in planned if done[tour.name].record]
-        write_bytes(request.out / ANNOTATIONS, (json.dumps(records, ensure_ascii=False) + "\n").encode())
+        write_bytes(request.out / TRAJECTORIES, (json.dumps(records, ensure_ascii=False) + "\n").encode())
     return verify(request.out, planned, done)
 
 
@@ -186,7 +186,7 @@ def format_collected(collected: Collected, out: Path) -> str:
         *([f"kept: {reason}", count] for reason, count in collected.kept.items()),
         *([f"left out: {reason}", count] for reason, count in collected.left_out.items()),
     ]
-    return f"{tabulate(rows)}\ntrajectories: {out / ANNOTATIONS}"
+    return f"{tabulate(rows)}\ntrajectories: {out / TRAJECTORIES}"
 
 
 def resized(body: Embodiment, width: int | None) -> Embodiment:

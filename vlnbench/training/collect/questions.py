@@ -21,6 +21,7 @@ from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.generate import ensure_data
+from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
@@ -34,7 +35,7 @@ from vlnbench.util.processes.pool import processes
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
-CONVERSATIONS, MANIFEST, JOURNAL = "conversations.json", "questions.json", "questions.jsonl"
+MANIFEST, JOURNAL = "questions.json", "questions.jsonl"
 KIND = Kind("set of questions", MANIFEST)
 _SIMULATOR = "embedded"
 """The one that shows the same bytes everywhere."""

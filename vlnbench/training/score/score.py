@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
 from vlnbench.interfaces import Action
 from vlnbench.training.families import find_family
 from vlnbench.training.family import Answer
 from vlnbench.training.score.options import ScoreOptions
-from vlnbench.training.score.views import ANNOTATIONS, scene_of, view_of
+from vlnbench.training.score.views import scene_of, view_of
 from vlnbench.training.sources import find_checkpoint
 from vlnbench.util.durable.files import write_json
 from vlnbench.util.progress import say
@@ -52,7 +53,7 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     digests = {}
     for name in options.sets:
         with view_of(options.trajectories / name, "own") as folder:
-            digests[name] = hashlib.sha256((folder / ANNOTATIONS).read_bytes()).hexdigest()
+            digests[name] = hashlib.sha256((folder / TRAJECTORIES).read_bytes()).hexdigest()
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

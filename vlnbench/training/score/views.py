@@ -15,10 +15,9 @@ from typing import Any
 
 from PIL import Image
 
-from vlnbench.data.sets import read_list
+from vlnbench.data.sets import TRAJECTORIES, read_list
 from vlnbench.errors import UsageError
 
-ANNOTATIONS = "annotations.json"
 GREY = (128, 128, 128)
 
 
@@ -34,7 +33,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="vlnbench-view-") as made:
         root = Path(made)
-        shutil.copyfile(folder / ANNOTATIONS, root / ANNOTATIONS)
+        shutil.copyfile(folder / TRAJECTORIES, root / TRAJECTORIES)
         shown = [None] * len(records) if frames == "grey" else _others(records, folder)
         for record, other in zip(records, shown, strict=True):
             _link(folder, record["video"], other, root)
@@ -43,7 +42,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
     """The walks of a set. Raises UsageError where there are none, or where one names no folder of its own."""
-    path = folder / ANNOTATIONS
+    path = folder / TRAJECTORIES
     found = read_list(path, "trajectories", "collect the walks of the split with `vlnbench collect`")
     for index, record in enumerate(found):
         video = record.get("video") if isinstance(record, dict) else None

@@ -11,6 +11,8 @@ from vlnbench.util.durable.limits import regular
 
 TRAJECTORIES, CONVERSATIONS = "annotations.json", "conversations.json"
 """What a folder of walks and one of questions holds: StreamVLN's and LLaVA's layouts."""
+CATEGORIES = "categories.json"
+"""Names by channel of semantic images."""
 
 
 def read_list(path: Path, records: str, absent: str) -> list[Any]:

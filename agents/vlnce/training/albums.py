@@ -16,6 +16,7 @@ from agents.common.conversations import SYMBOLS, TAG, read_conversations
 from agents.vlnce.config import Config
 from agents.vlnce.training.frames import Files, Packed
 from agents.vlnce.training.samples import Sample, SetSamples
+from agents.vlnce.training.semantics import Semantics, read_semantics
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -27,18 +28,20 @@ VIEWS = 8
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """RGB and depth image, and what is asked with the action that comes first."""
+    """RGB and depth image, what is asked with the action that comes first, where the semantic image would be."""
 
     files: tuple[Path, Path]
     asked: tuple[tuple[str, Action], ...]
+    semantic: Path
 
 
 @dataclass(frozen=True)
 class AlbumSet:
-    """Views of which a window holds several, from all houses."""
+    """Views of which a window holds several, from all houses. semantics: what their pixels may belong to."""
 
     file: Path
     views: tuple[View, ...]
+    semantics: Semantics | None = None
     packed: Packed | None = None
 
     @property
@@ -81,7 +84,8 @@ def read_albums(folder: Path) -> AlbumSet:
             if answer[:1] in SYMBOLS
         )
         if asked and len(each.images) == 1:
-            views.append(View((each.images[0], _depth(folder, each.images[0])), asked))
+            image = each.images[0]
+            views.append(View((image, _beside(folder, image, "depth")), asked, _beside(folder, image, "semantic")))
     file = folder / CONVERSATIONS
     if not views:
         raise UsageError(f"{file}: no question about one image that actions answer; make it with data questions")
@@ -91,32 +95,35 @@ def read_albums(folder: Path) -> AlbumSet:
             f"{file}: {len(missing)} of {len(views)} depth images are missing, first {missing[0]}; make the set "
             "with data questions --depth"
         )
-    return AlbumSet(file, tuple(views))
+    return AlbumSet(file, tuple(views), read_semantics(folder))
 
 
-def _depth(folder: Path, image: Path) -> Path:
-    """Where the depth of an image below `images` lies."""
+def _beside(folder: Path, image: Path, kind: str) -> Path:
+    """Where the depth or semantic image of an image below `images` lies."""
     below = image.relative_to(folder)
-    return folder / "depth" / Path(*below.parts[1:]).with_suffix(".png")
+    return folder / kind / Path(*below.parts[1:]).with_suffix(".png")
 
 
 class AlbumSamples(SetSamples):
     """The windows of a set of views, as samples of walks of one step."""
 
-    def __init__(self, content: AlbumSet, config: Config, known: Known | None, mirror: float = 0.0) -> None:
-        """Raises UsageError for a network that does not read words; see `SetSamples`."""
+    def __init__(
+        self, content: AlbumSet, config: Config, known: Known | None, mirror: float = 0.0, *, tells: bool = False
+    ) -> None:
+        """tells: what is shown. Raises UsageError for a network that does not read words; see `SetSamples`."""
         super().__init__(config, known, mirror)
         if not config.vocabulary:
             raise UsageError(
                 f"{content.file}: questions in words, and the checkpoint reads tokens of R2R; leave the set out"
             )
         self._content = content
+        self._semantics = content.semantics if tells else None
 
     def __len__(self) -> int:
         return self._content.windows
 
     def _sample(self, index: int) -> Sample:
-        album = self._content.album(index)
+        album, known = self._content.album(index), self._semantics
         asked = [(row, *pair) for row, view in enumerate(album) for pair in view.asked]
         rows, questions, actions = zip(*asked, strict=True)
         labels = torch.tensor(actions)[:, None]
@@ -129,4 +136,5 @@ class AlbumSamples(SetSamples):
             labels=labels,
             weights=torch.ones_like(labels, dtype=torch.float32),
             progress=torch.zeros_like(labels, dtype=torch.float32),
+            shown=torch.stack([known.shown(view.semantic) for view in album]) if known is not None else None,
         )

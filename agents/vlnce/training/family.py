@@ -20,6 +20,7 @@ from agents.vlnce import folder as folders
 from agents.vlnce.config import FEATURES, Config
 from agents.vlnce.options import PTH
 from agents.vlnce.pth import checkpoint
+from agents.vlnce.resnet import GRID
 from agents.vlnce.training.albums import AlbumSamples, AlbumSet, read_albums
 from agents.vlnce.training.frames import check_depth, pack
 from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
@@ -36,6 +37,7 @@ from agents.vlnce.training.options import (
 )
 from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
+from agents.vlnce.training.semantics import Telling
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
@@ -47,6 +49,7 @@ PREFIXES = {
     "net.instruction_encoder.": INSTRUCTION_ENCODER,
     "net.rgb_encoder.cnn.": RGB_ENCODER,
     "net.depth_encoder.visual_encoder.": DEPTH_ENCODER,
+    "telling.": RGB_ENCODER,
     "net.state_encoder.": STATE_ENCODER,
     "net.second_state_encoder.": STATE_ENCODER,
     "net.prev_action_embedding.": STATE_ENCODER,
@@ -61,6 +64,8 @@ class VLNCEFamily(ModelFamily):
 
     _monitors = False
     """Whether the network that was loaded or built last learns its progress."""
+    _names = 0
+    """How many names of what frames show the sets that were read know."""
 
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
@@ -95,12 +100,30 @@ class VLNCEFamily(ModelFamily):
             learner = Learner(config)
         learner.load_state_dict(policy.state_dict(), assign=True)
         self._monitors = config.network.progress_monitor and options.objective != GRPO  # it has no loss there
+        if options.semantic_weight:
+            learner.telling, learner.telling_weight = self._telling(learner, options), options.semantic_weight
         return learner
+
+    def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
+        """What learns to tell what frames show; the same seed gives the same weights."""
+        if not self._names:
+            raise UsageError(
+                "--semantic-weight: no set knows what its frames show; name one of data questions --semantic"
+            )
+        rgb, depth = learner.feature_shapes()
+        if not rgb[1:] == depth[1:] == (GRID, GRID):
+            raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            return Telling(rgb[0], depth[0], self._names)
 
     def shapes(self, model: nn.Module) -> Learner:
         learner = _learner(model)
         with torch.device("meta"):
             whole = Learner(learner.whole)
+            if learner.telling is not None:
+                heads = learner.telling
+                whole.telling = Telling(heads.rgb.in_channels, heads.depth.in_channels, heads.rgb.out_channels)
         for name, buffer in learner.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
             parent, _, leaf = name.rpartition(".")
             whole.get_submodule(parent).register_buffer(leaf, buffer.detach().cpu().clone())
@@ -108,6 +131,7 @@ class VLNCEFamily(ModelFamily):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
         learner = _learner(model)
+        learner.telling = None  # it has served
         folders.save_folder(learner, learner.whole, folder)
 
     # parts
@@ -127,7 +151,9 @@ class VLNCEFamily(ModelFamily):
         if (folder / CONVERSATIONS).is_file():
             if options.objective == GRPO:
                 raise UsageError(f"{folder / CONVERSATIONS}: questions; for --objective {GRPO} name sets of walks")
-            return read_albums(folder)
+            albums = read_albums(folder)
+            self._names = self._names or (albums.semantics.names if albums.semantics is not None else 0)
+            return albums
         found = WalkSet(folder / TRAJECTORIES, tuple(read_trajectories(folder)))
         check_depth(found.file, found.walks)
         return found
@@ -143,7 +169,7 @@ class VLNCEFamily(ModelFamily):
             ]
             sets = [replace(each, packed=one) for each, one in zip(sets, kept, strict=True)]
         return [
-            AlbumSamples(each, config, known, options.mirror)
+            AlbumSamples(each, config, known, options.mirror, tells=options.semantic_weight > 0)
             if isinstance(each, AlbumSet)
             else WalkSamples(each, config, options.inflection_weight, known, options.mirror)
             for each in sets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,15 +14,22 @@ from agents.vlnce.config import Config
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Decisions, Losses, Policy, sequence_losses
 from agents.vlnce.training.samples import unflat
+from agents.vlnce.training.semantics import Telling
 from agents.vlnce.views import share_of
 
 
 class Learner(Policy):
-    """A `Policy` whose forward pass is over whole walks, with VLN-CE's loss; parameters have the same names."""
+    """A `Policy` whose forward pass is over whole walks, with VLN-CE's loss; parameters have the same names.
+
+    telling: what learns to tell what frames show, if that is taught, and the weight of its loss.
+    """
+
+    telling: Telling | None
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.network)
         self.whole = config
+        self.telling, self.telling_weight = None, 0.0
 
     def forward(self, *, at_labels: bool = False, **batch: Any) -> Tensor:  # type: ignore[override]
         """The loss of a batch, a scalar, see `losses`; at_labels: the scores of what was drawn, see `scores`."""
@@ -37,17 +45,26 @@ class Learner(Policy):
         weights: Tensor,
         progress: Tensor,
         rows: Tensor,
+        shown: Tensor | None = None,
+        shown_of: Tensor | None = None,
     ) -> Losses:
         """Losses of N instructions on W walks of at most T steps.
 
         frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
         features of every walk. words: (N, L). walk_of: (N,), which walk an instruction is about. previous, labels,
         weights, progress: (W, T), zeros behind a walk's end. rows: (W, T), which of the frames a step shows;
-        behind a walk's end, how many there are.
+        behind a walk's end, how many there are. shown: (S, names, GRID, GRID), what the frames `shown_of` show.
+        shown_of: (S,).
         """
-        decisions = self._decide(frames, words, walk_of, previous, rows)
+        seen = self._look(frames)
+        decisions = self._decide(seen, words, walk_of, previous, rows)
         labels, weights, progress = (each.to(self._device)[walk_of].T for each in (labels, weights, progress))
-        return sequence_losses(self.config, decisions, labels, weights, progress)
+        losses = sequence_losses(self.config, decisions, labels, weights, progress)
+        if self.telling is None or shown is None or shown_of is None:
+            return losses
+        rgb, depth = (each[shown_of.to(self._device)] for each in seen)
+        told = self.telling_weight * self.telling(rgb, depth, shown.to(self._device))
+        return replace(losses, total=losses.total + told)
 
     def scores(
         self,
@@ -63,13 +80,20 @@ class Learner(Policy):
         Statistics of batch norm stay as they were when the network acted.
         """
         self.net.rgb_encoder.cnn.eval()
-        decisions = self._decide(frames, words, walk_of, previous, rows)
+        decisions = self._decide(self._look(frames), words, walk_of, previous, rows)
         instructions, steps = (weights[walk_of] > 0).nonzero(as_tuple=True)
         return decisions.logits[(steps * len(walk_of) + instructions).to(self._device)]
 
+    def _look(self, frames: tuple[Tensor, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Features of all frames, RGB and depth."""
+        if isinstance(frames, tuple):
+            colors, depths = (each.to(self._device) for each in frames)
+            return self.see(colors, share_of(depths))
+        return split_features(torch.cat(list(frames)).to(self._device), self.feature_shapes())
+
     def _decide(
         self,
-        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        seen: tuple[Tensor, Tensor],
         words: Tensor,
         walk_of: Tensor,
         previous: Tensor,
@@ -80,11 +104,7 @@ class Learner(Policy):
         words, walk_of, rows = words.to(device), walk_of.to(device), rows.to(device)
         previous = previous.to(device)[walk_of].T
         longest, slots = previous.shape
-        if isinstance(frames, tuple):
-            colors, depths = (each.to(device) for each in frames)
-            rgb, depth = self.see(colors, share_of(depths))
-        else:
-            rgb, depth = split_features(torch.cat(list(frames)).to(device), self.feature_shapes())
+        rgb, depth = seen
         begins = torch.ones(longest, slots, dtype=torch.bool)
         begins[0] = False
         steps = Steps(

@@ -91,7 +91,8 @@ class Sample:
     words: of each instruction, (L,) int64. walk_of: (N,) int64, which walk it is about. frames: RGB, uint8
     (F, H, W, 3), and depth, float32 (F, h, w) in [0, 1] or uint8 levels of it; or frames with keys. rows: (W, T)
     int64, which frame a step shows. previous: (W, T) int64, what was done before. labels: (W, T) int64. weights:
-    (W, T) float32. progress: (W, T) float32, which part of the way is done.
+    (W, T) float32. progress: (W, T) float32, which part of the way is done. shown: bool (F, names, GRID, GRID),
+    what the cells of the frames show; None where that is not known.
     """
 
     words: list[Tensor]
@@ -102,6 +103,7 @@ class Sample:
     labels: Tensor
     weights: Tensor
     progress: Tensor
+    shown: Tensor | None = None
 
 
 class Windows(Protocol):
@@ -144,6 +146,7 @@ class SetSamples(ABC):
             sample,
             words=[_swapped(words, left, right) for words in sample.words],
             frames=(rgb.flip(2), depth.flip(2)),
+            shown=None if sample.shown is None else sample.shown.flip(3),
             previous=_swapped(sample.previous, Action.TURN_LEFT, Action.TURN_RIGHT),
             labels=_swapped(sample.labels, Action.TURN_LEFT, Action.TURN_RIGHT),
         )
@@ -274,7 +277,17 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
             for name in ("previous", "labels", "weights", "progress")
         },
         "rows": _padded(rows, sum(counts)),
+        **_shown(samples, first),
     }
+
+
+def _shown(samples: Sequence[Sample], first: Sequence[int]) -> dict[str, Tensor]:
+    """What is to be seen in the cells of which frames, if any of them is known."""
+    known = [(each.shown, before) for each, before in zip(samples, first, strict=False) if each.shown is not None]
+    if not known:
+        return {}
+    rows = [torch.arange(len(shown)) + before for shown, before in known]
+    return {"shown": torch.cat([shown for shown, _ in known]), "shown_of": torch.cat(rows)}
 
 
 def _padded(parts: Sequence[Tensor], value: int) -> Tensor:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,10 @@ from PIL import Image
 
 from agents.common.conversations import read_conversations
 from agents.vlnce.training.albums import read_albums
+from envs.embedded.assets import SceneAssets
+from envs.houses.files.manifest import SCENES_DIR
+from envs.houses.files.questions import house_views, train_houses
+from envs.houses.files.semantics import CATEGORIES, Semantics
 from vlnbench.cli import main
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
@@ -70,6 +75,50 @@ def test_depth_lies_beside_the_images_and_changes_none(houses: Path, made: Path,
         millimeters = np.asarray(image)
     assert millimeters.shape == (3 * WIDTH // 4, WIDTH)
     assert 100 < np.median(millimeters) < 10000
+
+
+def test_semantic_images_show_what_the_questions_name(houses: Path, made: Path, tmp_path: Path) -> None:
+    """Something to face lies on the side to which the answer turns, and the room is the one that is asked for."""
+    make_questions(request(houses, tmp_path / "Questions", semantic=True))
+    assert not (tmp_path / "Questions/depth").exists()
+    objects, colors, rooms = json.loads((tmp_path / "Questions/categories.json").read_text()).values()
+    sides = []
+    for conversation in read_conversations(tmp_path / "Questions"):
+        path = tmp_path / "Questions/semantic" / conversation.images[0].relative_to(tmp_path / "Questions/images")
+        with Image.open(path.with_suffix(".png")) as image:
+            seen = np.asarray(image)
+        assert seen.shape == (3 * WIDTH // 4, WIDTH, 3)
+        answers = {question.removeprefix("<image>\n"): answer for question, answer in conversation.turns}
+        below = seen[-1, :, 2][seen[-1, :, 0] == 0]
+        assert not len(below) or any(rooms[number - 1] in answers["Which room is this?"] for number in below)
+        for question, answer in answers.items():
+            found = re.fullmatch(r"Face the (\S+) (.+)\.", question)
+            if found and found[1] in colors and found[2] in objects:
+                numbers = (objects.index(found[2]) + 1, colors.index(found[1]) + 1)
+                columns = (seen[..., :2] == numbers).all(axis=2).nonzero()[1] + 0.5 - WIDTH / 2
+                assert len(columns) > 0, question
+                if answer != "↑":
+                    sides.append(np.median(columns) > 0 if answer[0] == "→" else np.median(columns) < 0)
+    assert len(sides) > 5
+    assert np.mean(sides) > 0.8  # of what is half hidden the rest may lie on the other side
+
+
+def test_semantic_images_of_objects_above_one_another(houses: Path) -> None:
+    """Every pixel has a room, but where nothing is hit; floor below a table is floor."""
+    name = train_houses(houses)[0]
+    scene, looked = house_views(houses, name, 0, 20)
+    semantics, renderer = Semantics(houses, name), SceneAssets(houses / SCENES_DIR / scene).renderer
+    for view in looked:
+        x, y, z = view.position
+        depth = renderer.render_from((48, 64), 79.0, (x, y + 1.25, z), view.rotation).depth
+        assert depth is not None
+        found = semantics.of(view, depth)
+        assert (found[..., 2] > 0).mean() > 0.95
+        assert ((found[..., 0] > 0) == (found[..., 1] > 0)).all()
+        down = (np.arange(48)[:, None] + 0.5 - 24) * np.tan(np.radians(39.5)) / 32
+        floor = np.isclose(y + 1.25 - depth * down, 0, atol=0.01)
+        names = np.unique(found[..., 0][floor])
+        assert set(names) <= {0, 1 + CATEGORIES["object"].index("rug")}
 
 
 def _names(made: Path) -> list[str]:

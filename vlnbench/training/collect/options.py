@@ -108,6 +108,8 @@ class QuestionsOptions:
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
     depth: bool = False
     """Write depth too, for agents that see depth."""
+    semantic: bool = False
+    """Write to what every pixel belongs, too: object, color and room."""
     seed: int = 0
     """Seed of the places and questions."""
     workers: int = 1

@@ -1,9 +1,10 @@
 """Make a set of questions about views of the generated train houses, resumable.
 
 The folder is a set in LLaVA's layout (`conversations.json`, `images/<house>/NNNN.jpg`), one record per view with
-all its questions; with depth, `depth/<house>/NNNN.png` (16 bits, millimeters). Beside these lie `questions.json`
-(what is being made) and `questions.jsonl` (a line per finished house): running the same command again goes on
-where it ended. `conversations.json` is written last.
+all its questions; with depth, `depth/<house>/NNNN.png` (16 bits, millimeters); with semantics,
+`semantic/<house>/NNNN.png`, whose channels are numbers of the names in `categories.json`. Beside these lie
+`questions.json` (what is being made) and `questions.jsonl` (a line per finished house): running the same command
+again goes on where it ended. `conversations.json` is written last.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.generate import ensure_data
-from vlnbench.data.sets import CONVERSATIONS
+from vlnbench.data.sets import CATEGORIES, CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
 from vlnbench.training.collect.collect import resized
 from vlnbench.training.collect.options import QuestionsOptions
-from vlnbench.training.collect.walk import JPEG_QUALITY, depth_png, jpeg
+from vlnbench.training.collect.walk import JPEG_QUALITY, depth_png, jpeg, png
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, open_folder
 from vlnbench.util.loading import DEFAULT_ENV, import_string
@@ -66,6 +67,9 @@ def make_questions(options: QuestionsOptions) -> Made:
         records = _look_around(options, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
         made = _verify(options.out, counts, records)
+        if options.semantic:
+            categories = import_string("envs.houses.files.semantics:CATEGORIES")
+            write_bytes(options.out / CATEGORIES, (json.dumps(categories) + "\n").encode())
         write_bytes(options.out / CONVERSATIONS, (content + "\n").encode())
     return made
 
@@ -98,6 +102,7 @@ def _manifest(options: QuestionsOptions, body: Embodiment) -> dict[str, Any]:
         "frame": [body.camera.width, body.camera.height],
         "jpeg_quality": JPEG_QUALITY,
         **({"depth": True} if options.depth else {}),
+        **({"semantic": True} if options.semantic else {}),
     }
 
 
@@ -156,7 +161,7 @@ def _environment() -> Env:
     assert _setting is not None
     options, body = _setting
     scenes = options.data_root / import_string("envs.houses.files.manifest:SCENES_DIR")
-    seen = frozenset({"rgb", "depth"} if options.depth else {"rgb"})
+    seen = frozenset({"rgb", "depth"} if options.depth or options.semantic else {"rgb"})
     env: Env = import_string(DEFAULT_ENV)(body, scenes, seen, _SIMULATOR)
     prepare(env)
     return env
@@ -169,16 +174,23 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
     scene, views = import_string("envs.houses.files.questions:house_views")(
         options.data_root, house, options.seed, count
     )
-    for kind in ("images", "depth") if options.depth else ("images",):
-        (options.out / kind / house).mkdir(parents=True, exist_ok=True)
+    semantics = None
+    if options.semantic:
+        semantics = import_string("envs.houses.files.semantics:Semantics")(options.data_root, house)
     records = []
     for number, view in enumerate(views):
         observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
         assert observation.rgb is not None
+        files = {"images": jpeg(observation.rgb)}
+        if observation.depth is not None and options.depth:
+            files["depth"] = depth_png(observation.depth)
+        if semantics is not None:
+            files["semantic"] = png(semantics.of(view, observation.depth))
+        for kind, content in files.items():
+            path = options.out / kind / house / f"{number:04d}.{'jpg' if kind == 'images' else 'png'}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         image = f"images/{house}/{number:04d}.jpg"
-        (options.out / image).write_bytes(jpeg(observation.rgb))
-        if observation.depth is not None:
-            (options.out / f"depth/{house}/{number:04d}.png").write_bytes(depth_png(observation.depth))
         records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(view.pairs)})
     return house, records
 

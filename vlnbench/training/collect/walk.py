@@ -296,9 +296,13 @@ def jpeg(rgb: NDArray[np.uint8]) -> bytes:
 
 def depth_png(depth: NDArray[np.float32]) -> bytes:
     """A depth map (height, width) in meters as the content of an image file, 16 bits in millimeters."""
+    return png(np.clip(np.rint(depth * 1000), 0, 65535).astype(np.uint16))
+
+
+def png(image: NDArray[Any]) -> bytes:
+    """An image as the content of a file that keeps every number."""
     buffer = io.BytesIO()
-    millimeters = np.clip(np.rint(depth * 1000), 0, 65535).astype(np.uint16)
-    Image.fromarray(millimeters).save(buffer, "PNG", compress_level=1)
+    Image.fromarray(image).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 

@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
+from agents.vlnce.folder import load_folder
 from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
 from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.frames import read_frame
 from agents.vlnce.training.samples import WalkSamples, collate
+from agents.vlnce.training.semantics import read_semantics
 from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.collect.walk import depth_png, jpeg
+from vlnbench.training.collect.walk import depth_png, jpeg, png
 
 SIZE = (96, 128)
 
@@ -161,3 +164,101 @@ def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path)
     content = family.read_set(folder, chosen)
     with pytest.raises(UsageError, match="questions in words, and the checkpoint reads tokens of R2R"):
         family.samples([content], learner, tmp_path / "cma.pth", chosen, None)
+
+
+OBJECTS, ROOMS = 3, 2
+
+
+def write_semantics(folder: Path, image: np.ndarray[Any, Any] | None = None, **changes: Any) -> Path:
+    """Semantic images for the views of a set: an object in the upper left cell, one room everywhere."""
+    (folder / "categories.json").write_text(
+        json.dumps(
+            {"object": [f"o{i}" for i in range(OBJECTS)], "room": [f"r{i}" for i in range(ROOMS)], **changes}
+        )
+    )
+    if image is None:
+        image = np.zeros((*SIZE, 2), np.uint8)
+        image[:24, :32, 0], image[..., 1] = 3, 2
+        image[90:, 100:103, 0] = 1  # 18 of the 768 pixels of a cell
+        image[0, 127, 0] = 2  # one of them
+    for path in (folder / "images").rglob("*.jpg"):
+        semantic = folder / "semantic" / path.relative_to(folder / "images").with_suffix(".png")
+        semantic.parent.mkdir(parents=True, exist_ok=True)
+        semantic.write_bytes(png(image))
+    return folder
+
+
+def telling(folder: Path, **changes: Any) -> Made:
+    write_semantics(write_questions(folder / "sets/Questions"))
+    return Made(folder, semantic_weight=5.0, **changes)
+
+
+def test_cells_show_what_has_a_hundredth_of_their_pixels(tmp_path: Path) -> None:
+    folder = write_semantics(write_questions(tmp_path / "Questions"))
+    semantics = read_semantics(folder)
+    assert semantics is not None
+    shown = semantics.shown(folder / "semantic/house/0000.png")
+    assert shown.shape == (OBJECTS + ROOMS, 4, 4)
+    assert [tuple(at) for at in shown[:OBJECTS].nonzero().tolist()] == [(0, 3, 3), (2, 0, 0)]
+    assert bool(shown[OBJECTS + 1].all())
+    assert not bool(shown[OBJECTS].any())
+
+
+def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
+    made = telling(tmp_path)
+    walk, album = (each.sample(0, random.Random(0)) for each in made.samples())
+    assert walk.shown is None
+    assert album.shown is not None
+    learner, heads = made.learner, made.learner.telling
+    assert heads is not None
+    for both in ([walk, album], [album, walk]):
+        batch = collate(both)
+        learner.telling = None
+        plain = learner(**batch).item()
+        learner.telling = heads
+        assert isinstance(album.frames, tuple)
+        rgb, depth = learner.see(album.frames[0], album.frames[1].float() / 255)
+        told = functional.binary_cross_entropy_with_logits(
+            heads.rgb(rgb) + heads.depth(depth), album.shown.float(), pos_weight=torch.tensor(5.0)
+        )
+        assert learner(**batch).item() == pytest.approx(plain + 5 * told.item(), abs=1e-4)
+    assert "shown" not in collate([walk])
+
+
+def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
+    made = telling(tmp_path)
+    again = made.family.load(made.base, made.options, made.family.placement(made.options, CPU))
+    for one, other in zip(made.learner.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    assert made.family.part_of("telling.rgb.weight") == "rgb_encoder"
+    whole = made.family.shapes(made.learner)
+    assert set(whole.state_dict()) == set(made.learner.state_dict())
+    whole.load_state_dict(made.learner.state_dict(), assign=True)
+    made.family.save(whole, tmp_path / "saved", made.base, made.options)
+    assert load_folder(tmp_path / "saved")[0].state_dict().keys() == load_folder(made.base)[0].state_dict().keys()
+
+
+def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> None:
+    _, albums = telling(tmp_path, mirror=1.0).samples()
+    shown = albums.sample(0, random.Random(0)).shown
+    assert shown is not None
+    assert [tuple(at) for at in shown[0, :OBJECTS].nonzero().tolist()] == [(0, 3, 0), (2, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"object": []}, "categories.json: expected lists of 1 to 255 names, by channel"),
+        ({"image": np.zeros(SIZE, np.uint8)}, "0000.png: expected 2 channels of 8 bits, see categories.json"),
+        ({"image": np.full((*SIZE, 2), 4, np.uint8)}, "numbers up to [4, 4], categories.json names [3, 2]"),
+    ],
+)
+def test_semantics_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = write_semantics(write_questions(tmp_path / "Questions"), **changes)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read_semantics(folder).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+
+
+def test_nothing_to_tell(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--semantic-weight: no set knows what its frames show"):
+        Made(tmp_path, semantic_weight=5.0)

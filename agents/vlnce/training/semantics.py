@@ -1,0 +1,102 @@
+"""What the parts of a frame show, as sets of questions know it, and the head that learns to tell it.
+
+A network that learns from walks alone may never learn to see: a turn too early is seldom wrong for what was not
+recognized. The head works while training and is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.vlnce.resnet import GRID
+from vlnbench.data.sets import CATEGORIES
+from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
+
+MOST = 255
+"""Names that a channel can number."""
+LEAST_SHARE = 0.01
+"""Of the pixels of a cell that belong to something which is to be seen there."""
+RARE = 5.0
+"""Weight of what is there; most of all names are absent from most cells."""
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """How many names each channel of a set's semantic images numbers."""
+
+    file: Path
+    sizes: tuple[int, ...]
+
+    @property
+    def names(self) -> int:
+        """How many in all."""
+        return sum(self.sizes)
+
+    def shown(self, path: Path) -> Tensor:
+        """Which names the cells of an image show, bool (names, GRID, GRID). Raises UsageError for a bad file."""
+        image = self._image(path)
+        height, width = image.shape[:2]
+        rows, columns = np.arange(height) * GRID // height, np.arange(width) * GRID // width
+        cells = rows[:, None] * GRID + columns
+        size = np.bincount(cells.ravel(), minlength=GRID**2)
+        found = []
+        for channel, count in enumerate(self.sizes):
+            at = image[..., channel].astype(np.int64) * GRID**2 + cells
+            pixels = np.bincount(at.ravel(), minlength=(count + 1) * GRID**2).reshape(-1, GRID**2)[1:]
+            found.append(pixels > LEAST_SHARE * size)
+        return torch.from_numpy(np.concatenate(found).reshape(-1, GRID, GRID))
+
+    def _image(self, path: Path) -> Any:
+        try:
+            with Image.open(regular(path)) as opened:
+                image = np.asarray(opened)
+        except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
+            raise UsageError(f"{path}: cannot be read as an image ({error}); make the set again") from error
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != len(self.sizes):
+            raise UsageError(f"{path}: expected {len(self.sizes)} channels of 8 bits, see {self.file.name}")
+        largest = image.reshape(-1, len(self.sizes)).max(axis=0).tolist()
+        if any(one > count for one, count in zip(largest, self.sizes, strict=True)):
+            raise UsageError(f"{path}: numbers up to {largest}, {self.file.name} names {list(self.sizes)}")
+        return image
+
+
+def read_semantics(folder: Path) -> Semantics | None:
+    """What a folder of questions says of its semantic images; None where it has none. Raises UsageError."""
+    path = folder / CATEGORIES
+    if not path.exists():
+        return None
+    try:
+        names = json.loads(regular(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
+    lists = list(names.values()) if isinstance(names, dict) else []
+    if not lists or not all(isinstance(each, list) and 0 < len(each) <= MOST for each in lists):
+        raise UsageError(f"{path}: expected lists of 1 to {MOST} names, by channel")
+    return Semantics(path, tuple(map(len, lists)))
+
+
+class Telling(nn.Module):
+    """Tells from the features of a cell, RGB and depth, what it shows."""
+
+    def __init__(self, rgb: int, depth: int, names: int) -> None:
+        super().__init__()
+        self.rgb = nn.Conv2d(rgb, names, 1)
+        self.depth = nn.Conv2d(depth, names, 1, bias=False)
+
+    def forward(self, rgb: Tensor, depth: Tensor, shown: Tensor) -> Tensor:
+        """The mean loss of features (F, C, GRID, GRID) at `shown` (F, names, GRID, GRID), a scalar."""
+        told = self.rgb(rgb) + self.depth(depth)
+        loss: Tensor = functional.binary_cross_entropy_with_logits(
+            told, shown.to(told.dtype), pos_weight=torch.tensor(RARE, device=told.device)
+        )
+        return loss

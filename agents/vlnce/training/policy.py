@@ -106,7 +106,7 @@ class VLNCEPolicy:
         found = []
         for (prompt, _), (action, chance) in zip(asked, drawn, strict=True):
             labels = prompt.labels.clone()
-            labels[-1] = action
+            labels[0, -1] = action
             sample = replace(prompt, labels=labels)
             found.append(Recorded((sample,), (1,), (chance,), 1, 1, actions=(Action(action),)))
         return found

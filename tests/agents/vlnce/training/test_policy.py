@@ -129,15 +129,15 @@ def test_questions_are_steps_of_walks(tmp_path: Path) -> None:
         wanted = walked.labels or walked.actions
         for seed in range(12):
             question = questions.question(index, str(seed))
-            step = len(question.prompt.labels) - 1
+            step = question.prompt.labels.shape[1] - 1
             assert step not in walked.strays
             assert question.expected == (wanted[step],)
-            assert question.prompt.previous.tolist() == [0, *walked.actions[:step]]
-            assert question.prompt.weights.tolist() == [0] * step + [1]
+            assert question.prompt.previous.tolist() == [[0, *walked.actions[:step]]]
+            assert question.prompt.weights.tolist() == [[0] * step + [1]]
             (answer,) = policy.answer([question.prompt], [seed])
             (sample,) = answer.samples
-            assert sample.labels[-1] == int(answer.actions[0])
-            assert sample.labels[:-1].tolist() == question.prompt.labels[:-1].tolist()
+            assert sample.labels[0, -1] == int(answer.actions[0])
+            assert sample.labels[0, :-1].tolist() == question.prompt.labels[0, :-1].tolist()
     assert {len(questions.question(0, str(seed)).prompt.words[0]) for seed in range(12)} == {5, 8}
 
 

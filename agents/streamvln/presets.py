@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from agents.common.conversations import SYMBOLS
 from agents.common.files import GENERATION
+from agents.common.language.conversations import SYMBOLS
 from agents.common.language.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.language.preset import LanguageSizes
 from agents.streamvln.checkpoint import save

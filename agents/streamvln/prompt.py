@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.common.conversations import SYMBOLS
 from agents.common.language import tokenizer
+from agents.common.language.conversations import SYMBOLS
 from agents.common.language.tokenizer import Tokenizer
 from agents.streamvln.network.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError

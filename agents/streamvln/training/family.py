@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.common.conversations import Conversation, read_conversations
+from agents.common.language.conversations import Conversation, read_conversations
 from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
 from agents.common.trajectories import Trajectory, read_trajectories

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.conversations import SYMBOLS
 from agents.common.files import generation_settings
+from agents.common.language.conversations import SYMBOLS
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws
 from agents.streamvln import checkpoint

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from agents.common.conversations import SYMBOLS
+from agents.common.language.conversations import SYMBOLS
 from agents.common.trajectories import Trajectory
 from agents.streamvln.image import augment, network_input, resize
 from agents.streamvln.network.model import IGNORED, MEMORY

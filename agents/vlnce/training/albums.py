@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from agents.common.conversations import SYMBOLS, TAG, read_conversations
+from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
 from agents.vlnce.config import Config
 from agents.vlnce.training.frames import Files, Packed
 from agents.vlnce.training.samples import Sample, SetSamples

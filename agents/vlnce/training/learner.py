@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -31,13 +30,36 @@ class Learner(Policy):
         self.whole = config
         self.telling, self.telling_weight = None, 0.0
 
-    def forward(self, *, at_labels: bool = False, **batch: Any) -> Tensor:  # type: ignore[override]
-        """The loss of a batch, a scalar, see `losses`; at_labels: the scores of what was drawn, see `scores`."""
-        return self.scores(**batch) if at_labels else self.losses(**batch).total
+    def forward(  # type: ignore[override]
+        self,
+        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        *,
+        at_labels: bool = False,
+        shown: Tensor | None = None,
+        shown_of: Tensor | None = None,
+        **batch: Any,
+    ) -> Tensor:
+        """The loss of a batch, a scalar, see `losses`; at_labels: the scores of what was drawn, see `scores`, with
+        statistics of batch norm as they were when the network acted.
+
+        frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
+        features of every walk. shown: (S, names, GRID, GRID), what the frames shown_of, (S,), show, where that is
+        taught.
+        """
+        if at_labels:
+            self.net.rgb_encoder.cnn.eval()
+            return self.scores(self._look(frames), **batch)
+        seen = self._look(frames)
+        loss = self.losses(seen, **batch).total
+        if self.telling is None or shown is None or shown_of is None:
+            return loss
+        rgb, depth = (each[shown_of.to(self._device)] for each in seen)
+        told: Tensor = self.telling(rgb, depth, shown.to(self._device))
+        return loss + self.telling_weight * told
 
     def losses(
         self,
-        frames: tuple[Tensor, Tensor] | Sequence[Tensor],
+        seen: tuple[Tensor, Tensor],
         words: Tensor,
         walk_of: Tensor,
         previous: Tensor,
@@ -45,42 +67,28 @@ class Learner(Policy):
         weights: Tensor,
         progress: Tensor,
         rows: Tensor,
-        shown: Tensor | None = None,
-        shown_of: Tensor | None = None,
     ) -> Losses:
         """Losses of N instructions on W walks of at most T steps.
 
-        frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
-        features of every walk. words: (N, L). walk_of: (N,), which walk an instruction is about. previous, labels,
-        weights, progress: (W, T), zeros behind a walk's end. rows: (W, T), which of the frames a step shows;
-        behind a walk's end, how many there are. shown: (S, names, GRID, GRID), what the frames `shown_of` show.
-        shown_of: (S,).
+        seen: features of RGB and depth of all steps, walk after walk. words: (N, L). walk_of: (N,), which walk an
+        instruction is about. previous, labels, weights, progress: (W, T), zeros behind a walk's end. rows: (W, T),
+        which of the frames a step shows; behind a walk's end, how many there are.
         """
-        seen = self._look(frames)
         decisions = self._decide(seen, words, walk_of, previous, rows)
         labels, weights, progress = (each.to(self._device)[walk_of].T for each in (labels, weights, progress))
-        losses = sequence_losses(self.config, decisions, labels, weights, progress)
-        if self.telling is None or shown is None or shown_of is None:
-            return losses
-        rgb, depth = (each[shown_of.to(self._device)] for each in seen)
-        told = self.telling_weight * self.telling(rgb, depth, shown.to(self._device))
-        return replace(losses, total=losses.total + told)
+        return sequence_losses(self.config, decisions, labels, weights, progress)
 
     def scores(
         self,
-        frames: tuple[Tensor, Tensor],
+        seen: tuple[Tensor, Tensor],
         words: Tensor,
         walk_of: Tensor,
         previous: Tensor,
         weights: Tensor,
         rows: Tensor,
     ) -> Tensor:
-        """Logits (steps, actions) of the steps that have a weight, instruction after instruction; see `losses`.
-
-        Statistics of batch norm stay as they were when the network acted.
-        """
-        self.net.rgb_encoder.cnn.eval()
-        decisions = self._decide(self._look(frames), words, walk_of, previous, rows)
+        """Logits (steps, actions) of the steps that have a weight, instruction after instruction; see `losses`."""
+        decisions = self._decide(seen, words, walk_of, previous, rows)
         instructions, steps = (weights[walk_of] > 0).nonzero(as_tuple=True)
         return decisions.logits[(steps * len(walk_of) + instructions).to(self._device)]
 

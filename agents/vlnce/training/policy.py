@@ -101,7 +101,7 @@ class VLNCEPolicy:
     @torch.no_grad()
     def _answer(self, asked: Sequence[tuple[Sample, int]]) -> list[Recorded]:
         batch = collate([prompt for prompt, _ in asked])
-        logits = self.learner.scores(**{name: batch[name] for name in ASKED}).cpu()
+        logits = self.learner(**{name: batch[name] for name in ASKED}, at_labels=True).cpu()
         drawn = self._drawn(range(len(asked)), [f"{seed}/0" for _, seed in asked], logits)
         found = []
         for (prompt, _), (action, chance) in zip(asked, drawn, strict=True):

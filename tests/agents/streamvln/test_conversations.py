@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.conversations import Conversation, read_conversations
+from agents.common.language.conversations import Conversation, read_conversations
 from agents.common.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE

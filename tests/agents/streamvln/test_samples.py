@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.conversations import SYMBOLS
+from agents.common.language.conversations import SYMBOLS
 from agents.common.language.new_tokenizer import write_tokenizer
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint

@@ -79,8 +79,11 @@ def load_folder(folder: Path) -> tuple[Policy, Config, str]:
     return policy.eval(), config, folder_hash(folder)
 
 
-def save_folder(policy: Policy, config: Config, folder: Path) -> None:
-    """Write a checkpoint folder, which appears at its name only when complete."""
+def save_folder(policy: Policy, config: Config, folder: Path, without: str | None = None) -> None:
+    """Write a checkpoint folder, which appears at its name only when complete.
+
+    without: weights whose names begin so are not written.
+    """
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -93,7 +96,13 @@ def save_folder(policy: Policy, config: Config, folder: Path) -> None:
         "vocabulary": config.vocabulary,
     }
     (part / CONFIG).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    save_file({name: each.detach().contiguous() for name, each in policy.state_dict().items()}, part / WEIGHTS)
+    kept = {
+        name: each.detach().contiguous()
+        for name, each in policy.state_dict().items()
+        if without is None or not name.startswith(without)
+    }
+    save_file(kept, part / WEIGHTS)
+    shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors keeps them from everybody else
     os.replace(part, folder)
 
 

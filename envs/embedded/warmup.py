@@ -10,12 +10,14 @@ from __future__ import annotations
 import fcntl
 import importlib
 import importlib.util
-import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection, wait
+from contextlib import ExitStack
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from envs.embedded.kernels.cache import cache_dir
 from envs.embedded.kernels.jit import kernel_cache
@@ -59,24 +61,24 @@ class WarmUp:
             yield from self._compile()
 
     def _compile(self) -> Iterator[str]:
-        context = multiprocessing.get_context("spawn")
-        running: dict[Connection, tuple[str, multiprocessing.process.BaseProcess]] = {}
-        for package in self._pending:
-            labels, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_compile, args=(package, sender), daemon=True)
-            process.start()
-            sender.close()
-            running[labels] = (package, process)
-        while running:
-            for labels in cast("list[Connection]", wait(list(running))):
-                try:
-                    yield labels.recv()
-                except EOFError:
-                    package, ended = running.pop(labels)
-                    ended.join()
-                    if ended.exitcode != 0:
-                        reason = f"ended with exit code {ended.exitcode}"
-                        raise RuntimeError(f"compiling {package} {reason}") from None
+        # Programs of their own: a process of multiprocessing would run a script without a `__main__` guard again,
+        # which would wait here for itself. They import from where this one does, not from the working folder.
+        begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import tell_steps; tell_steps"
+        with ExitStack() as stack:
+            running: dict[IO[bytes], tuple[str, subprocess.Popen[bytes]]] = {}
+            for package in self._pending:
+                command = [sys.executable, "-c", f"{begin}({package!r})"]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+                stack.enter_context(process)
+                stack.callback(process.kill)
+                assert process.stdout is not None
+                running[process.stdout] = (package, process)
+            while running:
+                for labels in cast("list[IO[bytes]]", wait(cast("Any", list(running)))):
+                    if label := labels.readline().decode().strip():
+                        yield label
+                    else:
+                        _end(*running.pop(labels))
 
 
 def _locked(file: IO[str]) -> bool:
@@ -88,9 +90,15 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
-def _compile(package: str, labels: Connection) -> None:
-    for label in importlib.import_module(package).warm_up():
-        labels.send(label)
+def tell_steps(package: str) -> None:
+    """Compile a package, a line on standard output as each step begins."""
+    for step in importlib.import_module(package).warm_up():
+        print(step, flush=True)
+
+
+def _end(package: str, process: subprocess.Popen[bytes]) -> None:
+    if process.wait() != 0:
+        raise RuntimeError(f"compiling {package} ended with exit code {process.returncode}")
     marker = _marker(package)
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()

@@ -12,16 +12,16 @@ from tests.docs.pages import ROOT
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.leaderboard.committed import read_run
 
-AGENTS = ("shortest-path", "streamvln-tiny", "read-and-look", "blind", "random")
+AGENTS = ("shortest-path", "cma-tiny", "streamvln-tiny", "read-and-look", "blind", "random")
 
 
-def summary(agent: str) -> Any:
-    run, _ = read_run(ROOT / "results" / "runs" / f"houses-r2r-val-unseen-{agent}")
+def summary(agent: str, split: str = "val-unseen") -> Any:
+    run, _ = read_run(ROOT / "results" / "runs" / f"houses-r2r-{split}-{agent}")
     return summarize(run.rows.values(), list(run.rows), run.identity)
 
 
-def shown(agent: str, metric: str, *, se: bool = False) -> str:
-    value = summary(agent).metrics[metric]
+def shown(agent: str, metric: str, *, se: bool = False, split: str = "val-unseen") -> str:
+    value = summary(agent, split).metrics[metric]
     middle = f" ± {100 * value.se:.1f}" if se else ""
     return f"{100 * value.mean:.1f}{middle} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
 
@@ -37,6 +37,15 @@ def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
     houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
     (row,) = (line for line in houses.splitlines() if line.startswith(f"| `{agent}` |"))
     assert shown(agent, "SR", se=True) in row.split("|")[5]
+
+
+def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains() -> None:
+    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
+    for split, name in (("val-unseen", "val_unseen"), ("val-seen", "val_seen")):
+        values = " | ".join(shown("cma-tiny", metric, se=True, split=split) for metric in ("SR", "SPL", "OS"))
+        assert re.search(rf"^\| {name} \| 900 in \d+ houses \| {re.escape(values)} \|$", page, re.MULTILINE)
+        assert values.rpartition(" | ")[0] in houses
 
 
 def test_what_is_said_of_the_matrix_is_in_it() -> None:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from envs.embedded import warmup
@@ -21,3 +26,30 @@ def test_compiled_packages_are_remembered() -> None:
     assert bool(labels) == first.needed
     assert not WarmUp(renderer=True).needed
     assert warmup._marker("envs.embedded.render").exists()
+
+
+def test_a_script_without_a_guard_compiles(tmp_path: Path) -> None:
+    """A process that began by running the script again would wait for itself; what the working folder holds under
+    the simulator's name is not imported."""
+    (tmp_path / "here/envs").mkdir(parents=True)
+    (tmp_path / "here/envs/__init__.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy/__init__.py").write_text('def warm_up():\n    yield "one"\n    yield "two"\n')
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from envs.embedded.warmup import WarmUp\n"
+        "compiling = WarmUp(renderer=False)\n"
+        'compiling._pending = ["toy"]\n'
+        "print(*compiling.steps())\n"
+    )
+    env = {**os.environ, "VLNBENCH_CACHE": str(tmp_path / "cache")}
+    run = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path / "here",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout == "one two\n"

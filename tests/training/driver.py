@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
-PATHS = ("out", "trajectories", "tokenizer", "vision_tower", "deepspeed", "feature_cache", "data_root")
+PATHS = ("out", "trajectories", "tokenizer", "vision_tower", "deepspeed", "feature_cache", "packed", "data_root")
 LISTS = ("tunable_parts", "sets", "steps_of", "tracker", "rewards")
 
 
@@ -38,6 +39,23 @@ def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1, threads: 
     assert result.returncode == 0, result.stderr[-3000:]
     lines: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines() if line[:1] == "{"]
     return lines
+
+
+def kill_after(request: Mapping[str, Any], step: int) -> None:
+    """Train in a process that is killed as soon as the state of a step is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.training.driver", json.dumps([request], default=str)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    state, deadline = Path(request["out"]) / "state" / f"step-{step}", time.monotonic() + 600
+    while not state.exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
 
 
 def log_of(out: Path) -> list[dict[str, Any]]:

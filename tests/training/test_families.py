@@ -6,10 +6,8 @@ import dataclasses
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from PIL import Image
 
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.options import StreamVLNTraining
-from tests.training.driver import ROOT, log_of, run_all
+from tests.training.driver import ROOT, kill_after, log_of, run_all
 from tests.training.recurrent import RECURRENT, RecurrentTraining
 from vlnbench.cli import main
 from vlnbench.conformance import FamilyConformance
@@ -127,16 +125,7 @@ def test_it_trains_on_two_processes_with_its_own_options(trained: Path) -> None:
 def test_killed_it_goes_on_byte_equal(trained: Path, tmp_path: Path) -> None:
     stopped = {**request(trained, "unused"), "out": tmp_path / "stopped", "steps": 30}
     whole = {**stopped, "out": tmp_path / "whole"}
-    command = [sys.executable, "-m", "tests.training.driver", json.dumps([stopped], default=str)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    state = tmp_path / "stopped" / "state" / "step-2"
-    while not state.exists() and process.poll() is None:
-        time.sleep(0.001)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_after(stopped, 2)
     assert not (tmp_path / "stopped" / "model").exists()
     run_all([stopped, whole])
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")

@@ -2,12 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,7 +15,7 @@ from agents.streamvln.network.model import part_of
 from agents.streamvln.presets import create
 from agents.streamvln.training.options import PARTS
 from tests.agents.streamvln.test_conversations import write_set
-from tests.training.driver import ROOT, log_of, run_all
+from tests.training.driver import kill_after, log_of, run_all
 from tests.training.workshop import SMALL, TEXTS, write_walks
 
 pytestmark = pytest.mark.slow  # importing DeepSpeed alone takes seconds
@@ -178,17 +173,7 @@ def test_a_resumed_run_is_bit_equal(
 ) -> None:
     """Killed after a save: the run goes on and ends with the same bytes, dropout of adapters included."""
     stopped = with_parts(options(workshop, tmp_path / "stopped", **RESUMED, **changes), (PARTS[1],))
-    command = [sys.executable, "-m", "tests.training.driver", json.dumps([stopped], default=str)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "stopped" / "state" / "step-2").exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_after(stopped, 2)
     interrupted = not (tmp_path / "stopped" / "model").exists()
     run_all([stopped])
     assert interrupted

@@ -15,6 +15,14 @@ CATEGORIES = "categories.json"
 """Names by channel of semantic images."""
 
 
+def holds_questions(folder: Path) -> bool:
+    """Whether a folder holds questions, not walks. Raises UsageError for one that holds both."""
+    walks, questions = ((folder / name).is_file() for name in (TRAJECTORIES, CONVERSATIONS))
+    if walks and questions:
+        raise UsageError(f"{folder}: holds both {TRAJECTORIES} and {CONVERSATIONS}; move one to another folder")
+    return questions
+
+
 def read_list(path: Path, records: str, absent: str) -> list[Any]:
     """A file's list of records, in order; it is not empty.
 

@@ -34,7 +34,7 @@ from agents.streamvln.training.policy import StreamVLNPolicy
 from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
-from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family import (
     Acting,
@@ -143,11 +143,7 @@ class StreamVLNFamily(LanguageFamily, Chances):
     def read_set(self, folder: Path, options: StreamVLNTraining) -> StreamVLNSet:
         trajectories: list[Trajectory] = []
         conversations: list[Conversation] = []
-        if (folder / CONVERSATIONS).is_file():
-            if (folder / TRAJECTORIES).is_file():
-                raise UsageError(
-                    f"{folder}: holds both {TRAJECTORIES} and {CONVERSATIONS}; move one to another folder"
-                )
+        if holds_questions(folder):
             if options.rollouts == "steps":
                 raise UsageError(
                     f"{folder / CONVERSATIONS}: questions have no actions that answers could be compared with; "

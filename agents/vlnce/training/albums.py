@@ -1,26 +1,29 @@
 """Questions about views as training samples: which action comes first on the way to what a view shows.
 
-Of a set of questions (`data questions --depth`) those are taken whose answers are actions ("Face the red sofa.",
-"←←"): each is the first step of a walk. They tie words to what is seen, which whole walks teach slowly.
+Of a set of questions (`data questions --depth`) the instructions are taken, which actions answer ("Face the red
+sofa.", "←←"): each is the first step of a walk. They tie words to what is seen, which whole walks teach slowly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
 from agents.vlnce.config import Config
+from agents.vlnce.resnet import GRID
 from agents.vlnce.training.frames import Files, Packed
 from agents.vlnce.training.samples import Sample, SetSamples
-from agents.vlnce.training.semantics import Semantics, read_semantics
+from agents.vlnce.training.semantics import LEAST_SHARE, Semantics, read_semantics
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import Known
+from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 
 VIEWS = 8
 """How many views an album holds at most."""
@@ -37,12 +40,14 @@ class View:
 
 @dataclass(frozen=True)
 class AlbumSet:
-    """Views of which a window holds several, from all houses. semantics: what their pixels may belong to."""
+    """Views of which a window holds several, from all houses. semantics: what their pixels may belong to. packed,
+    kept: their frames, and what the cells of these show, where they are kept decoded."""
 
     file: Path
     views: tuple[View, ...]
     semantics: Semantics | None = None
     packed: Packed | None = None
+    kept: KeptFrames | None = None
 
     @property
     def windows(self) -> int:
@@ -66,9 +71,32 @@ class AlbumSet:
         """Views that lie far apart in the set, so that they are of many houses."""
         return self.views[window :: self.windows]
 
+    def frame_counts(self) -> list[int]:
+        """How many views each window has."""
+        return [len(self.album(window)) for window in range(self.windows)]
+
     def files(self, window: int) -> Files:
         """RGB and depth image of every view of a window."""
         return [view.files for view in self.album(window)]
+
+    def shown(self, window: int, semantics: Semantics) -> Tensor:
+        """Which names the cells of a window's views show, bool (views, names, GRID, GRID)."""
+        if self.kept is not None:
+            return semantics.unpacked(self.kept.frames(window))
+        return torch.stack([semantics.shown(view.semantic) for view in self.album(window)])
+
+    def keep(self, folder: Path, semantics: Semantics) -> AlbumSet:
+        """The same with what cells show kept in `folder`. Raises UsageError for bad images and folders."""
+        firsts = (self.album(window)[0].semantic for window in range(self.windows))
+        name = kept_name(self.file, firsts, semantics.names, LEAST_SHARE, GRID)
+        kept = keep_frames(
+            folder,
+            name,
+            self.frame_counts(),
+            semantics.packed_size,
+            lambda window: semantics.packed(self.shown(window, semantics)),
+        )
+        return replace(self, kept=kept)
 
 
 def read_albums(folder: Path) -> AlbumSet:
@@ -81,21 +109,27 @@ def read_albums(folder: Path) -> AlbumSet:
         asked = tuple(
             (question.replace(TAG, "").strip(), SYMBOLS[answer[0]])
             for question, answer in each.turns
-            if answer[:1] in SYMBOLS
+            if answer[:1] in SYMBOLS and not question.rstrip().endswith("?")
         )
         if asked and len(each.images) == 1:
             image = each.images[0]
             views.append(View((image, _beside(folder, image, "depth")), asked, _beside(folder, image, "semantic")))
-    file = folder / CONVERSATIONS
+    file, semantics = folder / CONVERSATIONS, read_semantics(folder)
     if not views:
-        raise UsageError(f"{file}: no question about one image that actions answer; make it with data questions")
-    missing = [view.files[1] for view in views if not view.files[1].is_file()]
-    if missing:
         raise UsageError(
-            f"{file}: {len(missing)} of {len(views)} depth images are missing, first {missing[0]}; make the set "
-            "with data questions --depth"
+            f"{file}: no instruction about one image that actions answer; make it with data questions"
         )
-    return AlbumSet(file, tuple(views), read_semantics(folder))
+    kinds = {"depth": [view.files[1] for view in views]}
+    if semantics is not None:
+        kinds["semantic"] = [view.semantic for view in views]
+    for kind, paths in kinds.items():
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise UsageError(
+                f"{file}: {len(missing)} of {len(views)} {kind} images are missing, first {missing[0]}; make the "
+                f"set with data questions --{kind}"
+            )
+    return AlbumSet(file, tuple(views), semantics)
 
 
 def _beside(folder: Path, image: Path, kind: str) -> Path:
@@ -130,11 +164,11 @@ class AlbumSamples(SetSamples):
         return Sample(
             words=[self._numbered(question) for question in questions],
             walk_of=torch.arange(len(asked)),
-            frames=self._frames(index, self._content),
+            frames=self._frames(index, self._content, self._content.packed),
             rows=torch.tensor(rows)[:, None],
             previous=torch.zeros_like(labels),
             labels=labels,
             weights=torch.ones_like(labels, dtype=torch.float32),
             progress=torch.zeros_like(labels, dtype=torch.float32),
-            shown=torch.stack([known.shown(view.semantic) for view in album]) if known is not None else None,
+            shown=self._content.shown(index, known) if known is not None else None,
         )

@@ -37,19 +37,21 @@ from agents.vlnce.training.options import (
 )
 from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
-from agents.vlnce.training.semantics import Telling
-from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
+from agents.vlnce.training.semantics import Semantics, Telling
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
 from vlnbench.training.objectives.grpo.loss import scored
 from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
 from vlnbench.training.post_training import GRPO
 
+TELLING = "telling."
+"""Prefix of what learns to tell what frames show and is not kept."""
 PREFIXES = {
     "net.instruction_encoder.": INSTRUCTION_ENCODER,
     "net.rgb_encoder.cnn.": RGB_ENCODER,
     "net.depth_encoder.visual_encoder.": DEPTH_ENCODER,
-    "telling.": RGB_ENCODER,
+    TELLING: RGB_ENCODER,
     "net.state_encoder.": STATE_ENCODER,
     "net.second_state_encoder.": STATE_ENCODER,
     "net.prev_action_embedding.": STATE_ENCODER,
@@ -64,8 +66,8 @@ class VLNCEFamily(ModelFamily):
 
     _monitors = False
     """Whether the network that was loaded or built last learns its progress."""
-    _names = 0
-    """How many names of what frames show the sets that were read know."""
+    _semantics: Semantics | None = None
+    """What the sets that were read know of what their frames show."""
 
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
@@ -106,7 +108,7 @@ class VLNCEFamily(ModelFamily):
 
     def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
         """What learns to tell what frames show; the same seed gives the same weights."""
-        if not self._names:
+        if self._semantics is None:
             raise UsageError(
                 "--semantic-weight: no set knows what its frames show; name one of data questions --semantic"
             )
@@ -115,7 +117,7 @@ class VLNCEFamily(ModelFamily):
             raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            return Telling(rgb[0], depth[0], self._names)
+            return Telling(rgb[0], depth[0], self._semantics.count)
 
     def shapes(self, model: nn.Module) -> Learner:
         learner = _learner(model)
@@ -131,8 +133,7 @@ class VLNCEFamily(ModelFamily):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
         learner = _learner(model)
-        learner.telling = None  # it has served
-        folders.save_folder(learner, learner.whole, folder)
+        folders.save_folder(learner, learner.whole, folder, without=TELLING)
 
     # parts
 
@@ -148,32 +149,43 @@ class VLNCEFamily(ModelFamily):
     # data
 
     def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
-        if (folder / CONVERSATIONS).is_file():
+        if holds_questions(folder):
             if options.objective == GRPO:
                 raise UsageError(f"{folder / CONVERSATIONS}: questions; for --objective {GRPO} name sets of walks")
             albums = read_albums(folder)
-            self._names = self._names or (albums.semantics.names if albums.semantics is not None else 0)
+            self._agree(albums.semantics)
             return albums
         found = WalkSet(folder / TRAJECTORIES, tuple(read_trajectories(folder)))
         check_depth(found.file, found.walks)
         return found
+
+    def _agree(self, semantics: Semantics | None) -> None:
+        """Remember what a set knows. Raises UsageError where an earlier one has other names."""
+        known = self._semantics
+        if known is not None and semantics is not None and known.names != semantics.names:
+            raise UsageError(f"{semantics.file}: other names than {known.file}; leave one of the sets out")
+        self._semantics = known or semantics
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None
     ) -> list[Samples]:
         config = _learner(model).whole
         if options.packed is not None:
-            windows = [[each.files(window) for window in range(each.windows)] for each in sets]
-            kept = [
-                pack(options.packed, each.file, one, config.views) for each, one in zip(sets, windows, strict=True)
-            ]
-            sets = [replace(each, packed=one) for each, one in zip(sets, kept, strict=True)]
+            sets = [self._kept(each, config, options) for each in sets]
         return [
             AlbumSamples(each, config, known, options.mirror, tells=options.semantic_weight > 0)
             if isinstance(each, AlbumSet)
             else WalkSamples(each, config, options.inflection_weight, known, options.mirror)
             for each in sets
         ]
+
+    def _kept(self, content: WalkSet | AlbumSet, config: Config, options: VLNCETraining) -> WalkSet | AlbumSet:
+        """The same with its frames kept decoded."""
+        assert options.packed is not None
+        content = replace(content, packed=pack(options.packed, content, config.views))
+        if isinstance(content, AlbumSet) and content.semantics is not None and options.semantic_weight:
+            content = content.keep(options.packed, content.semantics)
+        return content
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)

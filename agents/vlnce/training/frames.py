@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import PIL
@@ -25,6 +25,23 @@ from vlnbench.util.durable.limits import regular
 
 Files = Sequence[tuple[Path, Path]]
 """RGB and depth image of every frame."""
+MOST_PIXELS = 4096
+"""Width and height of an image."""
+_AGAIN = "collect the set again"
+
+
+class Windows(Protocol):
+    """A set as it is read: its file, how many frames its windows have, and where those of a window lie."""
+
+    @property
+    def file(self) -> Path: ...
+
+    @property
+    def windows(self) -> int: ...
+
+    def frame_counts(self) -> list[int]: ...
+
+    def files(self, window: int) -> Files: ...
 
 
 def frame_files(walk: Trajectory) -> Files:
@@ -52,8 +69,8 @@ def read_frames(files: Files, views: Views) -> tuple[Tensor, Tensor]:
 
 def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
     """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, for the network."""
-    picture = _decoded(rgb, lambda image: np.asarray(image.convert("RGB")), views.frame)
-    meters = _decoded(depth, np.asarray, views.depth_frame).astype(np.float32) / np.float32(1000)
+    picture = _frame(rgb, lambda image: np.asarray(image.convert("RGB")), views.frame)
+    meters = _frame(depth, np.asarray, views.depth_frame).astype(np.float32) / np.float32(1000)
     if views.halved:
         colors, levels = halved(picture, meters, views)
         return torch.from_numpy(colors), torch.from_numpy(levels)
@@ -78,8 +95,8 @@ class Packed:
         )
 
 
-def pack(folder: Path, file: Path, windows: Sequence[Files], views: Views) -> Packed:
-    """The decoded frames of the windows of the set that `file` describes, kept in `folder`.
+def pack(folder: Path, content: Windows, views: Views) -> Packed:
+    """The decoded frames of the windows of a set, kept in `folder`.
 
     Raises UsageError if a frame cannot be read or the folder cannot be written.
     """
@@ -87,30 +104,37 @@ def pack(folder: Path, file: Path, windows: Sequence[Files], views: Views) -> Pa
     depth_dtype = "uint8" if views.halved else "float32"
     size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
 
-    def decoded(window: int) -> NDArray[np.uint8]:
-        rgb, depth = (each.numpy() for each in read_frames(windows[window], views))
-        rows = [rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)]
-        return np.concatenate(rows, axis=1)
+    def rows(window: int) -> NDArray[np.uint8]:
+        rgb, depth = (each.numpy() for each in read_frames(content.files(window), views))
+        return np.concatenate([rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)], axis=1)
 
-    name = kept_name(file, (files[0][0] for files in windows), views, PIL.__version__)
-    kept = keep_frames(folder, name, [len(files) for files in windows], size, decoded)
+    firsts = (content.files(window)[0][0] for window in range(content.windows))
+    name = kept_name(content.file, firsts, views, PIL.__version__)
+    kept = keep_frames(folder, name, content.frame_counts(), size, rows)
     return Packed(kept, ((height, width, 3), (h, w)), depth_dtype)
 
 
-def content_of(path: Path) -> bytes:
+def content_of(path: Path, remedy: str = _AGAIN) -> bytes:
     """The bytes of an image file. Raises UsageError if it cannot be read."""
     try:
         return regular(path).read_bytes()
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); collect the set again") from error
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
-def _decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[int, int]) -> NDArray[Any]:
+def decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str) -> NDArray[Any]:
+    """What `read` makes of an image file. Raises UsageError for one that is broken or larger than a camera's."""
     try:
-        with Image.open(io.BytesIO(content_of(path))) as image:
-            found = read(image)
-    except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-        raise UsageError(f"{path}: cannot be read as an image ({error}); collect the set again") from error
+        with Image.open(io.BytesIO(content_of(path, remedy))) as image:
+            if max(image.size) > MOST_PIXELS:
+                raise UsageError(f"{path}: {image.width}x{image.height} pixels, expected at most {MOST_PIXELS}")
+            return read(image)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError is Pillow's for broken PNG
+        raise UsageError(f"{path}: cannot be read as an image ({error}); {remedy}") from error
+
+
+def _frame(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[int, int]) -> NDArray[Any]:
+    found = decoded(path, read, _AGAIN)
     if found.shape[:2] != size:
         (height, width), (h, w) = found.shape[:2], size
         raise UsageError(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
-from agents.vlnce.training.frames import Files, Packed, content_of, frame_files, read_frame, read_frames
+from agents.vlnce.training.frames import Files, Packed, Windows, content_of, frame_files, read_frame, read_frames
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -56,6 +56,10 @@ class WalkSet:
     def lengths(self) -> list[tuple[int, ...]]:
         """(steps, instructions) of every window."""
         return [(len(walk.actions), len(walk.instructions)) for walk in self.walks]
+
+    def frame_counts(self) -> list[int]:
+        """How many frames each window has."""
+        return [len(walk.actions) for walk in self.walks]
 
     def files(self, window: int) -> Files:
         """RGB and depth image of every frame of a walk."""
@@ -106,15 +110,6 @@ class Sample:
     shown: Tensor | None = None
 
 
-class Windows(Protocol):
-    """A set as it is read: where the frames of a window lie, and these decoded if they are kept."""
-
-    @property
-    def packed(self) -> Packed | None: ...
-
-    def files(self, window: int) -> Files: ...
-
-
 class SetSamples(ABC):
     """The windows of a set, as samples."""
 
@@ -155,9 +150,9 @@ class SetSamples(ABC):
         """The words of a text by number, (L,) int64."""
         return torch.from_numpy(numbered(text, self._numbers))
 
-    def _frames(self, index: int, content: Windows) -> tuple[Tensor, Tensor] | list[Frame]:
-        if content.packed is not None:
-            return content.packed.frames(index)
+    def _frames(self, index: int, content: Windows, packed: Packed | None) -> tuple[Tensor, Tensor] | list[Frame]:
+        if packed is not None:
+            return packed.frames(index)
         files = content.files(index)
         if self._known is None:
             return read_frames(files, self._config.views)
@@ -206,7 +201,7 @@ class WalkSamples(SetSamples):
         return Sample(
             words=[self._words(walk, i) for i in range(len(walk.instructions))],
             walk_of=torch.zeros(len(walk.instructions), dtype=torch.long),
-            frames=self._frames(index, self._content),
+            frames=self._frames(index, self._content, self._content.packed),
             rows=torch.arange(len(labels))[None],
             previous=torch.from_numpy(previous)[None],
             labels=torch.from_numpy(labels)[None],

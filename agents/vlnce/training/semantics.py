@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.vlnce.resnet import GRID
+from agents.vlnce.training.frames import decoded
 from vlnbench.data.sets import CATEGORIES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
 
 MOST = 255
 """Names that a channel can number."""
-LEAST_SHARE = 0.01
+LEAST_SHARE = 0.05
 """Of the pixels of a cell that belong to something which is to be seen there."""
 RARE = 5.0
 """Weight of what is there; most of all names are absent from most cells."""
@@ -32,15 +32,15 @@ RARE = 5.0
 
 @dataclass(frozen=True)
 class Semantics:
-    """How many names each channel of a set's semantic images numbers."""
+    """The names that each channel of a set's semantic images numbers, from 1 on."""
 
     file: Path
-    sizes: tuple[int, ...]
+    names: tuple[tuple[str, ...], ...]
 
     @property
-    def names(self) -> int:
+    def count(self) -> int:
         """How many in all."""
-        return sum(self.sizes)
+        return sum(map(len, self.names))
 
     def shown(self, path: Path) -> Tensor:
         """Which names the cells of an image show, bool (names, GRID, GRID). Raises UsageError for a bad file."""
@@ -50,23 +50,33 @@ class Semantics:
         cells = rows[:, None] * GRID + columns
         size = np.bincount(cells.ravel(), minlength=GRID**2)
         found = []
-        for channel, count in enumerate(self.sizes):
+        for channel, names in enumerate(self.names):
             at = image[..., channel].astype(np.int64) * GRID**2 + cells
-            pixels = np.bincount(at.ravel(), minlength=(count + 1) * GRID**2).reshape(-1, GRID**2)[1:]
+            pixels = np.bincount(at.ravel(), minlength=(len(names) + 1) * GRID**2).reshape(-1, GRID**2)[1:]
             found.append(pixels > LEAST_SHARE * size)
         return torch.from_numpy(np.concatenate(found).reshape(-1, GRID, GRID))
 
-    def _image(self, path: Path) -> Any:
-        try:
-            with Image.open(regular(path)) as opened:
-                image = np.asarray(opened)
-        except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-            raise UsageError(f"{path}: cannot be read as an image ({error}); make the set again") from error
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != len(self.sizes):
-            raise UsageError(f"{path}: expected {len(self.sizes)} channels of 8 bits, see {self.file.name}")
-        largest = image.reshape(-1, len(self.sizes)).max(axis=0).tolist()
-        if any(one > count for one, count in zip(largest, self.sizes, strict=True)):
-            raise UsageError(f"{path}: numbers up to {largest}, {self.file.name} names {list(self.sizes)}")
+    @property
+    def packed_size(self) -> int:
+        """Bytes of what the cells of a frame show."""
+        return -(-self.count * GRID**2 // 8)
+
+    def packed(self, shown: Tensor) -> NDArray[np.uint8]:
+        """What the cells of frames show, (F, names, GRID, GRID), in bits, (F, packed_size)."""
+        return np.packbits(shown.flatten(1).numpy(), axis=1)
+
+    def unpacked(self, bits: NDArray[np.uint8]) -> Tensor:
+        """The way back."""
+        shown = np.unpackbits(bits, axis=1, count=self.count * GRID**2).astype(bool)
+        return torch.from_numpy(shown).view(-1, self.count, GRID, GRID)
+
+    def _image(self, path: Path) -> NDArray[np.uint8]:
+        image, sizes = decoded(path, np.asarray, "make the set again"), list(map(len, self.names))
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != len(sizes):
+            raise UsageError(f"{path}: expected {len(sizes)} channels of 8 bits, see {self.file.name}")
+        largest = image.reshape(-1, len(sizes)).max(axis=0).tolist()
+        if any(one > count for one, count in zip(largest, sizes, strict=True)):
+            raise UsageError(f"{path}: numbers up to {largest}, {self.file.name} names {sizes}")
         return image
 
 
@@ -76,13 +86,13 @@ def read_semantics(folder: Path) -> Semantics | None:
     if not path.exists():
         return None
     try:
-        names = json.loads(regular(path).read_text(encoding="utf-8"))
+        channels = json.loads(regular(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
-    lists = list(names.values()) if isinstance(names, dict) else []
+    lists = list(channels.values()) if isinstance(channels, dict) else []
     if not lists or not all(isinstance(each, list) and 0 < len(each) <= MOST for each in lists):
         raise UsageError(f"{path}: expected lists of 1 to {MOST} names, by channel")
-    return Semantics(path, tuple(map(len, lists)))
+    return Semantics(path, tuple(tuple(map(str, each)) for each in lists))
 
 
 class Telling(nn.Module):

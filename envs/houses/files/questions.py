@@ -120,7 +120,7 @@ def _pairs(
         pairs.append(("What do you see?", "nothing"))
     single = [each for each in seen if names.count(each.name) == 1 and _is_single(house, eye, yaw, each.name)]
     for each in rng.sample(single, min(_MOST_FACED, len(single))):
-        pairs.append((f"Face the {each.name}.", _turns(each.bearing)))
+        pairs.append((f"Face the {each.name}.", turns_to(each.bearing)))
     absent = _some_name(house, names, rng)
     if not _in_picture(house, eye, yaw, absent):
         pairs.append((f"Is there {_a(absent)}?", "no"))
@@ -208,7 +208,8 @@ def _free_steps(pathfinder: PathFinder, position: Point, yaw: float) -> int:
     return MOST_STEPS
 
 
-def _turns(bearing: float) -> str:
+def turns_to(bearing: float) -> str:
+    """Actions that turn to a bearing in degrees, positive to the left; straight ahead is a step."""
     count = round(bearing / TURN_DEG)
     return (LEFT if count > 0 else RIGHT) * abs(count) or FORWARD
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.houses.files.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, View, views
+from envs.houses.files.semantics import _ways
 from envs.houses.plan.catalog import LANDMARKS
 from envs.houses.plan.house import House, make_house
 from tests.envs.houses.scenes import Built, build
@@ -187,3 +188,16 @@ def test_questions_hold_the_words_of_other_houses(built: Built, found: list[View
     other = make_house("other", HousesConfig(seed=6))
     wanted = {word for item in other.items if item.noun in LANDMARKS for word in item.name.split()}
     assert len(wanted - words) <= 0.05 * len(wanted)
+
+
+def test_what_a_hundredth_of_the_picture_shows_is_asked_for_by_a_name_of_its_own() -> None:
+    """Bearings are those of the middle of the pixels: of column 0 of 20, 38 degrees to the left."""
+    numbers = np.zeros((20, 20), np.int16)
+    numbers[:4, 0] = 1  # exactly a hundredth
+    numbers[:3, 10] = 2
+    numbers[5:, 19], numbers[0, 5] = 3, 4  # alike
+    numbers[5:, 9:11] = 5
+    numbers[5:, 15] = 6
+    names = ["bed", "sofa", "chair", "chair", "desk", "kitchen"]
+    assert dict(_ways(numbers, names, but="kitchen")) == {"Face the bed.": "←←←", "Face the desk.": "↑"}
+    assert dict(_ways(numbers, names))["Face the kitchen."] == "→→"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from agents.common.language.conversations import read_conversations
 from agents.vlnce.training.albums import read_albums
 from envs.embedded.assets import SceneAssets
 from envs.houses.files.manifest import SCENES_DIR
-from envs.houses.files.questions import house_views, train_houses
+from envs.houses.files.questions import HFOV_DEG, house_views, train_houses
 from envs.houses.files.semantics import CATEGORIES, Semantics
 from vlnbench.cli import main
 from vlnbench.data.sets import CONVERSATIONS
@@ -78,11 +79,12 @@ def test_depth_lies_beside_the_images_and_changes_none(houses: Path, made: Path,
 
 
 def test_semantic_images_show_what_the_questions_name(houses: Path, made: Path, tmp_path: Path) -> None:
-    """Something to face lies on the side to which the answer turns, and the room is the one that is asked for."""
+    """What to face lies where the answer turns, and the room is the one that is asked for."""
     make_questions(request(houses, tmp_path / "Questions", semantic=True))
     assert not (tmp_path / "Questions/depth").exists()
     objects, colors, rooms = json.loads((tmp_path / "Questions/categories.json").read_text()).values()
-    sides = []
+    asked: Counter[bool | str] = Counter()
+    focal = WIDTH / 2 / np.tan(np.radians(HFOV_DEG / 2))
     for conversation in read_conversations(tmp_path / "Questions"):
         path = tmp_path / "Questions/semantic" / conversation.images[0].relative_to(tmp_path / "Questions/images")
         with Image.open(path.with_suffix(".png")) as image:
@@ -92,15 +94,23 @@ def test_semantic_images_show_what_the_questions_name(houses: Path, made: Path, 
         below = seen[-1, :, 2][seen[-1, :, 0] == 0]
         assert not len(below) or any(rooms[number - 1] in answers["Which room is this?"] for number in below)
         for question, answer in answers.items():
-            found = re.fullmatch(r"Face the (\S+) (.+)\.", question)
-            if found and found[1] in colors and found[2] in objects:
-                numbers = (objects.index(found[2]) + 1, colors.index(found[1]) + 1)
-                columns = (seen[..., :2] == numbers).all(axis=2).nonzero()[1] + 0.5 - WIDTH / 2
-                assert len(columns) > 0, question
-                if answer != "↑":
-                    sides.append(np.median(columns) > 0 if answer[0] == "→" else np.median(columns) < 0)
-    assert len(sides) > 5
-    assert np.mean(sides) > 0.8  # of what is half hidden the rest may lie on the other side
+            found = re.fullmatch(r"Face the (?:(\S+) )?(.+)\.", question)
+            if found and found[1] in {None, *colors} and found[2] in objects:
+                shown = seen[..., 0] == objects.index(found[2]) + 1
+                if found[1] is not None:
+                    shown &= seen[..., 1] == colors.index(found[1]) + 1
+                bearings = np.degrees(np.arctan((WIDTH / 2 - 0.5 - shown.nonzero()[1]) / focal))
+                assert len(bearings) > 0, question
+                asked[found[1] is None] += 1
+                if shown.mean() >= 0.01:  # what lies there is told by pixels
+                    turned = 15 * (answer.count("←") - answer.count("→"))
+                    assert abs(bearings.mean() - turned) < 9, question
+        asked["room"] += sum(question == f"Face the {room}." for question in answers for room in rooms)
+    assert min(asked[kind] for kind in (True, False)) > 5
+    assert asked["room"] > 0
+    next((tmp_path / "Questions/semantic").rglob("*.png")).unlink()
+    with pytest.raises(UsageError, match=r"semantic/.*images and \d records, expected \d; delete"):
+        make_questions(request(houses, tmp_path / "Questions", semantic=True))
 
 
 def test_semantic_images_of_objects_above_one_another(houses: Path) -> None:
@@ -112,7 +122,8 @@ def test_semantic_images_of_objects_above_one_another(houses: Path) -> None:
         x, y, z = view.position
         depth = renderer.render_from((48, 64), 79.0, (x, y + 1.25, z), view.rotation).depth
         assert depth is not None
-        found = semantics.of(view, depth)
+        found = semantics.image(semantics.shown(view, depth, 10.0))
+        assert not semantics.image(semantics.shown(view, depth, 1.0))[depth >= 1.0].any()
         assert (found[..., 2] > 0).mean() > 0.95
         assert ((found[..., 0] > 0) == (found[..., 1] > 0)).all()
         down = (np.arange(48)[:, None] + 0.5 - 24) * np.tan(np.radians(39.5)) / 32
@@ -140,7 +151,9 @@ def test_an_interrupted_set_ends_like_an_undisturbed_one(houses: Path, made: Pat
     make_questions(request(houses, out))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")} == before
     (out / lost).unlink()
-    with pytest.raises(UsageError, match=r"images, expected \d; delete .*questions.jsonl and make the set again"):
+    with pytest.raises(
+        UsageError, match=r"images and \d records, expected \d; delete .*questions.jsonl and make the set again"
+    ):
         make_questions(request(houses, out))
 
 

@@ -66,7 +66,7 @@ def make_questions(options: QuestionsOptions) -> Made:
         stack.enter_context(open_folder(options.out, KIND, _manifest(options, body)))
         records = _look_around(options, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
-        made = _verify(options.out, counts, records)
+        made = _verify(options, counts, records)
         if options.semantic:
             categories = import_string("envs.houses.files.semantics:CATEGORIES")
             write_bytes(options.out / CATEGORIES, (json.dumps(categories) + "\n").encode())
@@ -130,20 +130,32 @@ def _look_around(
     return done
 
 
-def _verify(out: Path, counts: Mapping[str, int], records: Mapping[str, list[dict[str, Any]]]) -> Made:
+def _verify(
+    options: QuestionsOptions, counts: Mapping[str, int], records: Mapping[str, list[dict[str, Any]]]
+) -> Made:
     """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
     questions = size = 0
     for house, count in counts.items():
-        files = [out / record["image"] for record in records[house]]
-        found = [file.stat().st_size for file in files if file.is_file()]
-        if len(found) != count:
-            raise UsageError(
-                f"{out / 'images' / house}: {len(found)} images, expected {count}; delete {out / JOURNAL} and "
-                "make the set again"
-            )
+        for kind in _kinds(options):
+            files = [_image(options.out, kind, house, number) for number in range(count)]
+            found = [file.stat().st_size for file in files if file.is_file()]
+            if len(found) != count or len(records[house]) != count:
+                raise UsageError(
+                    f"{options.out / kind / house}: {len(found)} images and {len(records[house])} records, "
+                    f"expected {count}; delete {options.out / JOURNAL} and make the set again"
+                )
+            size += sum(found)
         questions += sum(len(record["conversations"]) // 2 for record in records[house])
-        size += sum(found)
     return Made(len(counts), sum(counts.values()), questions, size)
+
+
+def _kinds(options: QuestionsOptions) -> list[str]:
+    """Folders of images that a set has."""
+    return ["images", *(["depth"] if options.depth else []), *(["semantic"] if options.semantic else [])]
+
+
+def _image(folder: Path, kind: str, house: str, number: int) -> Path:
+    return folder / kind / house / f"{number:04d}.{'jpg' if kind == 'images' else 'png'}"
 
 
 _setting: tuple[QuestionsOptions, Embodiment] | None = None
@@ -170,7 +182,7 @@ def _environment() -> Env:
 def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]:
     """Write the images of a house; returns its name and its records."""
     assert _setting is not None
-    options, _ = _setting
+    options, body = _setting
     scene, views = import_string("envs.houses.files.questions:house_views")(
         options.data_root, house, options.seed, count
     )
@@ -181,23 +193,25 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
     for number, view in enumerate(views):
         observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
         assert observation.rgb is not None
-        files = {"images": jpeg(observation.rgb)}
+        files, pairs = {"images": jpeg(observation.rgb)}, dict(view.pairs)
         if observation.depth is not None and options.depth:
             files["depth"] = depth_png(observation.depth)
         if semantics is not None:
-            files["semantic"] = png(semantics.of(view, observation.depth))
+            shown = semantics.shown(view, observation.depth, body.depth_range_m[1])
+            files["semantic"] = png(semantics.image(shown))
+            pairs.update(semantics.ways(view, shown))
         for kind, content in files.items():
-            path = options.out / kind / house / f"{number:04d}.{'jpg' if kind == 'images' else 'png'}"
+            path = _image(options.out, kind, house, number)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        image = f"images/{house}/{number:04d}.jpg"
-        records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(view.pairs)})
+        image = _image(options.out, "images", house, number).relative_to(options.out).as_posix()
+        records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(pairs)})
     return house, records
 
 
-def _turns(pairs: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+def _turns(pairs: Mapping[str, str]) -> list[dict[str, str]]:
     turns: list[dict[str, str]] = []
-    for question, answer in pairs:
+    for question, answer in pairs.items():
         tag = "" if turns else "<image>\n"
         turns += [{"from": "human", "value": tag + question}, {"from": "gpt", "value": answer}]
     return turns

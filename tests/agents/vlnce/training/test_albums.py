@@ -32,7 +32,8 @@ def said(question: str, answer: str) -> list[dict[str, str]]:
 
 
 def write_questions(folder: Path, count: int = 3, *, depth: bool = True, **changes: Any) -> Path:
-    """Views with two questions that actions answer and one of words; `changes` go into the first record."""
+    """Views with two instructions and two questions, one of which actions answer too; `changes` go into the first
+    record."""
     noise, records = np.random.default_rng(0), []
     for i in range(count):
         for kind, image in (
@@ -46,6 +47,7 @@ def write_questions(folder: Path, count: int = 3, *, depth: bool = True, **chang
         pairs = [
             ("<image>\nFace the red sofa.", "←←" if i % 2 else "→"),
             ("What do you see?", "red sofa"),
+            ("How far can you walk ahead?", "↑↑"),
             (f"Face the door number {i}.", "↑"),
         ]
         turns = [
@@ -78,7 +80,7 @@ class Made:
         return walks, albums
 
 
-def test_what_actions_answer_is_asked(tmp_path: Path) -> None:
+def test_instructions_that_actions_answer_are_followed(tmp_path: Path) -> None:
     made = Made(tmp_path)
     _, albums = made.samples()
     sample, (_, content) = albums.sample(0, random.Random(0)), made.sets
@@ -143,13 +145,19 @@ def test_packed_views_and_kept_features_are_those_of_the_files(tmp_path: Path) -
                 "count": 1,
                 "conversations": [{"from": "human", "value": "<image> What?"}, {"from": "gpt", "value": "no"}],
             },
-            "no question about one image that actions answer; make it with data questions",
+            "no instruction about one image that actions answer; make it with data questions",
         ),
     ],
 )
 def test_sets_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_questions(tmp_path / "Questions", **changes)
     with pytest.raises(UsageError, match=re.escape(message)):
+        VLNCEFamily().read_set(folder, options(tmp_path))
+
+
+def test_a_folder_holds_walks_or_questions(tmp_path: Path) -> None:
+    folder = write_questions(write_walks(tmp_path, "R2R") / "R2R")
+    with pytest.raises(UsageError, match=r"R2R: holds both annotations.json and conversations.json; move one"):
         VLNCEFamily().read_set(folder, options(tmp_path))
 
 
@@ -179,8 +187,8 @@ def write_semantics(folder: Path, image: np.ndarray[Any, Any] | None = None, **c
     if image is None:
         image = np.zeros((*SIZE, 2), np.uint8)
         image[:24, :32, 0], image[..., 1] = 3, 2
-        image[90:, 100:103, 0] = 1  # 18 of the 768 pixels of a cell
-        image[0, 127, 0] = 2  # one of them
+        image[84:, 100:104, 0] = 1  # 48 of the 768 pixels of a cell
+        image[:9, 124:, 0] = 2  # 36 of them
     for path in (folder / "images").rglob("*.jpg"):
         semantic = folder / "semantic" / path.relative_to(folder / "images").with_suffix(".png")
         semantic.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +201,7 @@ def telling(folder: Path, **changes: Any) -> Made:
     return Made(folder, semantic_weight=5.0, **changes)
 
 
-def test_cells_show_what_has_a_hundredth_of_their_pixels(tmp_path: Path) -> None:
+def test_cells_show_what_has_a_twentieth_of_their_pixels(tmp_path: Path) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"))
     semantics = read_semantics(folder)
     assert semantics is not None
@@ -223,6 +231,18 @@ def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
         )
         assert learner(**batch).item() == pytest.approx(plain + 5 * told.item(), abs=1e-4)
     assert "shown" not in collate([walk])
+
+
+def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
+    plain = telling(tmp_path, mirror=1.0).samples()[1].sample(0, random.Random(0)).shown
+    made = telling(tmp_path / "other", mirror=1.0, packed=tmp_path / "packed")
+    albums = made.samples()[1]
+    for path in (tmp_path / "other/sets/Questions/semantic").rglob("*.png"):
+        path.write_bytes(b"not read again")
+    kept = albums.sample(0, random.Random(0)).shown
+    assert plain is not None
+    assert kept is not None
+    assert torch.equal(kept, plain)
 
 
 def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
@@ -256,6 +276,35 @@ def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> Non
 def test_semantics_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"), **changes)
     with pytest.raises(UsageError, match=re.escape(message)):
+        read_semantics(folder).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+
+
+def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:
+    folder = write_semantics(write_questions(tmp_path / "Questions"))
+    (folder / "semantic/house/0001.png").unlink()
+    with pytest.raises(
+        UsageError, match=r"1 of 3 semantic images are missing, first .*0001.png; make the set with"
+    ):
+        VLNCEFamily().read_set(folder, options(tmp_path))
+
+
+def test_sets_name_the_same(tmp_path: Path) -> None:
+    family = VLNCEFamily()
+    for name, objects in (("One", ["bed"]), ("Same", ["bed"]), ("Other", ["sofa"])):
+        folder = write_semantics(
+            write_questions(tmp_path / name), image=np.zeros((*SIZE, 2), np.uint8), object=objects
+        )
+        if name != "Other":
+            family.read_set(folder, options(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"Other/categories.json: other names than .*One/categories.json; leave one"
+    ):
+        family.read_set(tmp_path / "Other", options(tmp_path))
+
+
+def test_an_image_larger_than_any_camera_s(tmp_path: Path) -> None:
+    folder = write_semantics(write_questions(tmp_path / "Questions"), image=np.zeros((1, 5000, 2), np.uint8))
+    with pytest.raises(UsageError, match=r"0000.png: 5000x1 pixels, expected at most 4096"):
         read_semantics(folder).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
 
 

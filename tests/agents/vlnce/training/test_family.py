@@ -330,3 +330,8 @@ def test_configs_that_are_wrong(made: Made, node: str, field: str, value: Any, e
     path.write_text(json.dumps(config))
     with pytest.raises(UsageError, match=re.escape(expected)):
         load_folder(made.base)
+
+
+def test_who_can_read_a_config_can_read_the_weights(tmp_path: Path) -> None:
+    VLNCEFamily().create("cma-tiny", tmp_path / "base", ["Walk to the red chair."], 0)
+    assert len({path.stat().st_mode for path in (tmp_path / "base").iterdir()}) == 1

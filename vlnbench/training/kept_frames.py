@@ -59,13 +59,18 @@ def kept_name(file: Path, firsts: Iterable[Path], *facts: object) -> str:
 
 
 def keep_frames(
-    folder: Path, name: str, counts: Iterable[int], size: int, decode: Callable[[int], NDArray[Any]]
+    folder: Path,
+    name: str,
+    counts: Iterable[int],
+    size: int,
+    decode: Callable[[int], NDArray[Any]],
+    encode: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> KeptFrames:
     """The frames of a set in `folder`; where they are not there yet, one process at a time has them decoded.
 
     name: of the file, by which frames of other content or size have another. counts: frames of each item. decode:
-    the frames of an item, an array of so many times `size` bytes. Raises UsageError if the folder cannot be
-    written.
+    the frames of an item, called in other processes. encode: what is kept of them, called in this one; None: all.
+    Either way that is an array of so many times `size` bytes. Raises UsageError if the folder cannot be written.
     """
     first = tuple(int(each) for each in np.cumsum([0, *counts]))
     kept = KeptFrames(folder / f"{name}.frames", first, size)
@@ -74,7 +79,7 @@ def keep_frames(
         with kept.path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not kept.path.exists():
-                _write(kept, decode)
+                _write(kept, decode, encode)
     except OSError as error:
         raise UsageError(f"--packed {folder}: cannot be written ({error.strerror})") from error
     return kept
@@ -120,13 +125,18 @@ def _as_it_is(frames: Any) -> Any:
     return frames
 
 
-def _write(kept: KeptFrames, decode: Callable[[int], NDArray[Any]]) -> None:
+def _write(
+    kept: KeptFrames,
+    decode: Callable[[int], NDArray[Any]],
+    encode: Callable[[NDArray[Any]], NDArray[Any]] | None,
+) -> None:
     part, items = kept.path.with_suffix(".part"), len(kept.first) - 1
     with part.open("wb") as file, Progress("decoding frames") as progress:
         for item, frames in enumerate(_loader(decode, items)):
             if isinstance(frames, UsageError):
                 raise frames
-            file.write(np.ascontiguousarray(frames).tobytes())
+            kept_of = frames if encode is None else encode(frames)
+            file.write(np.ascontiguousarray(kept_of).tobytes())
             progress.update(item + 1, items)
     if part.stat().st_size != kept.first[-1] * kept.size:
         raise ValueError(f"{part}: decoded frames are not {kept.size} bytes each")

@@ -16,7 +16,7 @@ from torch import Tensor
 from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
 from agents.vlnce.config import Config
 from agents.vlnce.resnet import GRID
-from agents.vlnce.training.frames import Files, Packed
+from agents.vlnce.training.frames import Files, Packed, PackedFeatures
 from agents.vlnce.training.samples import Sample, SetSamples
 from agents.vlnce.training.semantics import LEAST_SHARE, Semantics, read_semantics
 from vlnbench.data.sets import CONVERSATIONS
@@ -46,7 +46,7 @@ class AlbumSet:
     file: Path
     views: tuple[View, ...]
     semantics: Semantics | None = None
-    packed: Packed | None = None
+    packed: Packed | PackedFeatures | None = None
     kept: KeptFrames | None = None
 
     @property

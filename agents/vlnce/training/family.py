@@ -22,7 +22,7 @@ from agents.vlnce.options import PTH
 from agents.vlnce.pth import checkpoint
 from agents.vlnce.resnet import GRID
 from agents.vlnce.training.albums import AlbumSamples, AlbumSet, read_albums
-from agents.vlnce.training.frames import check_depth, pack
+from agents.vlnce.training.frames import check_depth, pack, pack_features
 from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
 from agents.vlnce.training.options import (
     ACTION_HEAD,
@@ -68,6 +68,8 @@ class VLNCEFamily(ModelFamily):
     """Whether the network that was loaded or built last learns its progress."""
     _semantics: Semantics | None = None
     """What the sets that were read know of what their frames show."""
+    _keeps_features = False
+    """Whether the samples that were made last have features in place of frames."""
 
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
@@ -169,9 +171,10 @@ class VLNCEFamily(ModelFamily):
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None
     ) -> list[Samples]:
-        config = _learner(model).whole
+        learner = _learner(model)
+        config = learner.whole
         if options.packed is not None:
-            sets = [self._kept(each, config, options) for each in sets]
+            sets = [self._kept(each, learner, options) for each in sets]
         return [
             AlbumSamples(each, config, known, options.mirror, tells=options.semantic_weight > 0)
             if isinstance(each, AlbumSet)
@@ -179,10 +182,19 @@ class VLNCEFamily(ModelFamily):
             for each in sets
         ]
 
-    def _kept(self, content: WalkSet | AlbumSet, config: Config, options: VLNCETraining) -> WalkSet | AlbumSet:
-        """The same with its frames kept decoded."""
+    def _kept(self, content: WalkSet | AlbumSet, learner: Learner, options: VLNCETraining) -> WalkSet | AlbumSet:
+        """The same with its frames kept decoded, or where no encoder is trained what these make of them."""
         assert options.packed is not None
-        content = replace(content, packed=pack(options.packed, content, config.views))
+        views = learner.whole.views
+        self._keeps_features = not {RGB_ENCODER, DEPTH_ENCODER}.intersection(options.parts) and not options.mirror
+        if self._keeps_features:
+            eyes = Eyes(learner, learner.whole)
+            made_by = _print(eyes, learner.device)
+            content = replace(
+                content, packed=pack_features(options.packed, content, views, made_by, eyes.features)
+            )
+        else:
+            content = replace(content, packed=pack(options.packed, content, views))
         if isinstance(content, AlbumSet) and content.semantics is not None and options.semantic_weight:
             content = content.keep(options.packed, content.semantics)
         return content
@@ -198,7 +210,7 @@ class VLNCEFamily(ModelFamily):
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         net = _learner(model).net
-        if cached:
+        if cached or self._keeps_features:
             return Stretches(("seeing", "deciding"), net.instruction_encoder, net.instruction_encoder)
         return Stretches(("seeing", "deciding"), net.rgb_encoder.cnn, net.depth_encoder.visual_encoder)
 

@@ -1,11 +1,12 @@
-"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded."""
+"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded, or what frozen
+encoders make of them."""
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,20 +80,25 @@ def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Packed:
-    """The frames of a set's windows, decoded. shapes: of RGB and depth of a frame, which follow one another."""
+    """The frames of a set's windows, decoded."""
 
     kept: KeptFrames
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-    depth_dtype: str
+    views: Views
 
     def frames(self, window: int) -> tuple[Tensor, Tensor]:
         """RGB and depth of a window's frames, as `read_frames` has them."""
-        rows, rgb = self.kept.frames(window), math.prod(self.shapes[0])
-        depths = np.ascontiguousarray(rows[:, rgb:]).view(self.depth_dtype)
-        return (
-            torch.from_numpy(np.ascontiguousarray(rows[:, :rgb]).reshape(-1, *self.shapes[0])),
-            torch.from_numpy(depths.reshape(-1, *self.shapes[1])),
-        )
+        return _apart(self.kept.frames(window), self.views)
+
+
+@dataclass(frozen=True)
+class PackedFeatures:
+    """What frozen encoders make of the frames of a set's windows."""
+
+    kept: KeptFrames
+
+    def frames(self, window: int) -> Tensor:
+        """Features of a window's frames, (F, numbers) float32."""
+        return torch.from_numpy(self.kept.frames(window)).view(torch.float32)
 
 
 def pack(folder: Path, content: Windows, views: Views) -> Packed:
@@ -100,18 +106,59 @@ def pack(folder: Path, content: Windows, views: Views) -> Packed:
 
     Raises UsageError if a frame cannot be read or the folder cannot be written.
     """
+    rows = partial(_rows, content, views)
+    return Packed(keep_frames(folder, _name(content, views), content.frame_counts(), _size(views), rows), views)
+
+
+def pack_features(
+    folder: Path, content: Windows, views: Views, fingerprint: str, encode: Callable[[Tensor, Tensor], Tensor]
+) -> PackedFeatures:
+    """What `encode` makes of RGB and depth of frames as `read_frames` has them, (F, numbers) float32, kept in `folder`.
+
+    It is called in this process; frames are decoded in others. fingerprint: of all that features depend on beside
+    the frames. Raises UsageError as `pack` does.
+    """
+
+    def encoded(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return encode(*_apart(rows, views)).numpy().view(np.uint8)
+
     (height, width), (h, w) = views.inputs
-    depth_dtype = "uint8" if views.halved else "float32"
-    size = 3 * height * width + h * w * np.dtype(depth_dtype).itemsize
+    blank = encode(torch.zeros(1, height, width, 3, dtype=torch.uint8), torch.zeros(1, h, w))
+    size, name = blank.shape[1] * blank.element_size(), _name(content, views, fingerprint)
+    rows = partial(_rows, content, views)
+    return PackedFeatures(keep_frames(folder, name, content.frame_counts(), size, rows, encoded))
 
-    def rows(window: int) -> NDArray[np.uint8]:
-        rgb, depth = (each.numpy() for each in read_frames(content.files(window), views))
-        return np.concatenate([rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)], axis=1)
 
+def _name(content: Windows, views: Views, *facts: object) -> str:
     firsts = (content.files(window)[0][0] for window in range(content.windows))
-    name = kept_name(content.file, firsts, views, PIL.__version__)
-    kept = keep_frames(folder, name, content.frame_counts(), size, rows)
-    return Packed(kept, ((height, width, 3), (h, w)), depth_dtype)
+    return kept_name(content.file, firsts, views, PIL.__version__, *facts)
+
+
+def _depth_dtype(views: Views) -> type[np.generic]:
+    return np.uint8 if views.halved else np.float32
+
+
+def _size(views: Views) -> int:
+    """Bytes of a decoded frame, RGB and depth one after the other."""
+    (height, width), (h, w) = views.inputs
+    return 3 * height * width + h * w * np.dtype(_depth_dtype(views)).itemsize
+
+
+def _rows(content: Windows, views: Views, window: int) -> NDArray[np.uint8]:
+    """The decoded frames of a window, (F, bytes)."""
+    rgb, depth = (each.numpy() for each in read_frames(content.files(window), views))
+    return np.concatenate([rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)], axis=1)
+
+
+def _apart(rows: NDArray[np.uint8], views: Views) -> tuple[Tensor, Tensor]:
+    """RGB and depth of decoded frames, as `read_frames` has them."""
+    (height, width), (h, w) = views.inputs
+    end = 3 * height * width
+    depths = np.ascontiguousarray(rows[:, end:]).view(_depth_dtype(views))
+    return (
+        torch.from_numpy(np.ascontiguousarray(rows[:, :end]).reshape(-1, height, width, 3)),
+        torch.from_numpy(depths.reshape(-1, h, w)),
+    )
 
 
 def content_of(path: Path, remedy: str = _AGAIN) -> bytes:

@@ -53,8 +53,8 @@ class Learner(Policy):
         loss = self.losses(seen, **batch).total
         if self.telling is None or shown is None or shown_of is None:
             return loss
-        rgb, depth = (each[shown_of.to(self._device)] for each in seen)
-        told: Tensor = self.telling(rgb, depth, shown.to(self._device))
+        rgb, depth = (each[shown_of.to(self.device)] for each in seen)
+        told: Tensor = self.telling(rgb, depth, shown.to(self.device))
         return loss + self.telling_weight * told
 
     def losses(
@@ -75,7 +75,7 @@ class Learner(Policy):
         which of the frames a step shows; behind a walk's end, how many there are.
         """
         decisions = self._decide(seen, words, walk_of, previous, rows)
-        labels, weights, progress = (each.to(self._device)[walk_of].T for each in (labels, weights, progress))
+        labels, weights, progress = (each.to(self.device)[walk_of].T for each in (labels, weights, progress))
         return sequence_losses(self.config, decisions, labels, weights, progress)
 
     def scores(
@@ -90,14 +90,14 @@ class Learner(Policy):
         """Logits (steps, actions) of the steps that have a weight, instruction after instruction; see `losses`."""
         decisions = self._decide(seen, words, walk_of, previous, rows)
         instructions, steps = (weights[walk_of] > 0).nonzero(as_tuple=True)
-        return decisions.logits[(steps * len(walk_of) + instructions).to(self._device)]
+        return decisions.logits[(steps * len(walk_of) + instructions).to(self.device)]
 
     def _look(self, frames: tuple[Tensor, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Features of all frames, RGB and depth."""
         if isinstance(frames, tuple):
-            colors, depths = (each.to(self._device) for each in frames)
+            colors, depths = (each.to(self.device) for each in frames)
             return self.see(colors, share_of(depths))
-        return split_features(torch.cat(list(frames)).to(self._device), self.feature_shapes())
+        return split_features(torch.cat(list(frames)).to(self.device), self.feature_shapes())
 
     def _decide(
         self,
@@ -108,7 +108,7 @@ class Learner(Policy):
         rows: Tensor,
     ) -> Decisions:
         """What the network decides at every step, (T * N,) rows, step after step."""
-        device = self._device
+        device = self.device
         words, walk_of, rows = words.to(device), walk_of.to(device), rows.to(device)
         previous = previous.to(device)[walk_of].T
         longest, slots = previous.shape
@@ -126,7 +126,7 @@ class Learner(Policy):
         return self.decide(steps, self.new_states(slots))
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
         return self.action_distribution.linear.weight.device
 
     def feature_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -144,7 +144,15 @@ class Eyes(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Features (N, numbers) of frames as `samples.flat` writes them, (N, numbers)."""
-        rgb, depth = unflat(pixels, self.config.views)
+        return self._seen(*unflat(pixels, self.config.views))
+
+    @torch.no_grad()
+    def features(self, rgb: Tensor, depth: Tensor) -> Tensor:
+        """The same of RGB and depth as `Learner.forward` takes them, on the CPU."""
+        device = next(self.parameters()).device
+        return self._seen(rgb.to(device), share_of(depth.to(device))).cpu()
+
+    def _seen(self, rgb: Tensor, depth: Tensor) -> Tensor:
         return torch.cat([self.rgb.features(rgb).flatten(1), self.depth.features(depth).flatten(1)], dim=1)
 
 

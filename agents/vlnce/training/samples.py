@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
-from agents.vlnce.training.frames import Files, Packed, Windows, content_of, frame_files, read_frame, read_frames
+from agents.vlnce.training.frames import Files, Packed, PackedFeatures, Windows, content_of, frame_files, read_frame, read_frames
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -33,7 +33,7 @@ class WalkSet:
 
     file: Path
     walks: tuple[Trajectory, ...]
-    packed: Packed | None = None
+    packed: Packed | PackedFeatures | None = None
 
     @property
     def windows(self) -> int:
@@ -93,15 +93,15 @@ class Sample:
     """W walks of T steps under N instructions, over F frames.
 
     words: of each instruction, (L,) int64. walk_of: (N,) int64, which walk it is about. frames: RGB, uint8
-    (F, H, W, 3), and depth, float32 (F, h, w) in [0, 1] or uint8 levels of it; or frames with keys. rows: (W, T)
-    int64, which frame a step shows. previous: (W, T) int64, what was done before. labels: (W, T) int64. weights:
+    (F, H, W, 3), and depth, float32 (F, h, w) in [0, 1] or uint8 levels of it; or their features, (F, numbers); or
+    frames with keys. rows: (W, T) int64, which frame a step shows. previous: (W, T) int64, what was done before. labels: (W, T) int64. weights:
     (W, T) float32. progress: (W, T) float32, which part of the way is done. shown: bool (F, names, GRID, GRID),
     what the cells of the frames show; None where that is not known.
     """
 
     words: list[Tensor]
     walk_of: Tensor
-    frames: tuple[Tensor, Tensor] | list[Frame]
+    frames: tuple[Tensor, Tensor] | Tensor | list[Frame]
     rows: Tensor
     previous: Tensor
     labels: Tensor
@@ -150,7 +150,9 @@ class SetSamples(ABC):
         """The words of a text by number, (L,) int64."""
         return torch.from_numpy(numbered(text, self._numbers))
 
-    def _frames(self, index: int, content: Windows, packed: Packed | None) -> tuple[Tensor, Tensor] | list[Frame]:
+    def _frames(
+        self, index: int, content: Windows, packed: Packed | PackedFeatures | None
+    ) -> tuple[Tensor, Tensor] | Tensor | list[Frame]:
         if packed is not None:
             return packed.frames(index)
         files = content.files(index)
@@ -291,7 +293,9 @@ def _padded(parts: Sequence[Tensor], value: int) -> Tensor:
     return torch.cat([pad(part, (0, longest - part.shape[1]), value=value) for part in parts])
 
 
-def _joined(frames: Sequence[Any]) -> tuple[Tensor, Tensor] | Frames:
+def _joined(frames: Sequence[Any]) -> tuple[Tensor, Tensor] | Sequence[Tensor] | Frames:
+    if isinstance(frames[0], Tensor):
+        return frames
     if isinstance(frames[0], tuple):
         rgb, depth = zip(*frames, strict=True)
         return torch.cat(rgb), torch.cat(depth)

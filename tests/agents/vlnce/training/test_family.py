@@ -30,6 +30,8 @@ from vlnbench.training.memory.plan import plan
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import freeze
 
+FROZEN = tuple(part for part in PARTS if part not in ("rgb_encoder", "depth_encoder"))
+"""Parts of a network whose encoders of images stay as they are."""
 CPU = torch.device("cpu")
 
 
@@ -217,8 +219,7 @@ def test_the_agent_sees_what_was_trained_on(made: Made) -> None:
 
 
 def test_kept_features_and_kept_frames_are_exact(made: Made, tmp_path: Path) -> None:
-    frozen = tuple(part for part in PARTS if part not in ("rgb_encoder", "depth_encoder"))
-    made.learner = made.load(tunable_parts=frozen)
+    made.learner = made.load(tunable_parts=FROZEN)
     plain = made.family.loss(made.learner, made.batch()).item()
     features = made.family.features(made.learner, CPU)
     batch = made.batch(lambda key: None)
@@ -227,7 +228,7 @@ def test_kept_features_and_kept_frames_are_exact(made: Made, tmp_path: Path) -> 
     assert encoded.shape[1:] == features.shape
     batch["frames"] = [encoded[order] for order in found.order]
     assert made.family.loss(made.learner, batch).item() == pytest.approx(plain, abs=1e-5)
-    again = made.family.features(made.load(tunable_parts=frozen), CPU)
+    again = made.family.features(made.load(tunable_parts=FROZEN), CPU)
     assert again.fingerprint == features.fingerprint
     next(features.tower.parameters()).data.add_(1)
     assert made.family.features(made.learner, CPU).fingerprint != features.fingerprint
@@ -241,6 +242,32 @@ def test_packed_frames_are_those_of_the_files(made: Made, tmp_path: Path) -> Non
             assert torch.equal(one, other)
     (file,) = (tmp_path / "packed").glob("*.frames")
     assert file.stat().st_size == 19 * 48 * 64 * 4
+
+
+def test_packed_features_are_those_of_the_frames(made: Made, tmp_path: Path) -> None:
+    """Of a step with frozen encoders the loss and every gradient are the same, and other weights have another file."""
+    plain = made.batch()["frames"]
+    made.options = replace(made.options, packed=tmp_path / "packed", tunable_parts=FROZEN)
+    losses, gradients = [], []
+    for packed in (True, False):
+        learner = made.learner = made.load(packed=made.options.packed, tunable_parts=FROZEN)
+        for name, parameter in learner.named_parameters():
+            parameter.requires_grad_(made.family.part_of(name) in FROZEN)
+        batch = made.batch() if packed else {**made.batch(), "frames": plain}
+        assert packed == (not isinstance(batch["frames"], tuple))
+        loss = made.family.loss(learner, batch)
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append({name: each.grad for name, each in learner.named_parameters() if each.grad is not None})
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    assert gradients[0].keys() == gradients[1].keys() and not any("cnn" in name for name in gradients[0])
+    for one, other in zip(gradients[0].values(), gradients[1].values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert made.family.stretches(made.learner, cached=False).start is made.learner.net.instruction_encoder
+    assert len(list((tmp_path / "packed").glob("*.frames"))) == 1
+    next(made.learner.net.rgb_encoder.cnn.parameters()).data.add_(1)
+    made.batch()
+    assert len(list((tmp_path / "packed").glob("*.frames"))) == 2
 
 
 @pytest.mark.parametrize(

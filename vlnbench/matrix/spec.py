@@ -326,7 +326,8 @@ def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     options, files = setting.train, setting.family.set_files
     if options.rollouts == "episodes":
         return
-    for name in [*options.mixture, *(parse_set(text)[0] for text in options.steps_of)]:
+    counted = (parse_set(text)[0] for text in options.steps_of)
+    for name in [*options.mixture, *counted, *options.vocabulary_of]:
         folder = options.trajectories / name
         if name not in collect and not any((folder / file).is_file() for file in files):
             hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"

@@ -50,6 +50,7 @@ def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
         "started_from": started,
         "sets": sets,
         "steps_of": counted,
+        "vocabulary_of": [[name, _set_hash(setting, name)] for name in options.vocabulary_of],
         "device": f"{gpus} GPUs" if gpus else "CPU",
     }
 

@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,10 @@ def _identify(family: ModelFamily, source: Source, options: TrainOptions) -> str
     """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
     if source.kind == "sizes":
         raise UsageError(f"--checkpoint {source.name}: sizes that are only planned; expected weights or a preset")
+    if options.vocabulary_of and source.path is not None:
+        raise UsageError(
+            f"--vocabulary-of: {source.name} has its words, only a preset:NAME is given some; leave it out"
+        )
     family.config(source, options)  # what does not suit the network is refused before anything is written
     return f"preset {source.name}" if source.path is None else family.content_hash(source.path, options)
 
@@ -140,7 +145,9 @@ def _base(
         return source.path
     folder = options.out / BASE
     if process.first and not folder.exists():
-        family.create(source.name, folder, objective.texts(), options.seed)
+        sets = (family.read_set(options.trajectories / name, options) for name in options.vocabulary_of)
+        texts = chain(objective.texts(), *(each.texts() for each in sets))
+        family.create(source.name, folder, texts, options.seed)
     barrier(process)
     return folder
 

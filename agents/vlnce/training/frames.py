@@ -1,5 +1,5 @@
-"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded, or what frozen
-encoders make of them."""
+"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded, or that
+holds what frozen encoders make of them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def pack(folder: Path, content: Windows, views: Views) -> Packed:
 def pack_features(
     folder: Path, content: Windows, views: Views, fingerprint: str, encode: Callable[[Tensor, Tensor], Tensor]
 ) -> PackedFeatures:
-    """What `encode` makes of RGB and depth of frames as `read_frames` has them, (F, numbers) float32, kept in `folder`.
+    """What `encode` makes of frames as `read_frames` has them, (F, numbers) float32, kept in `folder`.
 
     It is called in this process; frames are decoded in others. fingerprint: of all that features depend on beside
     the frames. Raises UsageError as `pack` does.

@@ -20,7 +20,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
-from agents.vlnce.training.frames import Files, Packed, PackedFeatures, Windows, content_of, frame_files, read_frame, read_frames
+from agents.vlnce.training.frames import (
+    Files,
+    Packed,
+    PackedFeatures,
+    Windows,
+    content_of,
+    frame_files,
+    read_frame,
+    read_frames,
+)
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -94,9 +103,9 @@ class Sample:
 
     words: of each instruction, (L,) int64. walk_of: (N,) int64, which walk it is about. frames: RGB, uint8
     (F, H, W, 3), and depth, float32 (F, h, w) in [0, 1] or uint8 levels of it; or their features, (F, numbers); or
-    frames with keys. rows: (W, T) int64, which frame a step shows. previous: (W, T) int64, what was done before. labels: (W, T) int64. weights:
-    (W, T) float32. progress: (W, T) float32, which part of the way is done. shown: bool (F, names, GRID, GRID),
-    what the cells of the frames show; None where that is not known.
+    frames with keys. rows: (W, T) int64, which frame a step shows. previous: (W, T) int64, what was done before.
+    labels: (W, T) int64. weights: (W, T) float32. progress: (W, T) float32, which part of the way is done. shown:
+    bool (F, names, GRID, GRID), what the cells of the frames show; None where that is not known.
     """
 
     words: list[Tensor]

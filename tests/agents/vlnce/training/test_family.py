@@ -245,7 +245,7 @@ def test_packed_frames_are_those_of_the_files(made: Made, tmp_path: Path) -> Non
 
 
 def test_packed_features_are_those_of_the_frames(made: Made, tmp_path: Path) -> None:
-    """Of a step with frozen encoders the loss and every gradient are the same, and other weights have another file."""
+    """With frozen encoders loss and gradients are the same; other weights have a file of their own."""
     plain = made.batch()["frames"]
     made.options = replace(made.options, packed=tmp_path / "packed", tunable_parts=FROZEN)
     losses, gradients = [], []
@@ -260,7 +260,8 @@ def test_packed_features_are_those_of_the_frames(made: Made, tmp_path: Path) -> 
         losses.append(loss.item())
         gradients.append({name: each.grad for name, each in learner.named_parameters() if each.grad is not None})
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-    assert gradients[0].keys() == gradients[1].keys() and not any("cnn" in name for name in gradients[0])
+    assert gradients[0].keys() == gradients[1].keys()
+    assert not any("cnn" in name for name in gradients[0])
     for one, other in zip(gradients[0].values(), gradients[1].values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert made.family.stretches(made.learner, cached=False).start is made.learner.net.instruction_encoder

@@ -105,8 +105,12 @@ def test_what_a_training_is_depends_on_content_and_not_on_places(write: Write) -
         write(train={**train, "trajectories": "moved", "workers": 7}, axes={"seed": [0, 1]})
     ).settings
     assert training_identity(moved, 0) == identity
+    named = {"checkpoint": "preset:streamvln-tiny", "trajectories": "moved", "vocabulary_of": ["R2R"]}
+    spoken = read_matrix(write(train={**train, **named})).settings[0]
+    words = training_identity(spoken, 0)
     (Path("moved") / "R2R" / "annotations.json").write_text("[1]")
     assert training_identity(moved, 0) != identity
+    assert training_identity(spoken, 0)["vocabulary_of"] != words["vocabulary_of"]
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 PATHS = ("out", "trajectories", "tokenizer", "vision_tower", "deepspeed", "feature_cache", "packed", "data_root")
-LISTS = ("tunable_parts", "sets", "steps_of", "tracker", "rewards")
+LISTS = ("tunable_parts", "sets", "steps_of", "vocabulary_of", "tracker", "rewards")
 
 
 def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1, threads: str = "1") -> list[dict[str, Any]]:

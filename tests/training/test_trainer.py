@@ -88,6 +88,14 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
         "matched": options(workshop, trained, envdrop=True, steps_of=["R2R"], **both),
         "twice": options(workshop, trained, sets=["R2R:2"], epochs=0.5, **both),
         "preset": options(workshop, trained, checkpoint="preset:streamvln-tiny", steps=1),
+        "preset for questions": options(
+            workshop,
+            trained,
+            checkpoint="preset:streamvln-tiny",
+            trajectories=workshop / "questions",
+            vocabulary_of=["Questions"],
+            steps=1,
+        ),
         "whole by muon": with_parts(options(workshop, trained, **RESUMED, **MUON), (PARTS[1],)),
         "larger images": options(workshop, trained, image_size=48, steps=1),
         "other rhythm": options(workshop, trained, frames=64, history=4, future_steps=2, steps=1),
@@ -248,6 +256,14 @@ def test_a_preset_trains_on_questions_beside_trajectories(runs: dict[str, dict[s
     assert "What" in texts  # a word of the questions alone
 
 
+def test_a_preset_has_words_of_sets_that_it_is_not_trained_on(runs: dict[str, dict[str, Any]]) -> None:
+    out = runs["preset for questions"]["out"]
+    assert list(json.loads((out / "train.json").read_text())["data"]) == ["R2R"]
+    word = '"What"'
+    assert word in (out / "model" / "tokenizer.json").read_text(encoding="utf-8")
+    assert word not in (runs["preset"]["out"] / "model" / "tokenizer.json").read_text(encoding="utf-8")
+
+
 def test_counts_of_parameters_and_data_are_recorded(runs: dict[str, dict[str, Any]]) -> None:
     counts = json.loads((runs[f"frozen {(PARTS[1],)}"]["out"] / "counts.json").read_text())
     sizes = dict.fromkeys(PARTS, 0)
@@ -294,6 +310,8 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "--checkpoint preset:streamvln-tin: unknown preset 'streamvln-tin'": {
             "checkpoint": "preset:streamvln-tin"
         },
+        "base has its words, only a preset:NAME is given some": {"vocabulary_of": ["R2R"]},
+        "R3R/annotations.json: not there": {"checkpoint": "preset:streamvln-tiny", "vocabulary_of": ["R3R"]},
         "--feature-cache: mm_vision_tower is trained": {"feature_cache": tmp_path / "cache"},
         "not one step; lower --batch": {"steps": None, "batch": 100},
         "not empty and not the folder of a training": {"out": other},

@@ -207,8 +207,8 @@ class TrainOptions(PostTraining, StepOptions):
     envdrop: bool = False
     """Train on the set EnvDrop too."""
     vocabulary_of: tuple[str, ...] = ()
-    """Sets whose words a preset:NAME knows beside those of the sets that it is trained on: for trainings that go on
-    from it."""
+    """Sets whose words a preset:NAME knows beside those of the sets that it is trained on: for trainings that
+    go on from it."""
 
     lora_alpha: float = 16.0
     """Scale of the adapters: their product is multiplied by alpha / rank."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -81,6 +82,7 @@ def train(options: TrainOptions) -> Trained:
     deepspeed_config(options, placement.dtype)  # a contradicting file is named before anything is read
     started_from = _identify(family, source, options)
     objective = make_objective(options, family, process)
+    named = [family.read_set(options.trajectories / name, options) for name in options.vocabulary_of]
     with ExitStack() as stack:
         if process.first:
             described = {"family": spec.name, "objective": options.objective, **objective.manifest()}
@@ -95,7 +97,8 @@ def train(options: TrainOptions) -> Trained:
         watch.at("connecting to the other processes")
         stack.enter_context(connected(process))
         watch.at("making the checkpoint to start from")
-        base = _base(options, family, source, objective, process)
+        texts = chain(objective.texts(), *(each.texts() for each in named))
+        base = _base(options, family, source, texts, process)
         if process.first:
             (options.out / OUT_OF_MEMORY).unlink(missing_ok=True)
         barrier(process)
@@ -138,15 +141,13 @@ def _identify(family: ModelFamily, source: Source, options: TrainOptions) -> str
 
 
 def _base(
-    options: TrainOptions, family: ModelFamily, source: Source, objective: Objective, process: Process
+    options: TrainOptions, family: ModelFamily, source: Source, texts: Iterable[str], process: Process
 ) -> Path:
-    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the data's texts."""
+    """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the texts."""
     if source.path is not None:
         return source.path
     folder = options.out / BASE
     if process.first and not folder.exists():
-        sets = (family.read_set(options.trajectories / name, options) for name in options.vocabulary_of)
-        texts = chain(objective.texts(), *(each.texts() for each in sets))
         family.create(source.name, folder, texts, options.seed)
     barrier(process)
     return folder

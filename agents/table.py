@@ -60,6 +60,11 @@ AGENTS: dict[str, Listed] = {
         "vlnce",
         "a CMA of 0.9 M parameters, trained on the generated houses; comes with vlnbench",
     ),
+    "seq2seq-tiny": Listed(
+        "agents.vlnce.agent:Seq2SeqTinyAgent",
+        "vlnce",
+        "a Seq2Seq of NUMBER M parameters, trained on the generated houses; comes with vlnbench",
+    ),
     "vlnce": Listed(
         "agents.vlnce.agent:VLNCEAgent", "vlnce", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"
     ),

@@ -108,13 +108,27 @@ class VLNCEAgent(EpisodeLoop):
         torch.cuda.empty_cache()
 
 
-class CMATinyAgent(VLNCEAgent):
-    """The small CMA that comes with vlnbench."""
+class _ShippedAgent(VLNCEAgent):
+    """A small network that comes with vlnbench."""
+
+    checkpoint: str
 
     def __init__(self, options: VLNCEOptions) -> None:
         if options.checkpoint is not None:
-            raise UsageError("agent 'cma-tiny' has its own checkpoint: use --agent vlnce for another")
-        super().__init__(replace(options, checkpoint=shipped()["cma-tiny"]))
+            raise UsageError(f"agent {self.checkpoint!r} has its own checkpoint: use --agent vlnce for another")
+        super().__init__(replace(options, checkpoint=shipped()[self.checkpoint]))
+
+
+class CMATinyAgent(_ShippedAgent):
+    """The small CMA."""
+
+    checkpoint = "cma-tiny"
+
+
+class Seq2SeqTinyAgent(_ShippedAgent):
+    """The small Seq2Seq."""
+
+    checkpoint = "seq2seq-tiny"
 
 
 class CMAAgent(VLNCEAgent):

@@ -30,7 +30,7 @@ def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
 
 
 def test_names_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tuple(shipped()) == ("cma-tiny", *NAMES)
+    assert tuple(shipped()) == ("cma-tiny", "cma-tiny-base", "seq2seq-tiny", "seq2seq-tiny-base", *NAMES)
     assert find_checkpoint(NAMES[1], FAMILY) == shipped()[NAMES[1]]
     assert config_of(NAMES[1]).vocab_size == checkpoint.load(find_checkpoint(NAMES[1], FAMILY)).config.vocab_size
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.agent import CMATinyAgent, VLNCEAgent
+from agents.vlnce.agent import CMATinyAgent, Seq2SeqTinyAgent, VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.presets import PRESETS, create
 from agents.vlnce.sight import Sight
@@ -97,14 +97,25 @@ def test_identity_says_what_is_shown(folder: Path) -> None:
     assert set(other) - set(own) == {"frames", "frames_from"}
 
 
-def test_the_shipped_checkpoint_is_small_and_acts() -> None:
-    assert sum(path.stat().st_size for path in shipped()["cma-tiny"].iterdir()) < 10e6
-    agent = CMATinyAgent(VLNCEOptions(device="cpu"))
+@pytest.mark.parametrize("kind", [CMATinyAgent, Seq2SeqTinyAgent])
+def test_the_shipped_checkpoints_are_small_and_act(kind: type[CMATinyAgent | Seq2SeqTinyAgent]) -> None:
+    assert sum(path.stat().st_size for path in shipped()[kind.checkpoint].iterdir()) < 10e6
+    agent = kind(VLNCEOptions(device="cpu"))
     assert not agent.expects.conflicts(BENCHMARKS["houses-r2r"].body)
     agent.reset(0, Episode("1", "1", "s.glb", (0, 0, 0), (0, 0, 0, 1), TEXTS[0]), 0)
     assert agent.act({0: seen(0)})[0] in Action
-    with pytest.raises(UsageError, match="has its own checkpoint: use --agent vlnce"):
-        CMATinyAgent(VLNCEOptions(checkpoint=Path("other")))
+    with pytest.raises(UsageError, match=f"'{kind.checkpoint}' has its own checkpoint: use --agent vlnce"):
+        kind(VLNCEOptions(checkpoint=Path("other")))
+
+
+@pytest.mark.parametrize("network", ["cma", "seq2seq"])
+def test_the_bases_know_the_words_of_both_speakers(network: str) -> None:
+    """The second says some words that the first does not."""
+    tiny, base = (
+        read_folder_config(shipped()[name]).vocabulary for name in (f"{network}-tiny", f"{network}-tiny-base")
+    )
+    assert set(tiny) <= set(base)
+    assert {"entrance", "slight", "u"} <= set(base) - set(tiny)
 
 
 @pytest.mark.parametrize("changes", [{"frames": "other"}, {"frames_from": Path("x")}])

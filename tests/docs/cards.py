@@ -31,8 +31,8 @@ SHOWN = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW")
 ABOUT = {
     "streamvln-tiny-base": "what variants of streamvln-tiny are fine-tuned from; it has seen other houses and "
     "little walking",
-    "cma-tiny-base": "what variants of cma-tiny are trained from; it tells what it sees and has never walked",
-    "seq2seq-tiny-base": "what variants of seq2seq-tiny are trained from; it tells what it sees and has never walked",
+    "cma-tiny-base": "what variants of cma-tiny are trained from; it tells what it sees, has never walked",
+    "seq2seq-tiny-base": "what variants of seq2seq-tiny are trained from; it tells what it sees, has never walked",
 }
 """Of checkpoints that are no agent by their own name."""
 

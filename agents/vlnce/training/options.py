@@ -74,9 +74,9 @@ class VLNCETraining(VLNCEStep, TrainOptions):
     inflection_weight: float = 3.2
     """Weight in the loss of a step whose label differs from the one before it (RxR: 1.9)."""
     packed: Path | None = None
-    """Folder in which decoded frames are kept, a file per set that all processes read; where neither rgb_encoder nor
-    depth_encoder is trained, what they make of frames. A frame takes 12 kB (features: 6) for the small networks and
-    413 kB (CMA's features: 139) for the published ones."""
+    """Folder in which decoded frames are kept, a file per set that all processes read; where neither rgb_encoder
+    nor depth_encoder is trained, what they make of frames. A frame takes 12 kB (features: 6) for the small
+    networks and 413 kB (CMA's features: 139) for the published ones."""
     progress_weight: float | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
     semantic_weight: float = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -56,11 +58,8 @@ class CMANet(nn.Module):
         asked = self.state_q(state).view(-1, len(words), self.text_k.out_channels).transpose(0, 1)
         text = self.attend(asked, self.text_k(words), words, (words == 0).all(dim=1, keepdim=True))
         text = text.transpose(0, 1).flatten(0, 1)
-        half = self._config.state_size // 2
-        rgb_kv, depth_kv = steps.by_row(self.rgb_kv(rgb)), steps.by_row(self.depth_kv(depth))
-        query = self.text_q(text).unsqueeze(1)
-        rgb_seen = self.attend(query, rgb_kv[:, :half], rgb_kv[:, half:]).squeeze(1)
-        depth_seen = self.attend(query, depth_kv[:, :half], depth_kv[:, half:]).squeeze(1)
+        query = self.text_q(text).unflatten(0, (-1, steps.together))
+        rgb_seen, depth_seen = (self.attend(query, *cells).flatten(0, 1) for cells in self._cells(steps))
         x = self.second_state_compress(torch.cat([state, text, rgb_seen, depth_seen, action], dim=1))
         x, second = self.second_state_encoder(x, states[:, 1], steps.masks)
         return x, torch.stack([first, second], dim=1)
@@ -75,6 +74,21 @@ class CMANet(nn.Module):
         if masked is not None:
             scores = scores - masked.float() * MASKED
         return torch.softmax(scores * self._scale, dim=2)
+
+    def _cells(self, steps: Steps) -> Iterator[tuple[Tensor, Tensor]]:
+        """Keys (B / together, half, cells) and values (B / together, C, cells) of RGB and of depth."""
+        config, half = self._config, self.text_q.out_features
+        for layer, encoder, grid, ablated in (
+            (self.rgb_kv, self.rgb_encoder, steps.rgb, config.ablate_rgb),
+            (self.depth_kv, self.depth_encoder, steps.depth, config.ablate_depth),
+        ):
+            if ablated:
+                cells = layer.bias.expand(len(grid), GRID**2, -1)
+            else:
+                cells = encoder.spatial_embeddings.applied(layer, grid.flatten(2))
+            seen = steps.seen(cells).transpose(1, 2)
+            keys, values = seen.split([half, seen.shape[1] - half], dim=1)  # whose gradients are joined, not added
+            yield keys, values
 
     def _ablated(self, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:
         """Instructions (I, C, L) and the two grids (F, C, cells), zeroed where the config says so."""

@@ -29,7 +29,8 @@ class Steps:
     instructions: as `Policy.read` returns them, (I, C, L) or (I, C); row r follows instruction r % I: one for each
     slot, or one for each row. rgb, depth: features of F frames as `Policy.see` returns them. previous: (B,) int64,
     the action before, any value where an episode begins. masks: (B,) bool, False where an episode begins.
-    frame_of: (B,) int64, which of the frames each row sees; None: its own, F = B.
+    together: so many rows, one after the other, see the same frame. frame_of: (B / together,) int64, which of the
+    frames these see; None: row r sees frame r.
     """
 
     instructions: Tensor
@@ -38,15 +39,21 @@ class Steps:
     previous: Tensor
     masks: Tensor
     frame_of: Tensor | None = None
+    together: int = 1
 
     @property
     def previous_index(self) -> Tensor:
         """Row of the action embedding: 0 where an episode begins, else 1 more than the action before."""
         return (self.previous + 1) * self.masks.long()
 
+    def seen(self, of_frames: Tensor) -> Tensor:
+        """What was made of every frame, (F, ...), as what rows see together, (B / together, ...)."""
+        return of_frames if self.frame_of is None else of_frames.index_select(0, self.frame_of)
+
     def by_row(self, of_frames: Tensor) -> Tensor:
         """What was made of every frame, (F, ...), as what each row sees, (B, ...)."""
-        return of_frames if self.frame_of is None else of_frames.index_select(0, self.frame_of)
+        seen = self.seen(of_frames)
+        return seen if self.together == 1 else seen.repeat_interleave(self.together, dim=0)
 
 
 class InstructionEncoder(nn.Module):
@@ -94,13 +101,23 @@ class Positions(nn.Embedding):
     def __init__(self) -> None:
         super().__init__(GRID**2, POSITION_SIZE)
 
-    def append_to(self, grid: Tensor) -> Tensor:
-        """(N, C, GRID, GRID) -> (N, C + POSITION_SIZE, GRID, GRID).
+    @property
+    def channels(self) -> Tensor:
+        """(POSITION_SIZE, cells). The table is laid out as channels row by row, as VLN-CE does it: a cell's
+        channels are not a row of it."""
+        return self.weight.view(POSITION_SIZE, GRID**2)
 
-        The table is laid out as channels row by row, as VLN-CE does it: a cell's channels are not a row of it.
-        """
-        cells = self.weight.view(1, POSITION_SIZE, GRID, GRID).expand(len(grid), -1, -1, -1)
+    def append_to(self, grid: Tensor) -> Tensor:
+        """(N, C, GRID, GRID) -> (N, C + POSITION_SIZE, GRID, GRID)."""
+        cells = self.channels.view(1, POSITION_SIZE, GRID, GRID).expand(len(grid), -1, -1, -1)
         return torch.cat([grid, cells], dim=1)
+
+    def applied(self, layer: nn.Conv1d, grid: Tensor) -> Tensor:
+        """What `layer` makes of every cell of `append_to`, (N, cells, out), from a grid (N, C, cells): what it makes
+        of positions is the same in all frames."""
+        own, placed = layer.weight.squeeze(2).split([grid.shape[1], POSITION_SIZE], dim=1)
+        places = nn.functional.linear(self.channels.t(), placed, layer.bias)
+        return nn.functional.linear(grid.transpose(1, 2), own) + places
 
 
 class Patches(nn.Conv2d):

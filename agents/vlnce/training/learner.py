@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -115,13 +116,15 @@ class Learner(Policy):
         rgb, depth = seen
         begins = torch.ones(longest, slots, dtype=torch.bool)
         begins[0] = False
+        together = math.gcd(*torch.unique_consecutive(walk_of, return_counts=True)[1].tolist())
         steps = Steps(
             self.read(words),
             _with_blank(rgb),
             _with_blank(depth),
             previous.flatten(),
             begins.flatten().to(device),
-            rows[walk_of].T.flatten(),
+            rows[walk_of[::together]].T.flatten(),
+            together,
         )
         return self.decide(steps, self.new_states(slots))
 

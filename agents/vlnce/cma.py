@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.vlnce.config import NetworkConfig
-from agents.vlnce.encoders import DepthEncoder, InstructionEncoder, RgbEncoder, StateEncoder, Steps
+from agents.vlnce.encoders import CellLayer, DepthEncoder, InstructionEncoder, RgbEncoder, StateEncoder, Steps
 from agents.vlnce.resnet import GRID
 
 ACTION_SIZE = 32
@@ -37,8 +37,8 @@ class CMANet(nn.Module):
         )
         self.depth_linear = nn.Sequential(nn.Flatten(), nn.Linear(depth * GRID**2, config.depth_size), nn.ReLU())
         self.state_encoder = StateEncoder(config.rgb_size + config.depth_size + ACTION_SIZE, hidden)
-        self.rgb_kv = nn.Conv1d(rgb, half + config.rgb_size, 1)
-        self.depth_kv = nn.Conv1d(depth, half + config.depth_size, 1)
+        self.rgb_kv = CellLayer(rgb, half + config.rgb_size)
+        self.depth_kv = CellLayer(depth, half + config.depth_size)
         self.state_q = nn.Linear(hidden, half)
         self.text_k = nn.Conv1d(text, half, 1)
         self.text_q = nn.Linear(text, half)
@@ -82,11 +82,8 @@ class CMANet(nn.Module):
             (self.rgb_kv, self.rgb_encoder, steps.rgb, config.ablate_rgb),
             (self.depth_kv, self.depth_encoder, steps.depth, config.ablate_depth),
         ):
-            if ablated:
-                cells = layer.bias.expand(len(grid), GRID**2, -1)
-            else:
-                cells = encoder.spatial_embeddings.applied(layer, grid.flatten(2))
-            seen = steps.seen(cells).transpose(1, 2)
+            positions = encoder.spatial_embeddings.channels
+            seen = steps.seen(layer(grid.flatten(2) * (not ablated), positions * (not ablated))).transpose(1, 2)
             keys, values = seen.split([half, seen.shape[1] - half], dim=1)  # whose gradients are joined, not added
             yield keys, values
 

@@ -112,11 +112,17 @@ class Positions(nn.Embedding):
         cells = self.channels.view(1, POSITION_SIZE, GRID, GRID).expand(len(grid), -1, -1, -1)
         return torch.cat([grid, cells], dim=1)
 
-    def applied(self, layer: nn.Conv1d, grid: Tensor) -> Tensor:
-        """What `layer` makes of every cell of `append_to`, (N, cells, out), from a grid (N, C, cells): what it makes
-        of positions is the same in all frames."""
-        own, placed = layer.weight.squeeze(2).split([grid.shape[1], POSITION_SIZE], dim=1)
-        places = nn.functional.linear(self.channels.t(), placed, layer.bias)
+
+class CellLayer(nn.Conv1d):
+    """A layer on every cell of a grid and its position, which it applies once: it is the same in all frames."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 1)
+
+    def forward(self, grid: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
+        """(N, C, cells) and (POSITION_SIZE, cells) -> (N, cells, outputs)."""
+        own, placed = self.weight.squeeze(2).split([grid.shape[1], len(positions)], dim=1)
+        places = nn.functional.linear(positions.t(), placed, self.bias)
         return nn.functional.linear(grid.transpose(1, 2), own) + places
 
 

@@ -203,6 +203,40 @@ def test_padding_and_neighbors_change_no_loss(made: Made) -> None:
     assert made.family.loss(made.learner, made.batch()).item() == pytest.approx(np.mean(alone), abs=1e-5)
 
 
+@pytest.mark.parametrize("checkpoint", ["preset:cma-tiny", "preset:seq2seq-tiny"])
+@pytest.mark.parametrize(("counts", "together"), [((2, 2, 2), 2), ((4, 2, 6), 2), ((3, 3, 3), 3), ((1, 2, 3), 1)])
+def test_instructions_about_one_walk_share_its_frames(
+    tmp_path: Path, checkpoint: str, counts: tuple[int, ...], together: int
+) -> None:
+    """Rows that see a frame together cost what they cost one by one, and teach the same."""
+    write_walks(tmp_path / "sets", "R2R")
+    made, given = Made(tmp_path, checkpoint), []
+    samples = [made.samples().sample(i, random.Random(0)) for i in range(3)]
+    words = [[torch.randint(1, 6, (5 + i,)) for i in range(count)] for count in counts]
+
+    def cost(shares: bool) -> tuple[float, list[torch.Tensor]]:
+        learner = made.load()
+        chosen = [
+            replace(sample, words=own, walk_of=torch.zeros(len(own), dtype=torch.long))
+            for sample, own in zip(samples, words, strict=True)
+        ]
+        batch = made.family.collate(chosen)
+        learner.net.register_forward_pre_hook(lambda _, args: given.append(args[0].together))
+        if not shares:  # every instruction about a walk of its own, which shows the same frames
+            for name in ("previous", "labels", "weights", "progress", "rows"):
+                batch[name] = batch[name][batch["walk_of"]]
+            batch["walk_of"] = torch.arange(sum(counts))
+        loss = made.family.loss(learner, batch)
+        loss.backward()
+        return loss.item(), [each.grad for each in learner.parameters() if each.grad is not None]
+
+    (one, gradients), (other, expected) = cost(shares=True), cost(shares=False)
+    assert given == [together, 1]
+    assert one == pytest.approx(other, abs=1e-6)
+    for each, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(each, wanted, rtol=1e-3, atol=1e-6)
+
+
 def test_the_agent_sees_what_was_trained_on(made: Made) -> None:
     """Every fifth pixel of the benchmark's frames is the frame that is collected."""
     views = made.learner.whole.views

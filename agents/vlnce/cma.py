@@ -84,7 +84,9 @@ class CMANet(nn.Module):
         ):
             positions = encoder.spatial_embeddings.channels
             seen = steps.seen(layer(grid.flatten(2) * (not ablated), positions * (not ablated))).transpose(1, 2)
-            keys, values = seen.split([half, seen.shape[1] - half], dim=1)  # whose gradients are joined, not added
+            keys, values = torch.split(
+                seen, [half, seen.shape[1] - half], dim=1
+            )  # whose gradients are joined, not added
             yield keys, values
 
     def _ablated(self, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:

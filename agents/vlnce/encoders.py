@@ -121,7 +121,7 @@ class CellLayer(nn.Conv1d):
 
     def forward(self, grid: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
         """(N, C, cells) and (POSITION_SIZE, cells) -> (N, cells, outputs)."""
-        own, placed = self.weight.squeeze(2).split([grid.shape[1], len(positions)], dim=1)
+        own, placed = torch.split(self.weight.squeeze(2), [grid.shape[1], len(positions)], dim=1)
         places = nn.functional.linear(positions.t(), placed, self.bias)
         return nn.functional.linear(grid.transpose(1, 2), own) + places
 

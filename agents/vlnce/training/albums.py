@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
+from agents.common.sight.semantics import LEAST_SHARE, Semantics, read_semantics
 from agents.vlnce.config import Config
 from agents.vlnce.resnet import GRID
 from agents.vlnce.training.frames import Files, Packed, PackedFeatures
 from agents.vlnce.training.samples import Sample, SetSamples
-from agents.vlnce.training.semantics import LEAST_SHARE, Semantics, read_semantics
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -114,7 +114,7 @@ def read_albums(folder: Path) -> AlbumSet:
         if asked and len(each.images) == 1:
             image = each.images[0]
             views.append(View((image, _beside(folder, image, "depth")), asked, _beside(folder, image, "semantic")))
-    file, semantics = folder / CONVERSATIONS, read_semantics(folder)
+    file, semantics = folder / CONVERSATIONS, read_semantics(folder, GRID)
     if not views:
         raise UsageError(
             f"{file}: no instruction about one image that actions answer; make it with data questions"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.placement import place
+from agents.common.sight.semantics import Semantics, Telling
 from agents.common.trajectories import read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
@@ -37,7 +38,6 @@ from agents.vlnce.training.options import (
 )
 from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
-from agents.vlnce.training.semantics import Semantics, Telling
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
@@ -119,15 +119,14 @@ class VLNCEFamily(ModelFamily):
             raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
-            return Telling(rgb[0], depth[0], self._semantics.count)
+            return Telling((rgb[0], depth[0]), self._semantics.count)
 
     def shapes(self, model: nn.Module) -> Learner:
         learner = _learner(model)
         with torch.device("meta"):
             whole = Learner(learner.whole)
             if learner.telling is not None:
-                heads = learner.telling
-                whole.telling = Telling(heads.rgb.in_channels, heads.depth.in_channels, heads.rgb.out_channels)
+                whole.telling = Telling(learner.telling.channels, learner.telling.names)
         for name, buffer in learner.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
             parent, _, leaf = name.rpartition(".")
             whole.get_submodule(parent).register_buffer(leaf, buffer.detach().cpu().clone())

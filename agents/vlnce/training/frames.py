@@ -3,7 +3,6 @@ holds what frozen encoders make of them."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,18 +16,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from agents.common.sight.pictures import decoded
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
-from vlnbench.util.durable.limits import regular
 
 Files = Sequence[tuple[Path, Path]]
 """RGB and depth image of every frame."""
-MOST_PIXELS = 4096
-"""Width and height of an image."""
-_AGAIN = "collect the set again"
+AGAIN = "collect the set again"
+"""What to do about images that cannot be read."""
 
 
 class Windows(Protocol):
@@ -161,27 +159,8 @@ def _apart(rows: NDArray[np.uint8], views: Views) -> tuple[Tensor, Tensor]:
     )
 
 
-def content_of(path: Path, remedy: str = _AGAIN) -> bytes:
-    """The bytes of an image file. Raises UsageError if it cannot be read."""
-    try:
-        return regular(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-
-
-def decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str) -> NDArray[Any]:
-    """What `read` makes of an image file. Raises UsageError for one that is broken or larger than a camera's."""
-    try:
-        with Image.open(io.BytesIO(content_of(path, remedy))) as image:
-            if max(image.size) > MOST_PIXELS:
-                raise UsageError(f"{path}: {image.width}x{image.height} pixels, expected at most {MOST_PIXELS}")
-            return read(image)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError is Pillow's for broken PNG
-        raise UsageError(f"{path}: cannot be read as an image ({error}); {remedy}") from error
-
-
 def _frame(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[int, int]) -> NDArray[Any]:
-    found = decoded(path, read, _AGAIN)
+    found = decoded(path, read, AGAIN)
     if found.shape[:2] != size:
         (height, width), (h, w) = found.shape[:2], size
         raise UsageError(

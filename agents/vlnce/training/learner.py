@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.common.sight.semantics import Telling
 from agents.vlnce.config import Config
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Decisions, Losses, Policy, sequence_losses
 from agents.vlnce.training.samples import unflat
-from agents.vlnce.training.semantics import Telling
 from agents.vlnce.views import share_of
 
 
@@ -55,7 +55,7 @@ class Learner(Policy):
         if self.telling is None or shown is None or shown_of is None:
             return loss
         rgb, depth = (each[shown_of.to(self.device)] for each in seen)
-        told: Tensor = self.telling(rgb, depth, shown.to(self.device))
+        told: Tensor = self.telling((rgb, depth), shown.to(self.device))
         return loss + self.telling_weight * told
 
     def losses(

@@ -18,14 +18,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from agents.common.sight.pictures import content_of
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
 from agents.vlnce.training.frames import (
+    AGAIN,
     Files,
     Packed,
     PackedFeatures,
     Windows,
-    content_of,
     frame_files,
     read_frame,
     read_frames,
@@ -170,8 +171,8 @@ class SetSamples(ABC):
         return [self._keyed(*each, self._known) for each in files]
 
     def _keyed(self, rgb: Path, depth: Path, known: Known) -> Frame:
-        digest = hashlib.blake2b(content_of(rgb), digest_size=16)
-        digest.update(content_of(depth))
+        digest = hashlib.blake2b(content_of(rgb, AGAIN), digest_size=16)
+        digest.update(content_of(depth, AGAIN))
         key = digest.hexdigest()
         if (features := known(key)) is not None:
             return Frame(key, features, None)

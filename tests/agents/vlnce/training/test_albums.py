@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch.nn import functional
 
+from agents.common.sight.semantics import read_semantics
 from agents.vlnce.folder import load_folder
+from agents.vlnce.resnet import GRID
 from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
 from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.frames import read_frame
 from agents.vlnce.training.samples import WalkSamples, collate
-from agents.vlnce.training.semantics import read_semantics
 from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.errors import UsageError
@@ -203,7 +204,7 @@ def telling(folder: Path, **changes: Any) -> Made:
 
 def test_cells_show_what_has_a_twentieth_of_their_pixels(tmp_path: Path) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"))
-    semantics = read_semantics(folder)
+    semantics = read_semantics(folder, GRID)
     assert semantics is not None
     shown = semantics.shown(folder / "semantic/house/0000.png")
     assert shown.shape == (OBJECTS + ROOMS, 4, 4)
@@ -227,7 +228,7 @@ def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
         assert isinstance(album.frames, tuple)
         rgb, depth = learner.see(album.frames[0], album.frames[1].float() / 255)
         told = functional.binary_cross_entropy_with_logits(
-            heads.rgb(rgb) + heads.depth(depth), album.shown.float(), pos_weight=torch.tensor(5.0)
+            heads.parts[0](rgb) + heads.parts[1](depth), album.shown.float(), pos_weight=torch.tensor(5.0)
         )
         assert learner(**batch).item() == pytest.approx(plain + 5 * told.item(), abs=1e-4)
     assert "shown" not in collate([walk])
@@ -250,7 +251,7 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
     again = made.family.load(made.base, made.options, made.family.placement(made.options, CPU))
     for one, other in zip(made.learner.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-    assert made.family.part_of("telling.rgb.weight") == "rgb_encoder"
+    assert made.family.part_of("telling.parts.0.weight") == "rgb_encoder"
     whole = made.family.shapes(made.learner)
     assert set(whole.state_dict()) == set(made.learner.state_dict())
     whole.load_state_dict(made.learner.state_dict(), assign=True)
@@ -276,7 +277,7 @@ def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> Non
 def test_semantics_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"), **changes)
     with pytest.raises(UsageError, match=re.escape(message)):
-        read_semantics(folder).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+        read_semantics(folder, GRID).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
 
 
 def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:
@@ -305,7 +306,7 @@ def test_sets_name_the_same(tmp_path: Path) -> None:
 def test_an_image_larger_than_any_camera_s(tmp_path: Path) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"), image=np.zeros((1, 5000, 2), np.uint8))
     with pytest.raises(UsageError, match=r"0000.png: 5000x1 pixels, expected at most 4096"):
-        read_semantics(folder).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+        read_semantics(folder, GRID).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
 
 
 def test_nothing_to_tell(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ recognized. The head works while training and is not kept.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.vlnce.resnet import GRID
-from agents.vlnce.training.frames import decoded
+from agents.common.sight.pictures import decoded
 from vlnbench.data.sets import CATEGORIES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
@@ -32,10 +32,11 @@ RARE = 5.0
 
 @dataclass(frozen=True)
 class Semantics:
-    """The names that each channel of a set's semantic images numbers, from 1 on."""
+    """The names that each channel of a set's semantic images numbers, from 1 on; grid: cells along each side."""
 
     file: Path
     names: tuple[tuple[str, ...], ...]
+    grid: int
 
     @property
     def count(self) -> int:
@@ -43,32 +44,32 @@ class Semantics:
         return sum(map(len, self.names))
 
     def shown(self, path: Path) -> Tensor:
-        """Which names the cells of an image show, bool (names, GRID, GRID). Raises UsageError for a bad file."""
-        image = self._image(path)
+        """Which names the cells of an image show, bool (names, grid, grid). Raises UsageError for a bad file."""
+        image, grid = self._image(path), self.grid
         height, width = image.shape[:2]
-        rows, columns = np.arange(height) * GRID // height, np.arange(width) * GRID // width
-        cells = rows[:, None] * GRID + columns
-        size = np.bincount(cells.ravel(), minlength=GRID**2)
+        rows, columns = np.arange(height) * grid // height, np.arange(width) * grid // width
+        cells = rows[:, None] * grid + columns
+        size = np.bincount(cells.ravel(), minlength=grid**2)
         found = []
         for channel, names in enumerate(self.names):
-            at = image[..., channel].astype(np.int64) * GRID**2 + cells
-            pixels = np.bincount(at.ravel(), minlength=(len(names) + 1) * GRID**2).reshape(-1, GRID**2)[1:]
+            at = image[..., channel].astype(np.int64) * grid**2 + cells
+            pixels = np.bincount(at.ravel(), minlength=(len(names) + 1) * grid**2).reshape(-1, grid**2)[1:]
             found.append(pixels > LEAST_SHARE * size)
-        return torch.from_numpy(np.concatenate(found).reshape(-1, GRID, GRID))
+        return torch.from_numpy(np.concatenate(found).reshape(-1, grid, grid))
 
     @property
     def packed_size(self) -> int:
         """Bytes of what the cells of a frame show."""
-        return -(-self.count * GRID**2 // 8)
+        return -(-self.count * self.grid**2 // 8)
 
     def packed(self, shown: Tensor) -> NDArray[np.uint8]:
-        """What the cells of frames show, (F, names, GRID, GRID), in bits, (F, packed_size)."""
+        """What the cells of frames show, (F, names, grid, grid), in bits, (F, packed_size)."""
         return np.packbits(shown.flatten(1).numpy(), axis=1)
 
     def unpacked(self, bits: NDArray[np.uint8]) -> Tensor:
         """The way back."""
-        shown = np.unpackbits(bits, axis=1, count=self.count * GRID**2).astype(bool)
-        return torch.from_numpy(shown).view(-1, self.count, GRID, GRID)
+        shown = np.unpackbits(bits, axis=1, count=self.count * self.grid**2).astype(bool)
+        return torch.from_numpy(shown).view(-1, self.count, self.grid, self.grid)
 
     def _image(self, path: Path) -> NDArray[np.uint8]:
         image, sizes = decoded(path, np.asarray, "make the set again"), list(map(len, self.names))
@@ -80,7 +81,7 @@ class Semantics:
         return image
 
 
-def read_semantics(folder: Path) -> Semantics | None:
+def read_semantics(folder: Path, grid: int) -> Semantics | None:
     """What a folder of questions says of its semantic images; None where it has none. Raises UsageError."""
     path = folder / CATEGORIES
     if not path.exists():
@@ -92,21 +93,21 @@ def read_semantics(folder: Path) -> Semantics | None:
     lists = list(channels.values()) if isinstance(channels, dict) else []
     if not lists or not all(isinstance(each, list) and 0 < len(each) <= MOST for each in lists):
         raise UsageError(f"{path}: expected lists of 1 to {MOST} names, by channel")
-    return Semantics(path, tuple(tuple(map(str, each)) for each in lists))
+    return Semantics(path, tuple(tuple(map(str, each)) for each in lists), grid)
 
 
 class Telling(nn.Module):
-    """Tells from the features of a cell, RGB and depth, what it shows."""
+    """Tells from features of a cell what it shows; these may be of several encoders."""
 
-    def __init__(self, rgb: int, depth: int, names: int) -> None:
+    def __init__(self, channels: Sequence[int], names: int) -> None:
         super().__init__()
-        self.rgb = nn.Conv2d(rgb, names, 1)
-        self.depth = nn.Conv2d(depth, names, 1, bias=False)
+        self.channels, self.names = tuple(channels), names
+        self.parts = nn.ModuleList(nn.Conv2d(each, names, 1, bias=not i) for i, each in enumerate(channels))
 
-    def forward(self, rgb: Tensor, depth: Tensor, shown: Tensor) -> Tensor:
-        """The mean loss of features (F, C, GRID, GRID) at `shown` (F, names, GRID, GRID), a scalar."""
-        told = self.rgb(rgb) + self.depth(depth)
+    def forward(self, features: Sequence[Tensor], shown: Tensor) -> Tensor:
+        """The mean loss of features (F, channels, grid, grid) at `shown` (F, names, grid, grid), a scalar."""
+        told = torch.stack([part(each) for part, each in zip(self.parts, features, strict=True)]).sum(0)
         loss: Tensor = functional.binary_cross_entropy_with_logits(
-            told, shown.to(told.dtype), pos_weight=torch.tensor(RARE, device=told.device)
+            told, shown.to(told.dtype), pos_weight=torch.tensor(RARE, device=told.device, dtype=told.dtype)
         )
         return loss

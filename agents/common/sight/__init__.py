@@ -1,0 +1,1 @@
+"""What images show: reading them, and what is known of their parts."""

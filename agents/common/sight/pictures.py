@@ -1,0 +1,36 @@
+"""Reads image files that others wrote."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from PIL import Image
+
+from vlnbench.errors import UsageError
+from vlnbench.util.durable.limits import regular
+
+MOST_PIXELS = 4096
+"""Width and height of an image."""
+
+
+def content_of(path: Path, remedy: str) -> bytes:
+    """The bytes of an image file. Raises UsageError if it cannot be read."""
+    try:
+        return regular(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+
+
+def decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str) -> NDArray[Any]:
+    """What `read` makes of an image file. Raises UsageError for one that is broken or larger than a camera's."""
+    try:
+        with Image.open(io.BytesIO(content_of(path, remedy))) as image:
+            if max(image.size) > MOST_PIXELS:
+                raise UsageError(f"{path}: {image.width}x{image.height} pixels, expected at most {MOST_PIXELS}")
+            return read(image)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError is Pillow's for broken PNG
+        raise UsageError(f"{path}: cannot be read as an image ({error}); {remedy}") from error

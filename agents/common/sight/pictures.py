@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +34,19 @@ def decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str
             return read(image)
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError is Pillow's for broken PNG
         raise UsageError(f"{path}: cannot be read as an image ({error}); {remedy}") from error
+
+
+def beside(folder: Path, image: Path, kind: str) -> Path:
+    """Where the image of another kind (depth, semantic) lies that belongs to one below `folder`/images."""
+    below = image.relative_to(folder)
+    return folder / kind / Path(*below.parts[1:]).with_suffix(".png")
+
+
+def check_there(file: Path, kind: str, paths: Sequence[Path]) -> None:
+    """Raise UsageError where images that a set of questions, `file`, should have are missing."""
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise UsageError(
+            f"{file}: {len(missing)} of {len(paths)} {kind} images are missing, first {missing[0]}; make the set "
+            f"with data questions --{kind}"
+        )

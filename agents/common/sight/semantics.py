@@ -32,20 +32,19 @@ RARE = 5.0
 
 @dataclass(frozen=True)
 class Semantics:
-    """The names that each channel of a set's semantic images numbers, from 1 on; grid: cells along each side."""
+    """The names that each channel of a set's semantic images numbers, from 1 on."""
 
     file: Path
     names: tuple[tuple[str, ...], ...]
-    grid: int
 
     @property
     def count(self) -> int:
         """How many in all."""
         return sum(map(len, self.names))
 
-    def shown(self, path: Path) -> Tensor:
+    def shown(self, path: Path, grid: int) -> Tensor:
         """Which names the cells of an image show, bool (names, grid, grid). Raises UsageError for a bad file."""
-        image, grid = self._image(path), self.grid
+        image = self._image(path)
         height, width = image.shape[:2]
         rows, columns = np.arange(height) * grid // height, np.arange(width) * grid // width
         cells = rows[:, None] * grid + columns
@@ -57,19 +56,18 @@ class Semantics:
             found.append(pixels > LEAST_SHARE * size)
         return torch.from_numpy(np.concatenate(found).reshape(-1, grid, grid))
 
-    @property
-    def packed_size(self) -> int:
+    def packed_size(self, grid: int) -> int:
         """Bytes of what the cells of a frame show."""
-        return -(-self.count * self.grid**2 // 8)
+        return -(-self.count * grid**2 // 8)
 
     def packed(self, shown: Tensor) -> NDArray[np.uint8]:
         """What the cells of frames show, (F, names, grid, grid), in bits, (F, packed_size)."""
         return np.packbits(shown.flatten(1).numpy(), axis=1)
 
-    def unpacked(self, bits: NDArray[np.uint8]) -> Tensor:
+    def unpacked(self, bits: NDArray[np.uint8], grid: int) -> Tensor:
         """The way back."""
-        shown = np.unpackbits(bits, axis=1, count=self.count * self.grid**2).astype(bool)
-        return torch.from_numpy(shown).view(-1, self.count, self.grid, self.grid)
+        shown = np.unpackbits(bits, axis=1, count=self.count * grid**2).astype(bool)
+        return torch.from_numpy(shown).view(-1, self.count, grid, grid)
 
     def _image(self, path: Path) -> NDArray[np.uint8]:
         image, sizes = decoded(path, np.asarray, "make the set again"), list(map(len, self.names))
@@ -81,7 +79,7 @@ class Semantics:
         return image
 
 
-def read_semantics(folder: Path, grid: int) -> Semantics | None:
+def read_semantics(folder: Path) -> Semantics | None:
     """What a folder of questions says of its semantic images; None where it has none. Raises UsageError."""
     path = folder / CATEGORIES
     if not path.exists():
@@ -93,7 +91,14 @@ def read_semantics(folder: Path, grid: int) -> Semantics | None:
     lists = list(channels.values()) if isinstance(channels, dict) else []
     if not lists or not all(isinstance(each, list) and 0 < len(each) <= MOST for each in lists):
         raise UsageError(f"{path}: expected lists of 1 to {MOST} names, by channel")
-    return Semantics(path, tuple(tuple(map(str, each)) for each in lists), grid)
+    return Semantics(path, tuple(tuple(map(str, each)) for each in lists))
+
+
+def agreed(known: Semantics | None, found: Semantics | None) -> Semantics | None:
+    """What sets know together. Raises UsageError where two of them have other names."""
+    if known is not None and found is not None and known.names != found.names:
+        raise UsageError(f"{found.file}: other names than {known.file}; leave one of the sets out")
+    return known or found
 
 
 class Telling(nn.Module):
@@ -111,3 +116,15 @@ class Telling(nn.Module):
             told, shown.to(told.dtype), pos_weight=torch.tensor(RARE, device=told.device, dtype=told.dtype)
         )
         return loss
+
+
+def make_telling(semantics: Semantics | None, channels: Sequence[int], seed: int) -> Telling:
+    """What learns to tell what frames show; the same seed gives the same weights. Raises UsageError without a set
+    that knows it."""
+    if semantics is None:
+        raise UsageError(
+            "--semantic-weight: no set knows what its frames show; name one of data questions --semantic"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Telling(channels, semantics.count)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
+from agents.common.sight.pictures import beside, check_there
 from agents.common.sight.semantics import LEAST_SHARE, Semantics, read_semantics
 from agents.vlnce.config import Config
 from agents.vlnce.resnet import GRID
@@ -82,8 +83,8 @@ class AlbumSet:
     def shown(self, window: int, semantics: Semantics) -> Tensor:
         """Which names the cells of a window's views show, bool (views, names, GRID, GRID)."""
         if self.kept is not None:
-            return semantics.unpacked(self.kept.frames(window))
-        return torch.stack([semantics.shown(view.semantic) for view in self.album(window)])
+            return semantics.unpacked(self.kept.frames(window), GRID)
+        return torch.stack([semantics.shown(view.semantic, GRID) for view in self.album(window)])
 
     def keep(self, folder: Path, semantics: Semantics) -> AlbumSet:
         """The same with what cells show kept in `folder`. Raises UsageError for bad images and folders."""
@@ -93,7 +94,7 @@ class AlbumSet:
             folder,
             name,
             self.frame_counts(),
-            semantics.packed_size,
+            semantics.packed_size(GRID),
             lambda window: semantics.packed(self.shown(window, semantics)),
         )
         return replace(self, kept=kept)
@@ -113,29 +114,16 @@ def read_albums(folder: Path) -> AlbumSet:
         )
         if asked and len(each.images) == 1:
             image = each.images[0]
-            views.append(View((image, _beside(folder, image, "depth")), asked, _beside(folder, image, "semantic")))
-    file, semantics = folder / CONVERSATIONS, read_semantics(folder, GRID)
+            views.append(View((image, beside(folder, image, "depth")), asked, beside(folder, image, "semantic")))
+    file, semantics = folder / CONVERSATIONS, read_semantics(folder)
     if not views:
         raise UsageError(
             f"{file}: no instruction about one image that actions answer; make it with data questions"
         )
-    kinds = {"depth": [view.files[1] for view in views]}
+    check_there(file, "depth", [view.files[1] for view in views])
     if semantics is not None:
-        kinds["semantic"] = [view.semantic for view in views]
-    for kind, paths in kinds.items():
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            raise UsageError(
-                f"{file}: {len(missing)} of {len(views)} {kind} images are missing, first {missing[0]}; make the "
-                f"set with data questions --{kind}"
-            )
+        check_there(file, "semantic", [view.semantic for view in views])
     return AlbumSet(file, tuple(views), semantics)
-
-
-def _beside(folder: Path, image: Path, kind: str) -> Path:
-    """Where the depth or semantic image of an image below `images` lies."""
-    below = image.relative_to(folder)
-    return folder / kind / Path(*below.parts[1:]).with_suffix(".png")
 
 
 class AlbumSamples(SetSamples):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.placement import place
-from agents.common.sight.semantics import Semantics, Telling
+from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling
 from agents.common.trajectories import read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
@@ -109,17 +109,11 @@ class VLNCEFamily(ModelFamily):
         return learner
 
     def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
-        """What learns to tell what frames show; the same seed gives the same weights."""
-        if self._semantics is None:
-            raise UsageError(
-                "--semantic-weight: no set knows what its frames show; name one of data questions --semantic"
-            )
+        """What learns to tell what frames show."""
         rgb, depth = learner.feature_shapes()
         if not rgb[1:] == depth[1:] == (GRID, GRID):
             raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(options.seed)
-            return Telling((rgb[0], depth[0]), self._semantics.count)
+        return make_telling(self._semantics, (rgb[0], depth[0]), options.seed)
 
     def shapes(self, model: nn.Module) -> Learner:
         learner = _learner(model)
@@ -154,18 +148,11 @@ class VLNCEFamily(ModelFamily):
             if options.objective == GRPO:
                 raise UsageError(f"{folder / CONVERSATIONS}: questions; for --objective {GRPO} name sets of walks")
             albums = read_albums(folder)
-            self._agree(albums.semantics)
+            self._semantics = agreed(self._semantics, albums.semantics)
             return albums
         found = WalkSet(folder / TRAJECTORIES, tuple(read_trajectories(folder)))
         check_depth(found.file, found.walks)
         return found
-
-    def _agree(self, semantics: Semantics | None) -> None:
-        """Remember what a set knows. Raises UsageError where an earlier one has other names."""
-        known = self._semantics
-        if known is not None and semantics is not None and known.names != semantics.names:
-            raise UsageError(f"{semantics.file}: other names than {known.file}; leave one of the sets out")
-        self._semantics = known or semantics
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None

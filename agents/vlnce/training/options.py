@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from agents.common.sight.options import TellingOptions
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
 from vlnbench.training.post_training import GRPO
@@ -44,7 +45,7 @@ class VLNCEStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VLNCETraining(VLNCEStep, TrainOptions):
+class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
     """Training of a CMA or Seq2Seq. Defaults follow VLN-CE's.
 
     A set holds walks with depth (`collect --depth`). Walks with labels (`collect --dagger --relabel`) are learned
@@ -79,9 +80,6 @@ class VLNCETraining(VLNCEStep, TrainOptions):
     networks and 413 kB (CMA's features: 139) for the published ones."""
     progress_weight: float | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
-    semantic_weight: float = 0.0
-    """Weight of telling which objects, colors and rooms the parts of a frame show, where sets of questions know
-    them (data questions --semantic). What tells them is not kept."""
     mirror: float = 0.0
     """Chance that a walk is seen in a mirror: frames, turns and the words "left" and "right". True of instructions
     that use these words for directions alone, as the houses' do."""
@@ -91,8 +89,7 @@ class VLNCETraining(VLNCEStep, TrainOptions):
         above_zero("inflection_weight", self.inflection_weight)
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
-        if not 0 <= self.semantic_weight < 1e9:
-            raise UsageError(f"--semantic-weight {self.semantic_weight}: expected 0 or more")
+        self.check_telling(cached=self.feature_cache is not None)
         if not 0 <= self.mirror <= 1:
             raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
         if self.mirror and self.objective == GRPO:
@@ -115,8 +112,6 @@ class VLNCETraining(VLNCEStep, TrainOptions):
             raise UsageError(
                 "--feature-cache: keeps what a frame looks like, not its mirror image; leave --mirror out"
             )
-        if self.semantic_weight:
-            raise UsageError("--feature-cache: encoders that are kept learn nothing; leave --semantic-weight out")
         if DEPTH_ENCODER in self.parts:
             raise UsageError(
                 "--feature-cache: keeps what both encoders make of a frame, and depth_encoder is trained; leave "

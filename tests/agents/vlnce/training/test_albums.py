@@ -204,9 +204,9 @@ def telling(folder: Path, **changes: Any) -> Made:
 
 def test_cells_show_what_has_a_twentieth_of_their_pixels(tmp_path: Path) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"))
-    semantics = read_semantics(folder, GRID)
+    semantics = read_semantics(folder)
     assert semantics is not None
-    shown = semantics.shown(folder / "semantic/house/0000.png")
+    shown = semantics.shown(folder / "semantic/house/0000.png", GRID)
     assert shown.shape == (OBJECTS + ROOMS, 4, 4)
     assert [tuple(at) for at in shown[:OBJECTS].nonzero().tolist()] == [(0, 3, 3), (2, 0, 0)]
     assert bool(shown[OBJECTS + 1].all())
@@ -277,7 +277,7 @@ def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> Non
 def test_semantics_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"), **changes)
     with pytest.raises(UsageError, match=re.escape(message)):
-        read_semantics(folder, GRID).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+        read_semantics(folder).shown(folder / "semantic/house/0000.png", GRID)  # type: ignore[union-attr]
 
 
 def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_sets_name_the_same(tmp_path: Path) -> None:
 def test_an_image_larger_than_any_camera_s(tmp_path: Path) -> None:
     folder = write_semantics(write_questions(tmp_path / "Questions"), image=np.zeros((1, 5000, 2), np.uint8))
     with pytest.raises(UsageError, match=r"0000.png: 5000x1 pixels, expected at most 4096"):
-        read_semantics(folder, GRID).shown(folder / "semantic/house/0000.png")  # type: ignore[union-attr]
+        read_semantics(folder).shown(folder / "semantic/house/0000.png", GRID)  # type: ignore[union-attr]
 
 
 def test_nothing_to_tell(tmp_path: Path) -> None:

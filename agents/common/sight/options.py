@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from vlnbench.errors import UsageError
@@ -15,9 +16,12 @@ class TellingOptions:
     """Weight of telling which objects, colors and rooms the parts of a frame show, where sets of questions know
     them (data questions --semantic). What tells them is not kept."""
 
-    def check_telling(self, cached: bool) -> None:
-        """Raise UsageError for what cannot be. cached: features of what sees are kept."""
+    def check_telling(self, part: str, parts: Collection[str], cached: bool) -> None:
+        """Raise UsageError for what cannot be. part: what sees; parts: what is trained; cached: its features are
+        kept."""
         if not 0 <= self.semantic_weight < 1e9:
             raise UsageError(f"--semantic-weight {self.semantic_weight}: expected 0 or more")
         if self.semantic_weight and cached:
             raise UsageError("--feature-cache: encoders that are kept learn nothing; leave --semantic-weight out")
+        if self.semantic_weight and part not in parts:
+            raise UsageError(f"--semantic-weight: {part} is not in --tunable-parts, so nothing would learn to see")

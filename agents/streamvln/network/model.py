@@ -77,6 +77,12 @@ class Packed(Protocol):
         ...
 
 
+class Tells(Protocol):
+    """The loss of features (F, width, grid, grid) of patches at what they show, bool (F, names, grid, grid)."""
+
+    def __call__(self, features: Sequence[Tensor], shown: Tensor) -> Tensor: ...
+
+
 class Output(NamedTuple):
     """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
 
@@ -103,6 +109,9 @@ class StreamVLN(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.packed_loss: Packed | None = None
         """Computes the loss where no logits are wanted, faster than is done here; see `training.packed`."""
+        self.telling: Tells | None = None
+        """Learns to tell what images show from the features of their patches, with its weight in the loss."""
+        self.telling_weight = 0.0
 
     @property
     def device(self) -> torch.device:
@@ -203,6 +212,7 @@ class StreamVLN(nn.Module):
         total: float | None = None,
         want_logits: bool = True,
         at_labels: bool = False,
+        shown: tuple[Tensor, Tensor] | None = None,
     ) -> Output:
         """One training step's forward pass.
 
@@ -214,17 +224,47 @@ class StreamVLN(nn.Module):
         Without `want_logits` (labels needed) only supervised positions meet the vocabulary, which is what keeps
         memory down at 152,064 entries. `at_labels`: there is no loss, and logits are float32 (labels, vocabulary):
         those that each label that is not ignored should follow from, in order.
+        shown: what some images show, bool (S, names, grid, grid), and which of all they are, (S,): taught beside
+        the labels, see `telling`.
         """
-        seen = torch.cat(list(images))
-        features = self.encode_images(seen) if seen.ndim == 4 else self.project(seen)
+        seen, counts = torch.cat(list(images)), [len(each) for each in images]
+        patches = self.patch_features(seen.to(self.device, self.dtype)) if seen.ndim == 4 else seen
+        found = self._answered(
+            input_ids,
+            counts,
+            self.project(patches),
+            labels,
+            weights=weights,
+            total=total,
+            want_logits=want_logits,
+            at_labels=at_labels,
+        )
+        if shown is None or self.telling is None or found.loss is None:
+            return found
+        what, which = (each.to(self.device) for each in shown)
+        told = self.telling([torch.unflatten(patches[which].transpose(1, 2), 2, what.shape[2:])], what)
+        return found._replace(loss=found.loss + self.telling_weight * told)
+
+    def _answered(
+        self,
+        input_ids: Sequence[Sequence[int]],
+        images: Sequence[int],
+        features: Tensor,
+        labels: Sequence[Sequence[int]] | None,
+        *,
+        weights: Sequence[Sequence[float]] | None,
+        total: float | None,
+        want_logits: bool,
+        at_labels: bool,
+    ) -> Output:
+        """`forward` from the embeddings of images on, (N, image_tokens, hidden); images: how many a sample has."""
         if self.packed_loss is not None and labels is not None and not want_logits:
-            windows = Windows(input_ids, features, [len(each) for each in images], labels)
+            windows = Windows(input_ids, features, images, labels)
             if at_labels:
                 return Output(self.packed_loss.scores(self, windows)[0].float(), None)
             return Output(None, self.packed_loss(self, windows, weights, total))
         pairs = [
-            self.expand(ids, len(images[i]), None if labels is None else labels[i])
-            for i, ids in enumerate(input_ids)
+            self.expand(ids, images[i], None if labels is None else labels[i]) for i, ids in enumerate(input_ids)
         ]
         # No attention mask: padding is on the right, where causal attention never looks.
         expanded = nn.utils.rnn.pad_sequence([ids for ids, _ in pairs], batch_first=True)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from agents.common.language.conversations import TAG, Conversation
+from agents.common.sight.shown import Shown
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Content, Prompts
 from agents.streamvln.training.samples import FrameReader, Sample, Wording
@@ -24,8 +25,10 @@ class ConversationDataset:
         frames: FrameReader,
         *,
         wording: Wording = "published",
+        shown: Shown | None = None,
     ) -> None:
-        self._conversations = conversations
+        """shown: what the conversations' images show, if that is to be told."""
+        self._conversations, self._shown = conversations, shown
         self._prompts = prompts
         self._frames = frames
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
@@ -40,7 +43,8 @@ class ConversationDataset:
         input_ids, labels = self._write([(_content(asked), told) for asked, told in conversation.turns])
         files = conversation.images
         images = self._frames.shown(index, range(len(files)), lambda: files, rng)
-        return Sample(input_ids, labels, images, 0, range(0))
+        shown = None if self._shown is None else self._shown.of(index)
+        return Sample(input_ids, labels, images, 0, range(0), shown=shown)
 
     def _as_published(self, turns: Sequence[tuple[Content, str]]) -> tuple[list[int], list[int]]:
         blocks = [("system", self._prompts.block("system", SYSTEM))]

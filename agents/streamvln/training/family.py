@@ -13,6 +13,9 @@ from torch import nn
 from agents.common.language.conversations import Conversation, read_conversations
 from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
+from agents.common.sight.pictures import beside, check_there
+from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
+from agents.common.sight.shown import Shown
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
@@ -24,6 +27,7 @@ from agents.streamvln.training.acting import acting, acting_changes
 from agents.streamvln.training.conversations import ConversationDataset
 from agents.streamvln.training.features import fingerprint
 from agents.streamvln.training.options import (
+    VISION_TOWER,
     StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNStep,
@@ -50,6 +54,8 @@ from vlnbench.training.family import (
 from vlnbench.training.memory.changes import Change
 from vlnbench.training.objectives.grpo.policy import Policy, Sampling
 
+SEMANTIC, TELLING = "semantic", "telling."
+"""Images that say what others show, and the beginning of the names of what learns to tell it."""
 CHARACTERS_PER_IMAGE = 90
 """How many characters of text cost as much as an image with its turn, in a small network."""
 
@@ -63,6 +69,7 @@ class StreamVLNSet:
     trajectories: tuple[Trajectory, ...]
     conversations: tuple[Conversation, ...]
     cut: Windows
+    semantics: Semantics | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -85,6 +92,11 @@ class StreamVLNSet:
         """Image files of every trajectory or conversation."""
         return [*(each.frames() for each in self.trajectories), *(each.images for each in self.conversations)]
 
+    def semantic_images(self) -> list[list[Path]]:
+        """Semantic images of every conversation."""
+        folder = self.file.parent
+        return [[beside(folder, image, SEMANTIC) for image in each.images] for each in self.conversations]
+
     def lengths(self) -> list[tuple[int, ...]]:
         """(images, characters of text) of every window."""
         windows = window_lengths(self.trajectories, self.cut)
@@ -93,6 +105,9 @@ class StreamVLNSet:
 
 class StreamVLNFamily(LanguageFamily, Chances):
     """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
+
+    _semantics: Semantics | None = None
+    """What the sets that were read know of what their frames show."""
 
     def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
         return _config(source, options)
@@ -122,17 +137,27 @@ class StreamVLNFamily(LanguageFamily, Chances):
             num_future_steps=options.future_steps,
         )
         pack(model, options)
+        if options.semantic_weight:
+            telling = make_telling(self._semantics, [model.config.vision.hidden_size], options.seed)
+            model.telling, model.telling_weight = telling.to(placement.dtype), options.semantic_weight
         return model
 
     def shapes(self, model: nn.Module) -> StreamVLN:
+        network = _streamvln(model)
         with torch.device("meta"):
-            return StreamVLN(_streamvln(model).config)
+            whole = StreamVLN(network.config)
+            if isinstance(network.telling, Telling):
+                whole.telling = Telling(network.telling.channels, network.telling.names)
+        return whole
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: StreamVLNTraining) -> None:
-        checkpoint.save(_streamvln(model), folder, source=base, tokenizer=options.tokenizer)
+        network = _streamvln(model)
+        telling, network.telling = network.telling, None  # works while training and is not kept
+        checkpoint.save(network, folder, source=base, tokenizer=options.tokenizer)
+        network.telling = telling
 
     def part_of(self, name: str) -> str:
-        return part_of(name)
+        return VISION_TOWER if name.startswith(TELLING) else part_of(name)
 
     def can_train(self, name: str) -> bool:
         return "post_layernorm" not in name  # the vision tower's last layer norm is never used
@@ -143,6 +168,7 @@ class StreamVLNFamily(LanguageFamily, Chances):
     def read_set(self, folder: Path, options: StreamVLNTraining) -> StreamVLNSet:
         trajectories: list[Trajectory] = []
         conversations: list[Conversation] = []
+        semantics: Semantics | None = None
         if holds_questions(folder):
             if options.rollouts == "steps":
                 raise UsageError(
@@ -150,6 +176,7 @@ class StreamVLNFamily(LanguageFamily, Chances):
                     "name sets of walks, or use --objective supervised"
                 )
             conversations = read_conversations(folder)
+            semantics = read_semantics(folder) if options.semantic_weight else None
         else:
             trajectories = read_trajectories(folder)
             if any(each.labels for each in trajectories):
@@ -162,17 +189,27 @@ class StreamVLNFamily(LanguageFamily, Chances):
             for trajectory in trajectories
         )
         file = folder / (CONVERSATIONS if conversations else TRAJECTORIES)
-        return StreamVLNSet(file, windows, tuple(trajectories), tuple(conversations), options.windows)
+        found = StreamVLNSet(file, windows, tuple(trajectories), tuple(conversations), options.windows, semantics)
+        if semantics is not None:
+            self._semantics = agreed(self._semantics, semantics)
+            check_there(file, SEMANTIC, [path for each in found.semantic_images() for path in each])
+        return found
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: StreamVLNTraining, known: Known | None
     ) -> list[Samples]:
         prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
-        reader = FrameReader(_streamvln(model).config.vision.image_size, options.augment, known)
-        if options.packed is None:
-            return [samples_of(each, prompts, options, reader) for each in sets]
-        kept = ((each, reader.keeping(options.packed, each.file, each.images())) for each in sets)
-        return [samples_of(each, prompts, options, own) for each, own in kept]
+        vision = _streamvln(model).config.vision
+        reader = FrameReader(vision.image_size, options.augment, known)
+        made: list[Samples] = []
+        for each in sets:
+            shown = Shown(each.semantics, each.semantic_images(), vision.grid) if each.semantics else None
+            own = reader
+            if options.packed is not None:
+                own = reader.keeping(options.packed, each.file, each.images())
+                shown = shown and shown.keeping(options.packed, each.file)
+            made.append(samples_of(each, prompts, options, own, shown))
+        return made
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
@@ -258,10 +295,16 @@ def _config(source: Source, options: StreamVLNStep | StreamVLNInference) -> Stre
     return config if options.image_size is None else config.with_image_size(options.image_size)
 
 
-def samples_of(found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader) -> Samples:
-    """The samples of a set."""
+def samples_of(
+    found: StreamVLNSet,
+    prompts: Prompts,
+    options: StreamVLNTraining,
+    reader: FrameReader,
+    shown: Shown | None = None,
+) -> Samples:
+    """The samples of a set. shown: what its images show, if that is to be told."""
     if found.conversations:
-        return ConversationDataset(found.conversations, prompts, reader, wording=options.wording)
+        return ConversationDataset(found.conversations, prompts, reader, wording=options.wording, shown=shown)
     return WindowDataset(
         found.trajectories,
         prompts,

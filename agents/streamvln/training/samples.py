@@ -6,6 +6,7 @@ import io
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -46,7 +47,8 @@ class Sample:
     input_ids: L token ids with placeholders for images and memory. labels: L ids, `IGNORED` where the
     loss does not look. images: float32 (n, 3, size, size), the `n_memory` memory frames first, then one frame per
     turn; or as many frames with their keys, where features are kept. time_ids: steps of the window. weights: L
-    weights of the labels in the loss, None where all count alike.
+    weights of the labels in the loss, None where all count alike. shown: bool (n, names, grid, grid), what the
+    cells of the images show; None where that is not known.
     """
 
     input_ids: list[int]
@@ -55,6 +57,7 @@ class Sample:
     n_memory: int
     time_ids: range
     weights: list[float] | None = None
+    shown: torch.Tensor | None = None
 
 
 class FrameReader:
@@ -296,4 +299,9 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     }
     if any(sample.weights for sample in samples):
         arguments["weights"] = [sample.weights or [1.0] * len(sample.labels) for sample in samples]
+    firsts = accumulate((len(sample.images) for sample in samples), initial=0)
+    known = [(each.shown, first) for each, first in zip(samples, firsts, strict=False) if each.shown is not None]
+    if known:
+        which = [torch.arange(len(shown)) + first for shown, first in known]
+        arguments["shown"] = (torch.cat([shown for shown, _ in known]), torch.cat(which))
     return arguments

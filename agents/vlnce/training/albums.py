@@ -7,15 +7,15 @@ sofa.", "←←"): each is the first step of a walk. They tie words to what is s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
 from agents.common.sight.pictures import beside, check_there
-from agents.common.sight.semantics import LEAST_SHARE, Semantics, read_semantics
+from agents.common.sight.semantics import Semantics, read_semantics
+from agents.common.sight.shown import Shown
 from agents.vlnce.config import Config
 from agents.vlnce.resnet import GRID
 from agents.vlnce.training.frames import Files, Packed, PackedFeatures
@@ -24,7 +24,6 @@ from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import Known
-from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 
 VIEWS = 8
 """How many views an album holds at most."""
@@ -41,14 +40,13 @@ class View:
 
 @dataclass(frozen=True)
 class AlbumSet:
-    """Views of which a window holds several, from all houses. semantics: what their pixels may belong to. packed,
-    kept: their frames, and what the cells of these show, where they are kept decoded."""
+    """Views of which a window holds several, from all houses. semantics: what their pixels may belong to. packed:
+    their frames, where they are kept decoded."""
 
     file: Path
     views: tuple[View, ...]
     semantics: Semantics | None = None
     packed: Packed | PackedFeatures | None = None
-    kept: KeptFrames | None = None
 
     @property
     def windows(self) -> int:
@@ -80,24 +78,13 @@ class AlbumSet:
         """RGB and depth image of every view of a window."""
         return [view.files for view in self.album(window)]
 
-    def shown(self, window: int, semantics: Semantics) -> Tensor:
-        """Which names the cells of a window's views show, bool (views, names, GRID, GRID)."""
-        if self.kept is not None:
-            return semantics.unpacked(self.kept.frames(window), GRID)
-        return torch.stack([semantics.shown(view.semantic, GRID) for view in self.album(window)])
-
-    def keep(self, folder: Path, semantics: Semantics) -> AlbumSet:
-        """The same with what cells show kept in `folder`. Raises UsageError for bad images and folders."""
-        firsts = (self.album(window)[0].semantic for window in range(self.windows))
-        name = kept_name(self.file, firsts, semantics.names, LEAST_SHARE, GRID)
-        kept = keep_frames(
-            folder,
-            name,
-            self.frame_counts(),
-            semantics.packed_size(GRID),
-            lambda window: semantics.packed(self.shown(window, semantics)),
-        )
-        return replace(self, kept=kept)
+    @property
+    def shown(self) -> Shown | None:
+        """What the cells of every window's views show, if that is known."""
+        if self.semantics is None:
+            return None
+        albums = map(self.album, range(self.windows))
+        return Shown(self.semantics, [[view.semantic for view in album] for album in albums], GRID)
 
 
 def read_albums(folder: Path) -> AlbumSet:
@@ -130,22 +117,26 @@ class AlbumSamples(SetSamples):
     """The windows of a set of views, as samples of walks of one step."""
 
     def __init__(
-        self, content: AlbumSet, config: Config, known: Known | None, mirror: float = 0.0, *, tells: bool = False
+        self,
+        content: AlbumSet,
+        config: Config,
+        known: Known | None,
+        mirror: float = 0.0,
+        shown: Shown | None = None,
     ) -> None:
-        """tells: what is shown. Raises UsageError for a network that does not read words; see `SetSamples`."""
+        """shown: what is to be told. Raises UsageError for a network that reads no words; see `SetSamples`."""
         super().__init__(config, known, mirror)
         if not config.vocabulary:
             raise UsageError(
                 f"{content.file}: questions in words, and the checkpoint reads tokens of R2R; leave the set out"
             )
-        self._content = content
-        self._semantics = content.semantics if tells else None
+        self._content, self._shown = content, shown
 
     def __len__(self) -> int:
         return self._content.windows
 
     def _sample(self, index: int) -> Sample:
-        album, known = self._content.album(index), self._semantics
+        album = self._content.album(index)
         asked = [(row, *pair) for row, view in enumerate(album) for pair in view.asked]
         rows, questions, actions = zip(*asked, strict=True)
         labels = torch.tensor(actions)[:, None]
@@ -158,5 +149,5 @@ class AlbumSamples(SetSamples):
             labels=labels,
             weights=torch.ones_like(labels, dtype=torch.float32),
             progress=torch.zeros_like(labels, dtype=torch.float32),
-            shown=self._content.shown(index, known) if known is not None else None,
+            shown=None if self._shown is None else self._shown.of(index),
         )

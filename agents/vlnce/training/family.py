@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from agents.common.placement import place
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling
+from agents.common.sight.shown import Shown
 from agents.common.trajectories import read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
@@ -162,7 +163,7 @@ class VLNCEFamily(ModelFamily):
         if options.packed is not None:
             sets = [self._kept(each, learner, options) for each in sets]
         return [
-            AlbumSamples(each, config, known, options.mirror, tells=options.semantic_weight > 0)
+            AlbumSamples(each, config, known, options.mirror, _shown(each, options))
             if isinstance(each, AlbumSet)
             else WalkSamples(each, config, options.inflection_weight, known, options.mirror)
             for each in sets
@@ -181,8 +182,6 @@ class VLNCEFamily(ModelFamily):
             )
         else:
             content = replace(content, packed=pack(options.packed, content, views))
-        if isinstance(content, AlbumSet) and content.semantics is not None and options.semantic_weight:
-            content = content.keep(options.packed, content.semantics)
         return content
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
@@ -261,9 +260,10 @@ def _trained(config: Config, options: VLNCEStep) -> Config:
     return replace(config, network=network)
 
 
-def _encode(tower: nn.Module, pixels: Tensor) -> Tensor:
-    features: Tensor = tower(pixels)
-    return features
+def _shown(content: AlbumSet, options: VLNCETraining) -> Shown | None:
+    """What the views of a set show, if it is to be told."""
+    shown = content.shown if options.semantic_weight else None
+    return shown if shown is None or options.packed is None else shown.keeping(options.packed, content.file)
 
 
 def _print(eyes: Eyes, device: torch.device) -> str:

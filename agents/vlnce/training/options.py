@@ -89,7 +89,7 @@ class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
         above_zero("inflection_weight", self.inflection_weight)
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
-        self.check_telling(cached=self.feature_cache is not None)
+        self.check_telling(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
         if not 0 <= self.mirror <= 1:
             raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
         if self.mirror and self.objective == GRPO:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 import re
 from dataclasses import replace
@@ -19,47 +18,15 @@ from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
 from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.frames import read_frame
 from agents.vlnce.training.samples import WalkSamples, collate
+from tests.agents.questions import OBJECTS, ROOMS, SIZE, write_questions, write_semantics
 from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.collect.walk import depth_png, jpeg, png
-
-SIZE = (96, 128)
 
 
 def said(question: str, answer: str) -> list[dict[str, str]]:
     return [{"from": "human", "value": question}, {"from": "gpt", "value": answer}]
-
-
-def write_questions(folder: Path, count: int = 3, *, depth: bool = True, **changes: Any) -> Path:
-    """Views with two instructions and two questions, one of which actions answer too; `changes` go into the first
-    record."""
-    noise, records = np.random.default_rng(0), []
-    for i in range(count):
-        for kind, image in (
-            ("images", jpeg(noise.integers(0, 256, (*SIZE, 3), dtype=np.uint8))),
-            ("depth", depth_png(noise.random(SIZE, dtype=np.float32) * 10)),
-        ):
-            (folder / kind / "house").mkdir(parents=True, exist_ok=True)
-            if kind == "images" or depth:
-                suffix = "jpg" if kind == "images" else "png"
-                (folder / kind / f"house/{i:04d}.{suffix}").write_bytes(image)
-        pairs = [
-            ("<image>\nFace the red sofa.", "←←" if i % 2 else "→"),
-            ("What do you see?", "red sofa"),
-            ("How far can you walk ahead?", "↑↑"),
-            (f"Face the door number {i}.", "↑"),
-        ]
-        turns = [
-            {"from": who, "value": text}
-            for pair in pairs
-            for who, text in zip(("human", "gpt"), pair, strict=True)
-        ]
-        records.append({"id": str(i), "image": f"images/house/{i:04d}.jpg", "conversations": turns})
-    records[0] |= changes
-    (folder / "conversations.json").write_text(json.dumps(records))
-    return folder
 
 
 class Made:
@@ -173,28 +140,6 @@ def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path)
     content = family.read_set(folder, chosen)
     with pytest.raises(UsageError, match="questions in words, and the checkpoint reads tokens of R2R"):
         family.samples([content], learner, tmp_path / "cma.pth", chosen, None)
-
-
-OBJECTS, ROOMS = 3, 2
-
-
-def write_semantics(folder: Path, image: np.ndarray[Any, Any] | None = None, **changes: Any) -> Path:
-    """Semantic images for the views of a set: an object in the upper left cell, one room everywhere."""
-    (folder / "categories.json").write_text(
-        json.dumps(
-            {"object": [f"o{i}" for i in range(OBJECTS)], "room": [f"r{i}" for i in range(ROOMS)], **changes}
-        )
-    )
-    if image is None:
-        image = np.zeros((*SIZE, 2), np.uint8)
-        image[:24, :32, 0], image[..., 1] = 3, 2
-        image[84:, 100:104, 0] = 1  # 48 of the 768 pixels of a cell
-        image[:9, 124:, 0] = 2  # 36 of them
-    for path in (folder / "images").rglob("*.jpg"):
-        semantic = folder / "semantic" / path.relative_to(folder / "images").with_suffix(".png")
-        semantic.parent.mkdir(parents=True, exist_ok=True)
-        semantic.write_bytes(png(image))
-    return folder
 
 
 def telling(folder: Path, **changes: Any) -> Made:

@@ -84,9 +84,8 @@ class CMANet(nn.Module):
         ):
             positions = encoder.spatial_embeddings.channels
             seen = steps.seen(layer(grid.flatten(2) * (not ablated), positions * (not ablated))).transpose(1, 2)
-            keys, values = torch.split(
-                seen, [half, seen.shape[1] - half], dim=1
-            )  # whose gradients are joined, not added
+            # Gradients of a split are joined; those of slices would be added, each with zeros beside it.
+            keys, values = torch.split(seen, [half, seen.shape[1] - half], dim=1)
             yield keys, values
 
     def _ablated(self, steps: Steps) -> tuple[Tensor, Tensor, Tensor]:

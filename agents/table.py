@@ -63,7 +63,7 @@ AGENTS: dict[str, Listed] = {
     "seq2seq-tiny": Listed(
         "agents.vlnce.agent:Seq2SeqTinyAgent",
         "vlnce",
-        "a Seq2Seq of NUMBER M parameters, trained on the generated houses; comes with vlnbench",
+        "a Seq2Seq of 0.5 M parameters, trained on the generated houses; comes with vlnbench",
     ),
     "vlnce": Listed(
         "agents.vlnce.agent:VLNCEAgent", "vlnce", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"

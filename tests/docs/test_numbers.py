@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.leaderboard.committed import read_run
 
-AGENTS = ("shortest-path", "cma-tiny", "streamvln-tiny", "read-and-look", "blind", "random")
+AGENTS = ("shortest-path", "cma-tiny", "seq2seq-tiny", "streamvln-tiny", "read-and-look", "blind", "random")
 
 
 def summary(agent: str, split: str = "val-unseen") -> Any:
@@ -39,12 +39,14 @@ def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
     assert shown(agent, "SR", se=True) in row.split("|")[5]
 
 
-def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains() -> None:
+@pytest.mark.parametrize("agent", ["cma-tiny", "seq2seq-tiny"])
+def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains(agent: str) -> None:
     page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
     houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
+    (table,) = re.findall(rf"^\| `{agent}`, mean .*\n(?:\|.*\n)+", page, re.MULTILINE)
     for split, name in (("val-unseen", "val_unseen"), ("val-seen", "val_seen")):
-        values = " | ".join(shown("cma-tiny", metric, se=True, split=split) for metric in ("SR", "SPL", "OS"))
-        assert re.search(rf"^\| {name} \| 900 in \d+ houses \| {re.escape(values)} \|$", page, re.MULTILINE)
+        values = " | ".join(shown(agent, metric, se=True, split=split) for metric in ("SR", "SPL", "OS"))
+        assert re.search(rf"^\| {name} \| 900 in \d+ houses \| {re.escape(values)} \|$", table, re.MULTILINE)
         assert values.rpartition(" | ")[0] in houses
 
 

@@ -270,13 +270,16 @@ def _print(eyes: Eyes, device: torch.device) -> str:
     """Hash of all that features depend on beside the frame: weights, code, sizes, libraries, arithmetic."""
     on_cuda = device.type == "cuda"
     machine = torch.cuda.get_device_name(device) if on_cuda else torch.backends.cpu.get_cpu_capability()
-    facts = [eyes.config, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
+    convolutions = (eyes.rgb.cnn, eyes.depth.visual_encoder)
+    shapes = [eyes.config.views, eyes.config.network.normalize_rgb, *map(repr, convolutions)]
+    facts = [*shapes, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
     digest = hashlib.sha256(repr(facts).encode())
     for module in (resnet, encoders):
         digest.update(Path(str(module.__file__)).read_bytes())
-    for name, tensor in eyes.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    for part in convolutions:
+        for name, tensor in part.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

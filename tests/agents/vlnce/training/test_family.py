@@ -300,6 +300,12 @@ def test_packed_features_are_those_of_the_frames(made: Made, tmp_path: Path) -> 
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert made.family.stretches(made.learner, cached=False).start is made.learner.net.instruction_encoder
     assert len(list((tmp_path / "packed").glob("*.frames"))) == 1
+    for changes in ({"progress_weight": 1.0}, {"seed": 1}):  # other trainings from the same encoders
+        made.options = replace(made.options, **changes)
+        made.learner = made.load(**changes)
+        made.learner.net.rgb_encoder.spatial_embeddings.weight.data.add_(1)  # what was trained behind them
+        made.batch()
+    assert len(list((tmp_path / "packed").glob("*.frames"))) == 1
     next(made.learner.net.rgb_encoder.cnn.parameters()).data.add_(1)
     made.batch()
     assert len(list((tmp_path / "packed").glob("*.frames"))) == 2

@@ -98,6 +98,7 @@ OPTIONS: dict[str, str] = {
     "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
     "streamvln": "agents.streamvln.options:StreamVLNOptions",
     "cma-tiny": "agents.vlnce.options:VLNCEOptions",
+    "seq2seq-tiny": "agents.vlnce.options:VLNCEOptions",
     "vlnce": "agents.vlnce.options:VLNCEOptions",
     "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
     "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",

@@ -54,8 +54,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name[:_LONGEST], names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     shown = ascii(name) if len(name) <= _LONGEST else f"{ascii(name)[:_LONGEST]}..."
-    listed = ", ".join(names)
+    between = "; " if any(", " in each for each in names) else ", "
+    listed = between.join(names)
     if len(listed) > _MOST_LISTED:
-        listed = listed[: listed.rindex(", ", 0, _MOST_LISTED)]
-        listed += f" and {len(names) - listed.count(', ') - 1} more"
+        listed = listed[: listed.rindex(between, 0, _MOST_LISTED)]
+        listed += f" and {len(names) - listed.count(between) - 1} more"
     return f"unknown {kind} {shown}: {hint}known: {listed}"

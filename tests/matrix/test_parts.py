@@ -50,6 +50,16 @@ def test_a_name_of_nothing_is_refused(write: Write, capsys: pytest.CaptureFixtur
     assert not Path("runs").exists()
 
 
+def test_the_command_takes_names_with_commas(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every name of a setting with several axes has one."""
+    path = write(axes={"tunable_parts": [[part] for part in PARTS], "evaluate.repeats": [1, 2]}, references=[])
+    name = "mm_mlp_adapter, evaluate.repeats=1"
+    assert main(["matrix", "run", str(path), "--only", name, "mm_none, *"]) == 2
+    message = capsys.readouterr().err
+    assert "unknown setting or reference 'mm_none, *'" in message
+    assert f"; {name}; " in message
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("faked")
 def test_parts_run_apart_and_merged_are_the_whole(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, subcommand
 
+from vlnbench.cli.selected import WholeNames
+
 MATRIX = "Train and evaluate many settings from one file: tunable parts, training sets, any option."
 
 
@@ -48,7 +50,7 @@ class MatrixRun(MatrixFile):
     """What is done with settings that do not fit by their plan; default the file's."""
     store: Path | None = None
     """Folder by which matrices share finished trainings and evaluations; default the file's, or none."""
-    only: tuple[str, ...] = ()
+    only: WholeNames = ()
     """Run only these settings and references, by their names, in which * and ? stand for anything."""
     shard: str = ""
     """Run one of several equal parts, such as 1/4, for as many machines; see `matrix merge`."""

@@ -72,18 +72,25 @@ def parse(commands: Any, arguments: Sequence[str], description: str | None = Non
 _RULES = ConstructorRegistry()
 
 
-@_RULES.primitive_rule
-def _names_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[str, ...]] | None:
-    """Lists of names: separated by spaces or by commas."""
-    if info.type != tuple[str, ...]:
-        return None
+def _names_spec(read: Callable[[str], Sequence[str]]) -> PrimitiveConstructorSpec[tuple[str, ...]]:
+    """Any number of names; `read` takes them out of a word."""
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar="[NAME ...]",
-        instance_from_str=lambda texts: tuple(name for text in texts for name in split_names(text)),
+        instance_from_str=lambda texts: tuple(name for text in texts for name in read(text)),
         is_instance=lambda value: isinstance(value, tuple) and all(isinstance(each, str) for each in value),
         str_from_instance=list,
     )
+
+
+WholeNames = Annotated[tuple[str, ...], _names_spec(lambda text: [text])]
+"""Names in which a comma is a letter like others."""
+
+
+@_RULES.primitive_rule
+def _names_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[str, ...]] | None:
+    """Lists of names: separated by spaces or by commas."""
+    return _names_spec(split_names) if info.type == tuple[str, ...] else None
 
 
 def _narrowed(command: Any, arguments: Sequence[str]) -> type:

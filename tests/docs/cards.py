@@ -35,6 +35,8 @@ ABOUT = {
     "seq2seq-tiny-base": "what variants of seq2seq-tiny are trained from; it tells what it sees, has never walked",
 }
 """Of checkpoints that are no agent by their own name."""
+PAGES = {"vlnce": "vlnce.md"}
+"""Where families have a page of their own."""
 
 
 def card(name: str) -> str:
@@ -65,7 +67,7 @@ vlnbench eval {agent} --split val_unseen
 {_reached(runs)}
 ## How it was trained
 
-On generated houses alone: [the commands](../../../docs/train.md), [the houses](../../../docs/houses.md). No image
+On generated houses alone: [the commands](../../../docs/{PAGES.get(spec.name, "train.md")}), [the houses](../../../docs/houses.md). No image
 or text of Matterport3D, R2R or RxR was used.
 
 ## What it is not for

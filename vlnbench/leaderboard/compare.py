@@ -107,8 +107,8 @@ def _compare(a: RecordedRun, b: RecordedRun) -> Comparison:
     keys = sorted(a.rows)  # not in the order of finishing, which differs from run to run
     success = next(metric for metric in METRICS if metric.field == "success")
     succeeded_a, succeeded_b = ({key for key, v in by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
-    wins = [_name(a, key) for key in keys if key in succeeded_b - succeeded_a]
-    losses = [_name(a, key) for key in keys if key in succeeded_a - succeeded_b]
+    wins = [_name(a, key) for key in keys if key in succeeded_b and key not in succeeded_a]
+    losses = [_name(a, key) for key in keys if key in succeeded_a and key not in succeeded_b]
     both = len(succeeded_a & succeeded_b)
     return Comparison(
         a=a,

@@ -86,6 +86,15 @@ def test_data_of_walks_in_simulators_are_told() -> None:
     assert "group" not in shown
 
 
+def test_sets_are_counted_in_the_words_of_their_family() -> None:
+    document = make_document(AXES)
+    counted = {"walks": 20, "instructions": 40, "relabeled": 15, "conversations": 0, "windows": 20, "weight": 2.0}
+    document["rows"][0]["data"] = {"DAgger": counted}
+    first, *_ = csv.DictReader(io.StringIO(csv_text(document)))
+    assert first["data"] == "DAgger 40 instructions on 20 walks, 15 relabeled, 20 windows x 2"
+    assert "DAgger 40 x 2" in markdown(document)
+
+
 def test_markdown_has_rows_seeds_effects_and_failures() -> None:
     text = markdown(make_document(AXES, failed=(1,)))
     table = [line for line in text.splitlines() if line.startswith("|")]

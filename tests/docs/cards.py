@@ -47,6 +47,7 @@ def card(name: str) -> str:
     runs = list(_runs(content))
     about = ABOUT.get(name) or AGENTS[name].summary
     agent = f"--agent {name}" if name in AGENTS else f"--agent {spec.agent} --checkpoint {name}"
+    page = PAGES.get(spec.name, "train.md")
     front = yaml.safe_dump(_front(name, runs), sort_keys=False, allow_unicode=True, width=1000)
     return f"""---
 {front}---
@@ -67,7 +68,7 @@ vlnbench eval {agent} --split val_unseen
 {_reached(runs)}
 ## How it was trained
 
-On generated houses alone: [the commands](../../../docs/{PAGES.get(spec.name, "train.md")}), [the houses](../../../docs/houses.md). No image
+On generated houses alone: [the commands](../../../docs/{page}), [the houses](../../../docs/houses.md). No image
 or text of Matterport3D, R2R or RxR was used.
 
 ## What it is not for

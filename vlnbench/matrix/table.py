@@ -275,7 +275,9 @@ def _data(row: Row, full: bool) -> str | None:
         elif full and conversations:
             text += " conversations"
         elif full:
-            others = {key: count for key, count in counts.items() if count and key not in ("instructions", "weight")}
+            others = {
+                key: count for key, count in counts.items() if count and key not in ("instructions", "weight")
+            }
             text += f" instructions on {', '.join(f'{count:,} {key}' for key, count in others.items())}"
         shown.append(text + weight)
     return "; ".join(shown)

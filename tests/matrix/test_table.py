@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from tests.matrix.documents import make_document
 from vlnbench.cli import main
 from vlnbench.evaluation.stats import estimate
-from vlnbench.matrix.plots import CPU, HOST, MEASURED, PLANNED, WALL, costs_figure, memory_axis, memory_points
+from vlnbench.matrix.plots import (
+    CPU,
+    HOST,
+    MEASURED,
+    PLANNED,
+    WALL,
+    costs_figure,
+    memory_axis,
+    memory_figure,
+    memory_points,
+)
 from vlnbench.matrix.rows import cpu_ms_per_window
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, pareto, spread
@@ -183,6 +193,18 @@ def test_the_axis_says_what_memory_it_is() -> None:
     for row in rows:
         row["vram"]["planned"] = None
     assert memory_axis(rows) == (HOST, [3.0] * 8)
+
+
+@pytest.mark.parametrize(("more", "spans"), [(0.0, 0.2), (0.005, 0.2), (1.0, 0.5)])
+def test_memory_that_hardly_differs_looks_alike(more: float, spans: float) -> None:
+    document = make_document(AXES)
+    for number, row in enumerate(document["rows"]):
+        row["vram"]["planned"] = 2e9 * (1 + more * (number >= 4))
+    figure = memory_figure(document)
+    assert figure is not None
+    low, high = figure.axes[0].get_xlim()
+    assert low < 2 and 2 * (1 + more) < high
+    assert high - low >= 0.999 * spans * 2 * (1 + more)
 
 
 def test_points_of_several_seeds_are_one() -> None:

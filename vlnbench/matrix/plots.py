@@ -29,6 +29,8 @@ MEMORY = {
     "planned": "planned VRAM (GB), not measured",
     "host": "host memory of the largest process (GB)",
 }
+LEAST_SPAN = 0.2
+"""Of the memory at hand, what the axis spans at least: half a percent must not look like a difference."""
 FIRST, OTHER = "#7f7f7f", "#0072b2"
 
 
@@ -166,7 +168,16 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
         zorder=2,
     )
     axis.margins(0.1)
+    _widen(axis, [point.memory for point in points])
     axis.grid(alpha=0.3)
+
+
+def _widen(axis: Axes, memory: Sequence[float]) -> None:
+    """Have the axis span as much as differences of memory are worth looking at."""
+    low, high = min(memory), max(memory)
+    missing = LEAST_SPAN * high - (high - low)
+    if missing > 0:
+        axis.set_xlim(low - missing / 2, high + missing / 2)
 
 
 def _draw_references(axis: Axes, references: Sequence[Row], split: str, top: float) -> None:

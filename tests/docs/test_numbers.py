@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from typing import Any
@@ -63,3 +64,23 @@ def test_what_is_said_of_the_matrix_is_in_it() -> None:
     below = max(row["results"]["val_unseen"]["metrics"]["SR"]["mean"] for row in document["rows"])
     (blind,) = re.findall(r"^\| `blind`.*\| ([\d.]+) \[[^]]*\] \|$", page, re.MULTILINE)
     assert 100 * below < float(blind)
+
+
+def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
+    """Every row of the page: what a way of training changes, as effects.csv has it, and what that is called."""
+    effects = {}
+    with (ROOT / "results" / "vlnce_augmentation" / "effects.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if (row["metric"], row["split"], row["axis"]) == ("SPL", "val_unseen", "sets"):
+                effects[row["value"], row["in"]] = row
+    page = (ROOT / "docs" / "vlnce.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (CMA|Seq2Seq): (.+) \| (\S+) \| (.+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for network, value, published, measured, p, verdict in rows:
+        effect = effects[value, network]
+        mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))
+        corrected = float(effect["p_holm"])
+        assert measured == f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+        assert p == (f"{corrected:.3f}" if corrected >= 0.0005 else "< 0.001")
+        same = "same sign" if (mean > 0) == (float(published) > 0) else "other sign"
+        assert verdict == (same if corrected < 0.05 else "cannot tell")

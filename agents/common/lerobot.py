@@ -92,7 +92,7 @@ def _size(walks: list[Trajectory]) -> tuple[int, int]:
 
 def _add(dataset: Any, walk: Trajectory, instruction: str) -> int:
     """Add an episode; returns its frames."""
-    actions = walk.labels or walk.actions
+    actions = walk.taught
     for i, (path, action) in enumerate(zip(walk.frames(), actions, strict=True)):
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))

@@ -38,6 +38,11 @@ class Trajectory:
     distances: tuple[float, ...] = ()
     tokens: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def taught(self) -> tuple[Action, ...]:
+        """What is to be done at every frame."""
+        return self.labels or self.actions
+
     def frames(self) -> list[Path]:
         """Image files in order."""
         return [self.frames_dir / name for name in self.frame_names()]

@@ -109,7 +109,7 @@ def _trajectories(folder: Path, every_text: bool) -> list[Walk]:
             name=found.frames_dir.parent.name,
             folder=found.frames_dir,
             frames=tuple(found.frame_names()),
-            actions=found.labels or found.actions,
+            actions=found.taught,
             texts=found.instructions if every_text else found.instructions[:1],
             before=(None, *found.actions[:-1]),
             strays=found.strays,

@@ -179,10 +179,10 @@ class StreamVLNFamily(LanguageFamily, Chances):
             semantics = read_semantics(folder) if options.semantic_weight else None
         else:
             trajectories = read_trajectories(folder)
-            if any(each.labels for each in trajectories):
+            if options.rollouts == "steps" and any(each.labels for each in trajectories):
                 raise UsageError(
-                    f"{folder / TRAJECTORIES}: has labels of single steps (collect --relabel); StreamVLN answers "
-                    "for several steps at once and learns what was done: collect without --relabel"
+                    f"{folder / TRAJECTORIES}: has labels of single steps (collect --relabel), and answers for "
+                    "several steps are compared with what was done; name other sets, or use --objective supervised"
                 )
         windows = len(conversations) + sum(
             len(trajectory.instructions) * -(-len(trajectory.actions) // options.frames)

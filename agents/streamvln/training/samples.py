@@ -132,10 +132,10 @@ class WindowDataset:
     answer, which a model that is trained from scratch has to have seen.
 
     `inflection_weight` is the weight in the loss of an action that differs from the one before it. Strays have no
-    label.
+    label. Where a trajectory says what is to be done at every frame, that is the label, and what was done is read.
 
-    Raises UsageError for an inflection weight or strays with a tokenizer that does not write every action as one
-    token.
+    Raises UsageError for an inflection weight, strays or such labels with a tokenizer that does not write every
+    action as one token.
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class WindowDataset:
         self._seed = seed
         self._marks = prompts.block_marks()
         self._inflection_weight = inflection_weight
-        by_action = inflection_weight != 1 or any(each.strays for each in trajectories)
-        self._symbols = prompts.symbol_ids() if by_action else frozenset()
+        by_action = inflection_weight != 1 or any(each.strays or each.labels for each in trajectories)
+        self._ids = {action: id_ for id_, action in prompts.action_ids().items()} if by_action else {}
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
         self.keys = window_keys(trajectories, windows)
 
@@ -179,20 +179,21 @@ class WindowDataset:
         seen = [*memory, *(turn.start for turn in turns)]
         images = self._frames.shown(trajectory, seen, lambda: _files(walked, seen), rng)
         steps = range(start, turns[-1].stop)
-        weights = self._weigh(labels, walked, steps) if self._symbols else None
+        weights = self._weigh(labels, walked, steps) if self._ids else None
         return Sample(input_ids, labels, images, len(memory), steps, weights)
 
     def _weigh(self, labels: list[int], walked: Trajectory, steps: range) -> list[float] | None:
-        """Take strays' labels away and weigh the others, if they are to be.
+        """Label every action with what is to be done, strays not at all, and weigh them if they are to be weighed.
 
         Inflection weighting (arXiv 1904.03461): walking on is common, turning and stopping is not.
         """
-        places = [place for place, id_ in enumerate(labels) if id_ in self._symbols]
+        symbols = frozenset(self._ids.values())
+        places = [place for place, id_ in enumerate(labels) if id_ in symbols]
+        taught = walked.taught
         weights = [1.0] * len(labels)
         for place, step in zip(places, steps, strict=True):
-            if step in walked.strays:
-                labels[place] = IGNORED
-            elif step == 0 or walked.actions[step] != walked.actions[step - 1]:
+            labels[place] = IGNORED if step in walked.strays else self._ids[taught[step]]
+            if step not in walked.strays and (step == 0 or taught[step] != taught[step - 1]):
                 weights[place] = self._inflection_weight
         return weights if self._inflection_weight != 1 else None
 

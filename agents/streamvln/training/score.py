@@ -46,10 +46,9 @@ class WindowScorer:
                 walked = trajectories[dataset.keys[index].trajectory]
                 steps = [step for step in sample.time_ids if step not in walked.strays]
                 for step, (predicted, loss) in zip(steps, pairs, strict=True):
-                    before = walked.actions[step - 1] if step else None
-                    yield Answer(
-                        walked.frames_dir.parent.name, step, walked.actions[step], before, predicted, loss
-                    )
+                    before = walked.taught[step - 1] if step else None
+                    name = walked.frames_dir.parent.name
+                    yield Answer(name, step, walked.taught[step], before, predicted, loss)
 
 
 @torch.inference_mode()

@@ -206,7 +206,7 @@ class WalkSamples(SetSamples):
 
     def _sample(self, index: int) -> Sample:
         walk = self._content.walks[index]
-        labels = np.array(walk.labels or walk.actions, dtype=np.int64)
+        labels = np.array(walk.taught, dtype=np.int64)
         weights = inflection_weights(labels, self._inflection_weight)
         weights[list(walk.strays)] = 0
         previous = np.array([0, *walk.actions[:-1]], dtype=np.int64)

@@ -347,3 +347,36 @@ def test_frames_that_differ_every_time_are_not_kept() -> None:
         StreamVLNTraining(
             **options, augment=False, feature_cache=Path("f"), tunable_parts=("mm_mlp_adapter",)
         ).check()
+
+
+@pytest.mark.parametrize("wording", ["published", "evaluation"])
+def test_labels_are_learned_where_they_differ_from_what_was_done(tmp_path: Path, wording: Wording) -> None:
+    """What was done is read; weights go by changes of the labels."""
+    folder = make_folder(tmp_path / "set", [40])
+    plain = read_trajectories(folder)
+    records = json.loads((folder / "annotations.json").read_text())
+    drawn = random.Random(0)
+    taught = [drawn.randrange(4) for _ in range(40)]
+    records[0]["labels"] = taught
+    (folder / "annotations.json").write_text(json.dumps(records))
+    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
+    prompts = Prompts(load_tokenizer(tmp_path))
+    actions = prompts.action_ids()
+    learned: list[int] = []
+    weights: list[float] = []
+    for index in range(2):
+        done, corrected = (
+            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.0)[
+                0, index
+            ]
+            for each in (plain, read_trajectories(folder))
+        )
+        assert corrected.input_ids == done.input_ids
+        assert corrected.weights is not None
+        places = [place for place, label in enumerate(done.labels) if label in actions]
+        learned += [int(actions[corrected.labels[place]]) for place in places]
+        weights += [corrected.weights[place] for place in places]
+        for place in set(range(len(done.labels))) - set(places):
+            assert (corrected.labels[place], corrected.weights[place]) == (done.labels[place], 1)
+    assert learned == taught
+    assert weights == [3 if step == 0 or taught[step] != taught[step - 1] else 1 for step in range(40)]

@@ -137,6 +137,13 @@ def test_depth_distances_and_tokens_are_written(tmp_path: Path) -> None:
 def test_a_driver_that_cannot_feel_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'forward' cannot drive beside the expert, it lacks feel"):
         Mixed(MixedOptions(driver="forward", expert_share=0.5))
+    with pytest.raises(UsageError, match="it can drive alone"):
+        Mixed(MixedOptions(driver="forward", expert_share=0.0, overrule_stops=True))
+
+
+def test_a_driver_that_cannot_feel_drives_alone() -> None:
+    alone = Mixed(MixedOptions(driver="forward", expert_share=0.0))
+    assert alone.sensors >= {"oracle_action"}
 
 
 def test_the_driver_is_who_is_recorded() -> None:

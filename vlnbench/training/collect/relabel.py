@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor, StandsFor, Vec3
@@ -38,25 +37,20 @@ class MixedOptions(AgentOptions):
         return self.driver_options.device_choice
 
 
-@runtime_checkable
-class Driver(Agent, FeelsActions, Protocol):
-    """An agent that knows what was done instead of what it said."""
-
-
 class Mixed:
     """An agent whose actions are the expert's by chance, drawn from the episode's seed."""
 
     options_type = MixedOptions
 
     def __init__(self, options: MixedOptions) -> None:
-        """Raises UsageError for a driver that goes on as if its own actions had been done."""
+        """Raises UsageError where the expert would act beside a driver that goes on as if it had acted itself."""
         driver = load_agent(options.driver, options.driver_options)
-        if not isinstance(driver, Driver):
+        if (options.expert_share or options.overrule_stops) and not isinstance(driver, FeelsActions):
             raise UsageError(
-                f"agent {options.driver!r} cannot drive beside the expert, it lacks feel(slot, action); --dagger "
-                "without --relabel corrects it by StreamVLN's rules"
+                f"agent {options.driver!r} cannot drive beside the expert, it lacks feel(slot, action); it can "
+                "drive alone (--relabel 0), and --dagger without --relabel corrects it by StreamVLN's rules"
             )
-        self._driver: Driver = driver
+        self._driver: Agent = driver
         self._share, self._overrules = options.expert_share, options.overrule_stops
         self._draws: dict[int, random.Random] = {}
         self.sensors: frozenset[Sensor] = driver.sensors | {"oracle_action"}
@@ -87,6 +81,7 @@ class Mixed:
             stopping = self._overrules and actions[slot] == Action.STOP != seen.oracle_action
             if self._draws[slot].random() < self._share or stopping:
                 actions[slot] = seen.oracle_action
+                assert isinstance(driver, FeelsActions)
                 driver.feel(slot, seen.oracle_action)
         return actions
 

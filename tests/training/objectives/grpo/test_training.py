@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.training.driver import log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.recurrent import RECURRENT, RecurrentTraining
 from vlnbench.cli import main
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
@@ -264,6 +266,18 @@ def test_what_cannot_be_learned_from_is_one_line(workshop: Path, changes: dict[s
         make_objective(made, family, ALONE)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_walks_whose_labels_are_not_what_was_done_are_one_line(workshop: Path, tmp_path: Path) -> None:
+    shutil.copytree(workshop / "trajectories" / "R2R", tmp_path / "DAgger")
+    file = tmp_path / "DAgger" / TRAJECTORIES
+    records = json.loads(file.read_text())
+    records[1]["labels"] = [1] * len(records[1]["actions"])
+    file.write_text(json.dumps(records))
+    made = StreamVLNTraining(**options(workshop, workshop / "none", trajectories=tmp_path, sets=("DAgger",)))
+    family = find_family("", str(workshop / "base"))[0].load()
+    with pytest.raises(UsageError, match=r"annotations.json: has labels of single steps \(collect --relabel\)"):
+        make_objective(made, family, ALONE)
 
 
 def test_a_family_without_chances_is_refused(workshop: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options of trainings in which a part that sees learns to tell what it sees. Loads nothing heavy."""
+"""Options of what trainings show and of what parts that see learn to tell. Loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from vlnbench.errors import UsageError
+from vlnbench.training.post_training import GRPO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,3 +26,23 @@ class TellingOptions:
             raise UsageError("--feature-cache: encoders that are kept learn nothing; leave --semantic-weight out")
         if self.semantic_weight and part not in parts:
             raise UsageError(f"--semantic-weight: {part} is not in --tunable-parts, so nothing would learn to see")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorOptions:
+    """How often the other way round is shown."""
+
+    mirror: float = 0.0
+    """Chance that a walk, or a question about a view, is seen in a mirror: frames, turns and the words "left" and
+    "right". True of texts that use these words for directions alone, as the houses' do."""
+
+    def check_mirror(self, objective: str, cached: bool) -> None:
+        """Raise UsageError for what cannot be. cached: features of frames are kept."""
+        if not 0 <= self.mirror <= 1:
+            raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
+        if self.mirror and objective == GRPO:
+            raise UsageError("--mirror: for --objective supervised; leave it out")
+        if self.mirror and cached:
+            raise UsageError(
+                "--feature-cache: keeps what a frame looks like, not its mirror image; leave --mirror out"
+            )

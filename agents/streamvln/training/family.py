@@ -13,6 +13,7 @@ from torch import nn
 from agents.common.language.conversations import Conversation, read_conversations
 from agents.common.language.family import Chances, LanguageFamily
 from agents.common.placement import place
+from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
 from agents.common.sight.pictures import beside, check_there
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
 from agents.common.sight.shown import Shown
@@ -35,7 +36,7 @@ from agents.streamvln.training.options import (
 )
 from agents.streamvln.training.packed import pack
 from agents.streamvln.training.policy import StreamVLNPolicy
-from agents.streamvln.training.samples import FrameReader, WindowDataset, collate, window_lengths
+from agents.streamvln.training.samples import FrameReader, MirrorSamples, WindowDataset, collate, window_lengths
 from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
@@ -87,6 +88,14 @@ class StreamVLNSet:
         for conversation in self.conversations:
             for turn in conversation.turns:
                 yield from turn
+
+    def mirrored(self) -> StreamVLNSet:
+        """The set with left and right exchanged in all but its image files."""
+        return replace(
+            self,
+            trajectories=tuple(map(mirrored_walk, self.trajectories)),
+            conversations=tuple(map(mirrored_conversation, self.conversations)),
+        )
 
     def images(self) -> list[Sequence[Path]]:
         """Image files of every trajectory or conversation."""
@@ -303,6 +312,15 @@ def samples_of(
     shown: Shown | None = None,
 ) -> Samples:
     """The samples of a set. shown: what its images show, if that is to be told."""
+    plain = _samples_of(found, prompts, options, reader, shown)
+    if not options.mirror:
+        return plain
+    return MirrorSamples(plain, _samples_of(found.mirrored(), prompts, options, reader, shown), options.mirror)
+
+
+def _samples_of(
+    found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader, shown: Shown | None
+) -> Samples:
     if found.conversations:
         return ConversationDataset(found.conversations, prompts, reader, wording=options.wording, shown=shown)
     return WindowDataset(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from agents.common.sight.options import TellingOptions
+from agents.common.sight.options import MirrorOptions, TellingOptions
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.inference_options import InferenceOptions
@@ -58,7 +58,7 @@ class StreamVLNStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNTraining(TellingOptions, StreamVLNStep, TrainOptions):
+class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptions):
     """Training of a StreamVLN. Defaults follow its published training.
 
     A set holds trajectories (annotations.json) or questions about images (conversations.json, LLaVA's layout).
@@ -89,6 +89,7 @@ class StreamVLNTraining(TellingOptions, StreamVLNStep, TrainOptions):
         super().check(world_size)
         above_zero("inflection_weight", self.inflection_weight)
         self.check_telling(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
+        self.check_mirror(self.objective, cached=self.feature_cache is not None)
         if self.feature_cache is not None and self.augment:
             raise UsageError(
                 "--feature-cache: augmented frames differ every time they are read; give --no-augment too"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import PIL
@@ -24,6 +24,7 @@ from agents.streamvln.prompt import PHRASES, SYSTEM, Content, Prompts, task_text
 from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
+from vlnbench.training.family import Samples
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 from vlnbench.util.durable.limits import regular
 
@@ -245,6 +246,26 @@ class WindowDataset:
             ids += asked + told
             labels += [IGNORED] * len(asked) + told
         return ids, labels
+
+
+class MirrorSamples:
+    """Samples of a set, some of them in a mirror, by chance."""
+
+    def __init__(self, plain: Samples, mirrored: Samples, chance: float) -> None:
+        """mirrored: the same with left and right exchanged in all but the frames."""
+        self._plain, self._mirrored, self._chance = plain, mirrored, chance
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def sample(self, index: int, rng: random.Random) -> Sample:
+        """Build one sample; first is drawn whether it is one in the mirror."""
+        if rng.random() >= self._chance:
+            return cast(Sample, self._plain.sample(index, rng))
+        sample: Sample = self._mirrored.sample(index, rng)
+        assert isinstance(sample.images, torch.Tensor)
+        shown = None if sample.shown is None else sample.shown.flip(-1)
+        return replace(sample, images=sample.images.flip(-1), shown=shown)
 
 
 def window_keys(trajectories: Sequence[Trajectory], windows: Windows) -> list[WindowKey]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from agents.common.sight.options import TellingOptions
+from agents.common.sight.options import MirrorOptions, TellingOptions
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
 from vlnbench.training.post_training import GRPO
@@ -45,7 +45,7 @@ class VLNCEStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
+class VLNCETraining(TellingOptions, MirrorOptions, VLNCEStep, TrainOptions):
     """Training of a CMA or Seq2Seq. Defaults follow VLN-CE's.
 
     A set holds walks with depth (`collect --depth`). Walks with labels (`collect --dagger --relabel`) are learned
@@ -80,9 +80,6 @@ class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
     networks and 413 kB (CMA's features: 139) for the published ones."""
     progress_weight: float | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
-    mirror: float = 0.0
-    """Chance that a walk is seen in a mirror: frames, turns and the words "left" and "right". True of instructions
-    that use these words for directions alone, as the houses' do."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -90,10 +87,7 @@ class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
         self.check_telling(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
-        if not 0 <= self.mirror <= 1:
-            raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
-        if self.mirror and self.objective == GRPO:
-            raise UsageError("--mirror: for --objective supervised; leave it out")
+        self.check_mirror(self.objective, cached=self.feature_cache is not None)
         if self.dtype == "bfloat16":
             raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")
         if self.objective == GRPO and self.progress_weight is not None:
@@ -108,10 +102,6 @@ class VLNCETraining(TellingOptions, VLNCEStep, TrainOptions):
         super()._check_cache()
         if self.packed is not None:
             raise UsageError("--feature-cache --packed: features or frames are kept; leave one of them out")
-        if self.mirror:
-            raise UsageError(
-                "--feature-cache: keeps what a frame looks like, not its mirror image; leave --mirror out"
-            )
         if DEPTH_ENCODER in self.parts:
             raise UsageError(
                 "--feature-cache: keeps what both encoders make of a frame, and depth_encoder is trained; leave "

@@ -12,14 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.language.conversations import SYMBOLS
+from agents.common.language.conversations import SYMBOLS, Conversation
 from agents.common.language.new_tokenizer import write_tokenizer
+from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
 from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.samples import FrameReader, WindowDataset, Wording, collate
+from agents.streamvln.training.samples import FrameReader, MirrorSamples, WindowDataset, Wording, collate
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.test_prompt import Letters
@@ -380,3 +381,46 @@ def test_labels_are_learned_where_they_differ_from_what_was_done(tmp_path: Path,
             assert (corrected.labels[place], corrected.weights[place]) == (done.labels[place], 1)
     assert learned == taught
     assert weights == [3 if step == 0 or taught[step] != taught[step - 1] else 1 for step in range(40)]
+
+
+def test_a_walk_in_the_mirror(tmp_path: Path) -> None:
+    """The same chance shows it again; words, turns and what is to be done change sides, and so do frames."""
+    folder = make_folder(tmp_path / "set", [12])
+    records = json.loads((folder / "annotations.json").read_text())
+    records[0]["instructions"] = ["Turn left at the LEFT door, then right. Leftovers stay."]
+    records[0]["labels"] = [2, 3, 1, 0] * 3
+    (folder / "annotations.json").write_text(json.dumps(records))
+    write_tokenizer(tmp_path, ["Turn left right."], 300, (*SYMBOLS, *PHRASES))
+    prompts = Prompts(load_tokenizer(tmp_path))
+    walk = read_trajectories(folder)[0]
+    seen = mirrored_walk(walk)
+    assert seen.instructions == ("Turn right at the RIGHT door, then left. Leftovers stay.",)
+    sides = {2: 3, 3: 2}
+    assert seen.actions == tuple(sides.get(action, action) for action in walk.actions)
+    assert seen.labels == tuple(sides.get(action, action) for action in walk.labels)
+    assert mirrored_walk(seen) == walk
+
+    plain, mirrored = (WindowDataset([each], prompts, Windows(), FrameReader(8)) for each in (walk, seen))
+    always, never = (MirrorSamples(plain, mirrored, chance) for chance in (1.0, 0.0))
+    assert len(always) == len(plain)
+    for made, wanted, flipped in ((always, mirrored, True), (never, plain, False)):
+        drawn = random.Random(3)
+        drawn.random()
+        same = wanted.sample(0, drawn)
+        sample = made.sample(0, random.Random(3))
+        assert (sample.input_ids, sample.labels) == (same.input_ids, same.labels)
+        assert isinstance(same.images, torch.Tensor)
+        assert isinstance(sample.images, torch.Tensor)
+        assert torch.equal(sample.images, same.images.flip(3) if flipped else same.images)
+    half = MirrorSamples(plain, mirrored, 0.5)
+    texts = [tuple(half.sample(0, random.Random(seed)).input_ids) for seed in range(40)]
+    assert 5 < sum(ids == tuple(always.sample(0, random.Random(i)).input_ids) for i, ids in enumerate(texts)) < 35
+
+
+def test_questions_in_the_mirror() -> None:
+    asked = Conversation(
+        (Path("a.jpg"),), (("<image>\nFace the door on your left.", "←←"), ("Which?", "the right one"))
+    )
+    seen = mirrored_conversation(asked)
+    assert seen.images == asked.images
+    assert seen.turns == (("<image>\nFace the door on your right.", "→→"), ("Which?", "the left one"))

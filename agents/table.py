@@ -50,7 +50,7 @@ AGENTS: dict[str, Listed] = {
     "streamvln-tiny": Listed(
         "agents.streamvln.agent:StreamVLNTinyAgent",
         "streamvln",
-        "a StreamVLN of 1.5 M parameters, trained on the generated houses; comes with vlnbench",
+        "a StreamVLN of 1.4 M parameters, trained on the generated houses; comes with vlnbench",
     ),
     "streamvln": Listed(
         "agents.streamvln.agent:StreamVLNAgent", "streamvln", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"

@@ -71,7 +71,7 @@ PRESETS = {
         blocks=2,
         vision_heads=4,
         image_size=96,
-        patch_size=24,
+        patch_size=12,
         vocabulary=1000,
     ),
 }

@@ -26,7 +26,7 @@ def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
     model = checkpoint.load(folder)
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     assert len(Prompts(checkpoint.load_tokenizer(folder)).symbol_ids()) == 4
-    assert (model.config.num_frames, model.config.num_history, model.config.num_future_steps) == (64, 8, 4)
+    assert (model.config.num_frames, model.config.num_history, model.config.num_future_steps) == (128, 8, 4)
 
 
 def test_names_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_plans_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--inference", "--agent", "streamvln", "--model", "streamvln-tiny"]) == 0
     told = capsys.readouterr().out
-    assert "streamvln-tiny: 1.5 M parameters acting in bf16, 1 episode at once" in told
+    assert "streamvln-tiny: 1.4 M parameters acting in bf16, 1 episode at once" in told
     assert "fits" in told
     assert "not compared with a GPU yet" in told
     assert main(["plan", "--inference", "--agent", "qwen_vl", "--model", "preset:qwen-vl-tiny"]) == 0

@@ -229,6 +229,13 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
         assert {each["batch"] * each["accumulation"] for each in given} == {16}  # walks in an update
         kinds = {(each["optimizer"], each["zero"]) for each in given}
         assert kinds >= {("adafactor", 0), ("adamw", 2), ("adamw", 3)}
+    elif path.stem == "tunable_parts_x_data":
+        trains = [setting.train for setting in matrix.settings]
+        cells = Counter((each.parts, each.lora_rank, each.sets, each.steps) for each in trains)
+        assert set(cells.values()) == {5}  # seeds
+        assert len({(each.parts, each.lora_rank) for each in trains if each.sets == ("R2R",)}) == 8
+        assert len({(each.sets, each.steps) for each in trains if len(each.parts) == 3}) == 7
+        assert len(cells) == 8 + 7 - 1
     elif path.stem != "smoke":
         assert len(parts) == 7
         arms = {(setting.train.sets, setting.train.steps_of) for setting in matrix.settings}

@@ -41,10 +41,19 @@ def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "split"), [("cma-tiny", "val_unseen"), ("cma-tiny", "val_seen"), ("seq2seq-tiny", "val_unseen")]
+    ("agent", "split", "name"),
+    [
+        ("cma-tiny", "val_unseen", "vlnce.md"),
+        ("cma-tiny", "val_seen", "vlnce.md"),
+        ("seq2seq-tiny", "val_unseen", "vlnce.md"),
+        ("streamvln-tiny", "val_unseen", "train.md"),
+        ("streamvln-tiny", "val_seen", "train.md"),
+    ],
 )
-def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains(agent: str, split: str) -> None:
-    page = (ROOT / "docs" / "vlnce.md").read_text(encoding="utf-8")
+def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains(
+    agent: str, split: str, name: str
+) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
     (table,) = re.findall(rf"^\| `{agent}`, mean .*\n(?:\|.*\n)+", page, re.MULTILINE)
     folder = split.replace("_", "-")
@@ -66,6 +75,25 @@ def test_what_is_said_of_the_matrix_is_in_it() -> None:
     assert 100 * below < float(blind)
 
 
+def test_cells_of_augmentation_are_those_of_the_matrix() -> None:
+    """SR and SPL of every cell of CMA on both splits, as the matrix's own table over seeds has them."""
+    table = (ROOT / "results" / "vlnce_augmentation" / "matrix.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "vlnce.md").read_text(encoding="utf-8")
+    cells = re.findall(
+        r"^\| (CMA, .+?) +\| 5 of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
+    )
+    assert len(cells) == 6
+    for name, sr_seen, spl_seen, sr, spl in cells:
+        assert f"| {name} | {sr_seen} / {spl_seen} | {sr} / {spl} |" in page
+
+
+PUBLISHED_SPL = {
+    "CMA": {"": 22, "PM": 19, "DAgger": 25, "Aug": 19, "DAgger + Aug": 26, "PM + DAgger + Aug": 30},
+    "Seq2Seq": {"": 18, "PM": 15, "DAgger": 23, "Aug": 17, "PM + DAgger + Aug": 22},
+}
+"""Table 2 of arXiv 2004.02857, val_unseen, in percent."""
+
+
 def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
     """Every row of the page: what a way of training changes, as effects.csv has it, and what that is called."""
     effects = {}
@@ -77,6 +105,7 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
     rows = re.findall(r"^\| (CMA|Seq2Seq): (.+) \| (\S+) \| (.+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert len(rows) == 9
     for network, value, published, measured, p, verdict in rows:
+        assert int(published) == PUBLISHED_SPL[network][value] - PUBLISHED_SPL[network][""]
         effect = effects[value, network]
         mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))
         corrected = float(effect["p_holm"])

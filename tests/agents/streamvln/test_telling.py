@@ -85,6 +85,15 @@ def test_networks_that_pad_are_told_the_same(tmp_path: Path) -> None:
     assert made.family.loss(made.model, batch).item() == pytest.approx(packed, abs=1e-4)
 
 
+def test_a_mirror_turns_what_is_shown_too(tmp_path: Path) -> None:
+    """By the option: pictures and what their cells show, of questions and of walks."""
+    plain, seen = Made(tmp_path / "plain").samples(), Made(tmp_path / "seen", mirror=1.0).samples()
+    assert torch.equal(seen[0].shown, plain[0].shown.flip(3))
+    assert not torch.equal(seen[0].shown, plain[0].shown)
+    for one, other in zip(seen, plain, strict=True):
+        assert torch.equal(one.images, other.images.flip(3))
+
+
 def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
     plain = Made(tmp_path / "plain").samples()[0]
     made = Made(tmp_path / "other", packed=tmp_path / "packed")

@@ -13,6 +13,7 @@ import torch
 from agents.common.files import generation_settings
 from agents.common.paces import measured
 from agents.common.placement import Placement, place
+from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
@@ -47,6 +48,7 @@ class StreamVLNAgent(EpisodeLoop):
         windows = Windows.of(config, folder)
         placement = place(options.device, options.dtype, options.attn, config.dtype)
         prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
+        shown = Instead(options)
         settings = generation_settings(folder)
         model = checkpoint.load(
             folder,
@@ -71,11 +73,16 @@ class StreamVLNAgent(EpisodeLoop):
         self._threads = Threads(placement.device, None if fixed else rehearse)
         on_cpu = placement.device.type == "cpu" and not fixed
         self.paces: Mapping[int, float] = measured(rehearse) if on_cpu and options.max_batch is None else {}
-        super().__init__(prompts, _Timed(decoder, self._threads), windows, config.vision.image_size)
-        self.files = tuple(
-            checkpoint.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle)
+        timed = _Timed(decoder, self._threads)
+        super().__init__(prompts, timed, windows, config.vision.image_size, shown)
+        self.files = (
+            *checkpoint.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle),
+            *shown.files,
         )
-        self.identity: Mapping[str, Scalar] = _identity(options, folder, placement, windows)
+        self.identity: Mapping[str, Scalar] = {
+            **_identity(options, folder, placement, windows),
+            **shown.identity,
+        }
         self.description = "\n".join(
             (
                 f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "

@@ -11,6 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.common.sight.instead import Instead
+from agents.common.sight.options import FramesOptions
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.decode import Turn
 from agents.streamvln.prompt import PHRASES, Prompts
@@ -40,6 +42,7 @@ class _Running:
     """One episode under way. `window`: first step of the last turn's window; `step`: that of the last look."""
 
     instruction: str
+    seed: int
     rng: random.Random
     frames: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
     queue: deque[Action] = field(default_factory=deque)
@@ -65,8 +68,17 @@ class EpisodeLoop:
     see `frame_bytes`.
     """
 
-    def __init__(self, prompts: Prompts, decoder: Answers, windows: Windows, image_size: int) -> None:
+    def __init__(
+        self,
+        prompts: Prompts,
+        decoder: Answers,
+        windows: Windows,
+        image_size: int,
+        shown: Instead | None = None,
+    ) -> None:
+        """`shown`: frames in place of those that are observed; None: these."""
         self._prompts = prompts
+        self._shown = shown or Instead(FramesOptions())
         self._model: Answers | None = decoder
         self._windows = windows
         self._image_size = image_size
@@ -85,9 +97,9 @@ class EpisodeLoop:
         return self._model
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        """Begin an episode; `seed` decides the phrase of every turn."""
+        """Begin an episode; `seed` decides the phrase of every turn and whose frames are shown, if not its own."""
         self._decoder.drop(slot)
-        self._slots[slot] = _Running(episode.instruction, random.Random(seed))
+        self._slots[slot] = _Running(episode.instruction, seed, random.Random(seed))
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot; the slots whose queues are empty ask the model together."""
@@ -124,7 +136,7 @@ class EpisodeLoop:
         for slot, observation in observations.items():
             self._forget(slot)
             if observation.step % self._windows.stride == 0:
-                self._slots[slot].frames[observation.step] = self._frame(observation)
+                self._slots[slot].frames[observation.step] = self._frame(slot, observation)
 
     def close(self) -> None:
         """Forget all episodes and let go of the model."""
@@ -142,17 +154,16 @@ class EpisodeLoop:
         keep, turn = step % self._windows.stride == 0, not running.queue
         if not keep and not turn:
             return None
-        frame = self._frame(observation)
+        frame = self._frame(slot, observation)
         if keep:
             running.frames[step] = frame
         return self._turn(slot, running, step, frame) if turn else None
 
-    def _frame(self, observation: Observation) -> NDArray[np.uint8]:
+    def _frame(self, slot: int, observation: Observation) -> NDArray[np.uint8]:
         if observation.rgb is None:
             raise ValueError("the environment reported no RGB frame")
-        if observation.rgb.shape[:2] == self.rgb_size:
-            return observation.rgb
-        return resize(observation.rgb, self._image_size)
+        rgb = self._shown.rgb(observation.rgb, observation.step, self._slots[slot].seed)
+        return rgb if rgb.shape[:2] == self.rgb_size else resize(rgb, self._image_size)
 
     def _forget(self, slot: int) -> None:
         """Let go of what the slot has planned and of its conversation with the model; its frames stay."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.common.options import LanguageModelOptions
+from agents.common.sight.options import FramesOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNOptions(LanguageModelOptions):
+class StreamVLNOptions(FramesOptions, LanguageModelOptions):
     """How StreamVLN is loaded and run."""
 
     tokenizer: Path | None = None

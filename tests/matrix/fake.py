@@ -117,7 +117,7 @@ def score(given: dict[str, str]) -> int:
         return 2
     found = {"mean": 0.5, "n": 10, "clusters": 2, "se": 0.1, "low": 0.3, "high": 0.7}
     scores = {"actions": 10, "loss": found, "accuracy": found, "changes": {**found, "mean": 0.25}, "stop": None}
-    frames = {"own": scores, "grey": {**scores, "loss": {**found, "mean": 1.5}}}
+    frames = {"own": scores, "gray": {**scores, "loss": {**found, "mean": 1.5}}}
     write(out, {"sets": {name: {"sha256": "a", "frames": frames} for name in sets}})
     return 0
 

@@ -11,7 +11,7 @@ from vlnbench.training.score.options import ScoreOptions
 class Score(ScoreOptions):
     """Say how well a checkpoint repeats expert walks, action by action; no simulator runs.
 
-    Beside its own frames it is shown grey ones and those of another walk: what sight is worth to it.
+    Beside its own frames it is shown gray ones and those of another walk: what sight is worth to it.
     """
 
     def run(self) -> None:

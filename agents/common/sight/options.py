@@ -1,12 +1,26 @@
-"""Options of what trainings show and of what parts that see learn to tell. Loads nothing heavy."""
+"""Options of what is shown, and of what parts that see learn to tell. Loads nothing heavy."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.post_training import GRPO
+
+
+@dataclass(frozen=True, kw_only=True)
+class FramesOptions:
+    """What an agent is shown."""
+
+    frames: Literal["own", "gray", "other"] = "own"
+    """What is shown to it: its own frames; gray ones, in which nothing is to be seen; or those of another walk.
+    That tells how far it uses what it sees."""
+    frames_from: Path | None = None
+    """With --frames other: folder of collected walks (with depth for agents that read it), of which every episode
+    draws one by its seed."""
 
 
 @dataclass(frozen=True, kw_only=True)

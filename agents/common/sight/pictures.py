@@ -16,6 +16,9 @@ from vlnbench.util.durable.limits import regular
 MOST_PIXELS = 4096
 """Width and height of an image."""
 
+AGAIN = "collect the set again"
+"""What to do about images that cannot be read."""
+
 
 def content_of(path: Path, remedy: str) -> bytes:
     """The bytes of an image file. Raises UsageError if it cannot be read."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from agents.common.sight.pictures import decoded
+from agents.common.sight.pictures import AGAIN, decoded
 from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
@@ -25,8 +25,6 @@ from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 
 Files = Sequence[tuple[Path, Path]]
 """RGB and depth image of every frame."""
-AGAIN = "collect the set again"
-"""What to do about images that cannot be read."""
 
 
 class Windows(Protocol):

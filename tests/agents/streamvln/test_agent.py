@@ -18,6 +18,7 @@ from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recorded, replay
+from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
@@ -130,6 +131,15 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
         assert {key for key in own if own[key] != other[key]} == {name}
 
 
+def test_identity_and_files_say_which_frames_are_shown_instead(options: StreamVLNOptions, tmp_path: Path) -> None:
+    walks = write_walks(tmp_path, "R2R") / "R2R"
+    own = identity(options)
+    assert identity(options, frames="gray") == {**own, "frames": "gray"}
+    with closing(StreamVLNAgent(replace(options, frames="other", frames_from=walks))) as agent:
+        assert set(agent.identity) - set(own) == {"frames", "frames_from"}
+        assert walks / "annotations.json" in agent.files
+
+
 def test_a_closed_agent_says_so(options: StreamVLNOptions) -> None:
     agent = TestStreamVLN()
     agent.options = options
@@ -156,6 +166,7 @@ def with_config(options: StreamVLNOptions, folder: Path, **fields: Any) -> Strea
         ({"checkpoint": None}, "needs a trained model: name its folder with --checkpoint"),
         ({"checkpoint": Path("nowhere")}, "--checkpoint nowhere: no such file or folder"),
         ({"vision_tower": None}, "mm_hidden_size is 48, the vision tower .* has width 1152: give --vision-tower"),
+        ({"frames": "other"}, "--frames other and --frames-from: one needs the other"),
         ({"max_batch": 0}, "--max-batch 0: expected 1 or more"),
         ({"max_new_tokens": 0}, "--max-new-tokens 0: expected 1 or more"),
         ({"dtype": "float16"}, "--dtype float16: not on the CPU"),

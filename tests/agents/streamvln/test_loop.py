@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.common.sight.instead import GRAY, Instead
+from agents.common.sight.options import FramesOptions
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.network.decode import Turn
@@ -20,6 +23,7 @@ from agents.streamvln.windows import Windows
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
 from tests.agents.streamvln.test_prompt import Letters
+from tests.agents.vlnce.training.walks import write_walks
 from tests.fakes import make_episode
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
@@ -238,3 +242,31 @@ def test_any_lengths_of_answers_work_and_memory_is_always_full(
 def test_windows_that_cannot_be_cut_evenly_are_refused(fields: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Windows(**fields)
+
+
+def watching(frames: FramesOptions, seed: int, steps: int) -> list[torch.Tensor]:
+    """Images of every turn of an episode, frame by frame, of an agent that is shown these frames."""
+    script = Script(lambda turn: letters("↑"))
+    loop = EpisodeLoop(Prompts(Letters()), script, Windows(), SIZE, Instead(frames))
+    loop.reset(0, make_episode(1), seed)
+    for step in range(steps):
+        loop.act({0: numbered(step)})
+    return [image for turn in script.asked for image in turn.images]
+
+
+def test_gray_frames_hide_what_is_observed() -> None:
+    images = watching(FramesOptions(frames="gray"), 1, 40)
+    assert len(images) > 40  # those of the memory too
+    gray = torch.full((3, SIZE, SIZE), GRAY / 127.5 - 1)
+    assert all(torch.allclose(image, gray, atol=1e-6) for image in images)
+
+
+def test_other_frames_are_those_of_one_walk_step_by_step(tmp_path: Path) -> None:
+    other = FramesOptions(frames="other", frames_from=write_walks(tmp_path, "R2R") / "R2R")
+    images = watching(other, 1, 12)
+    same = [torch.equal(image, after) for image, after in pairwise(images)]
+    assert not any(same[:3])
+    assert all(same[9:])  # no walk is longer than nine frames, and its last one stays
+    drawn = {watching(other, seed, 1)[0].sum().item() for seed in range(30)}
+    assert len(drawn) == 3  # as many as there are walks
+    assert torch.equal(watching(other, 1, 1)[0], images[0])

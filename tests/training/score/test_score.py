@@ -83,16 +83,16 @@ def test_views_have_the_same_walks_with_other_frames(tmp_path: Path) -> None:
     before = sorted(path for path in folder.rglob("*"))
     with view_of(folder, "own") as own:
         assert own == folder
-    with view_of(folder, "grey") as grey:
-        assert (grey / "annotations.json").read_text() == (folder / "annotations.json").read_text()
-        frames = {name: sorted((grey / "images" / name / "rgb").iterdir()) for name in WALKS}
+    with view_of(folder, "gray") as gray:
+        assert (gray / "annotations.json").read_text() == (folder / "annotations.json").read_text()
+        frames = {name: sorted((gray / "images" / name / "rgb").iterdir()) for name in WALKS}
         assert {name: len(found) for name, found in frames.items()} == {
             "a_r2r_000001": 5,
             "b_r2r_000002": 4,
             "b_r2r_000003": 7,
         }
         assert {pixel(path) for found in frames.values() for path in found} == {(128, 128, 128)}
-    assert not grey.exists()
+    assert not gray.exists()
     with view_of(folder, "other") as other:
         seen = {
             name: [pixel(path) for path in sorted((other / "images" / name / "rgb").iterdir())] for name in WALKS
@@ -141,7 +141,7 @@ def test_one_scene_has_no_other(tmp_path: Path) -> None:
         ({"batch": 0}, "--batch 0: expected at least 1"),
         ({"sets": ()}, "--sets : expected at least one"),
         ({"frames": ("own", "own")}, "--frames own own: expected at least one, each once"),
-        ({"frames": ("red",)}, "--frames red: expected own, grey, other"),
+        ({"frames": ("red",)}, "--frames red: expected own, gray, other"),
     ],
 )
 def test_options_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
@@ -159,14 +159,14 @@ def test_the_shipped_checkpoint_is_scored(tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr().out
     document = json.loads(out.read_text())
     found = document["sets"]["val"]["frames"]
-    assert list(found) == ["own", "grey", "other"]
+    assert list(found) == ["own", "gray", "other"]
     for frames, scores in found.items():
         assert scores["actions"] == 16
         assert math.isfinite(scores["loss"]["mean"])
         assert scores["changes"]["n"] == 4 + 3 + 2  # first steps, turns begun and ended, STOPs
         assert scores["stop"]["n"] == 3
         assert f"{frames} " in shown
-    assert found["own"]["loss"]["mean"] != found["grey"]["loss"]["mean"]
+    assert found["own"]["loss"]["mean"] != found["gray"]["loss"]["mean"]
     again = score(
         ScoreOptions(checkpoint="streamvln-tiny", trajectories=tmp_path, sets=("val",), batch=1, device="cpu")
     )

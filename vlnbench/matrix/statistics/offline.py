@@ -31,7 +31,7 @@ def offline_section(document: Mapping[str, Any]) -> list[str]:
         *parts,
         "Mean ± standard deviation over seeds on held-out walks of an expert, whose actions before each step are "
         "known: loss per action (nats), and the share of its actions that are the likeliest answer, in percent: "
-        "all, those that differ from the one before, STOP. grey: without sight; other: with frames of a walk in "
+        "all, those that differ from the one before, STOP. gray: without sight; other: with frames of a walk in "
         f"another scene. With intervals by scene: {OFFLINE_CSV}.",
     ]
 

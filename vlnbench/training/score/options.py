@@ -9,8 +9,8 @@ from typing import Literal
 from vlnbench.errors import UsageError
 from vlnbench.training.options import at_least
 
-FRAMES = ("own", "grey", "other")
-"""What can be seen instead of a walk's own frames: grey ones, or those of a walk in another scene."""
+FRAMES = ("own", "gray", "other")
+"""What can be seen instead of a walk's own frames: gray ones, or those of a walk in another scene."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class ScoreOptions:
     sets: tuple[str, ...] = ("val_seen", "val_unseen")
     """Sets to score on: folders below --trajectories, as `vlnbench collect` makes them without disturbance."""
     frames: tuple[str, ...] = FRAMES
-    """What is seen: own, grey (nothing), other (a walk in another scene)."""
+    """What is seen: own, gray (nothing), other (a walk in another scene)."""
     family: str = ""
     """Model family: a name, or an import string; default that of the checkpoint."""
     batch: int = 8

@@ -18,12 +18,12 @@ from PIL import Image
 from vlnbench.data.sets import TRAJECTORIES, read_list
 from vlnbench.errors import UsageError
 
-GREY = (128, 128, 128)
+GRAY = (128, 128, 128)
 
 
 @contextmanager
 def view_of(folder: Path, frames: str) -> Iterator[Path]:
-    """A set's folder as it is ("own"), or a view of it ("grey", "other"), which is removed afterwards.
+    """A set's folder as it is ("own"), or a view of it ("gray", "other"), which is removed afterwards.
 
     Raises UsageError for a folder that holds no set, and for "other" where all walks lie in one scene.
     """
@@ -34,7 +34,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
     with TemporaryDirectory(prefix="vlnbench-view-") as made:
         root = Path(made)
         shutil.copyfile(folder / TRAJECTORIES, root / TRAJECTORIES)
-        shown = [None] * len(records) if frames == "grey" else _others(records, folder)
+        shown = [None] * len(records) if frames == "gray" else _others(records, folder)
         for record, other in zip(records, shown, strict=True):
             _link(folder, record["video"], other, root)
         yield root
@@ -70,16 +70,16 @@ def _others(records: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 
 
 def _link(folder: Path, video: str, other: str | None, root: Path) -> None:
-    """Frames of a walk in a view: one grey picture, or those of another walk, stretched to as many."""
+    """Frames of a walk in a view: one gray picture, or those of another walk, stretched to as many."""
     own, target = _frames(folder, video), root / video / "rgb"
     target.mkdir(parents=True, exist_ok=True)
     if other is None:
         with Image.open(own[0]) as image:
             size = image.size
-        grey = root / f"grey-{size[0]}x{size[1]}.png"
-        if not grey.exists():
-            Image.new("RGB", size, GREY).save(grey)
-        sources = [grey] * len(own)
+        gray = root / f"gray-{size[0]}x{size[1]}.png"
+        if not gray.exists():
+            Image.new("RGB", size, GRAY).save(gray)
+        sources = [gray] * len(own)
     else:
         theirs = _frames(folder, other)
         sources = [theirs[place * len(theirs) // len(own)] for place in range(len(own))]

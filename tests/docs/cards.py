@@ -29,8 +29,8 @@ RESULTS = ROOT / "results"
 CARD, WEIGHTS = "README.md", "model.safetensors"
 SHOWN = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW")
 ABOUT = {
-    "streamvln-tiny-base": "what variants of streamvln-tiny are fine-tuned from; it has looked at other "
-    "houses and walked little",
+    "streamvln-tiny-base": "what variants of streamvln-tiny are fine-tuned from; it has looked at other houses "
+    "than the benchmark's and walked there",
     "cma-tiny-base": "what variants of cma-tiny are trained from; it tells what it sees, has never walked",
     "seq2seq-tiny-base": "what variants of seq2seq-tiny are trained from; it tells what it sees, has never walked",
 }

@@ -17,7 +17,7 @@ from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
-from agents.streamvln.loop import EXPECTS, EpisodeLoop
+from agents.streamvln.loop import EXPECTS, EpisodeLoop, expects
 from agents.streamvln.network.decode import Decoder, Turn
 from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
@@ -75,6 +75,7 @@ class StreamVLNAgent(EpisodeLoop):
         self.paces: Mapping[int, float] = measured(rehearse) if on_cpu and options.max_batch is None else {}
         timed = _Timed(decoder, self._threads)
         super().__init__(prompts, timed, windows, config.vision.image_size, shown)
+        self.expects = expects(config.vision.image_size)
         self.files = (
             *checkpoint.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle),
             *shown.files,

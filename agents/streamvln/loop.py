@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,15 @@ from vlnbench.interfaces import Action, Conventions, Episode, Observation
 
 EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
 """What the published model was trained for."""
+
+SMALL_IMAGE = 120
+"""Networks that see images of up to this many pixels, a quarter of a published frame's height, take frames of any size:
+they were trained on smaller frames of the same view, of which 640 x 480 pixels show them nothing more."""
+
+
+def expects(image_size: int) -> Conventions:
+    """What a network has to be shown that sees images of `image_size` pixels."""
+    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
 
 
 class Answers(Protocol):

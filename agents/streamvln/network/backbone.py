@@ -5,6 +5,7 @@ Importing transformers' models takes seconds: whoever runs a small network by `l
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,9 @@ from transformers import DynamicCache, Qwen2Config, Qwen2Model, SiglipVisionConf
 from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.network.bare import add_vision
 from agents.streamvln.network.cache import CacheView
+
+_CACHE = "cache" if "cache" in inspect.signature(Qwen2Model.forward).parameters else "past_key_values"
+"""What transformers calls the argument with earlier keys and values: renamed within 5, as seen in 5.24."""
 
 
 def language_config(config: StreamVLNConfig, attn: str) -> Qwen2Config:
@@ -102,7 +106,7 @@ def read(blocks: Any, embeddings: Tensor, positions: Tensor, view: CacheView, ma
         inputs_embeds=embeddings,
         attention_mask=mask,
         position_ids=positions,
-        past_key_values=_InPlace(view),
         use_cache=True,
+        **{_CACHE: _InPlace(view)},
     ).last_hidden_state
     return found

@@ -16,7 +16,7 @@ from agents.common.language.conversations import SYMBOLS
 from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.sampling import Draws
 from agents.streamvln import checkpoint
-from agents.streamvln.loop import EXPECTS, EpisodeLoop
+from agents.streamvln.loop import EpisodeLoop, expects
 from agents.streamvln.network.decode import Decoder, Row, Turn
 from agents.streamvln.network.model import IGNORED, StreamVLN
 from agents.streamvln.prompt import PHRASES, Prompts
@@ -165,11 +165,10 @@ class StreamVLNPolicy(Walks[_Walk]):
 class PolicyAgent(ActsByChance, EpisodeLoop):
     """StreamVLN in simulators, acting by chance and remembered by its policy."""
 
-    expects: Conventions = EXPECTS
-
     def __init__(self, prompts: Prompts, policy: StreamVLNPolicy, windows: Windows, image_size: int) -> None:
         self._policy = policy
         super().__init__(prompts, policy, windows, image_size)
+        self.expects: Conventions = expects(image_size)
 
 
 class WindowQuestions:

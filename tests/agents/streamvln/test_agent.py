@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.agent import StreamVLNAgent
+from agents.streamvln.agent import StreamVLNAgent, StreamVLNTinyAgent
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.windows import Windows
@@ -91,6 +91,17 @@ def test_it_fits_the_benchmarks_it_was_trained_for(agent: StreamVLNAgent) -> Non
         assert not agent.expects.conflicts(get_benchmark(name).body)
     for name in ("r2r-vlnce", "rxr-habitat"):
         assert agent.expects.conflicts(get_benchmark(name).body)
+
+
+def test_a_small_network_looks_through_a_smaller_camera_of_the_same_view(agent: StreamVLNAgent) -> None:
+    body = get_benchmark("houses-r2r").body
+    half = replace(body, camera=replace(body.camera, width=320, height=240))
+    with closing(StreamVLNTinyAgent(StreamVLNOptions(device="cpu"))) as tiny:
+        assert not tiny.expects.conflicts(body)
+        assert not tiny.expects.conflicts(half)
+        narrow = replace(half, camera=replace(half.camera, hfov=60.0))
+        assert tiny.expects.conflicts(narrow).keys() == {"hfov"}
+    assert agent.expects.conflicts(half).keys() == {"width", "height"}
 
 
 def test_the_description_says_what_was_loaded_and_what_it_takes(agent: StreamVLNAgent) -> None:

@@ -23,8 +23,8 @@ EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, fo
 """What the published model was trained for."""
 
 SMALL_IMAGE = 120
-"""Networks that see images of up to this many pixels, a quarter of a published frame's height, take frames of any size:
-they were trained on smaller frames of the same view, of which 640 x 480 pixels show them nothing more."""
+"""Networks that see images of up to this many pixels, a quarter of a published frame's height, take frames of any
+size: they were trained on smaller ones of the same view, and 640 x 480 pixels show them nothing more."""
 
 
 def expects(image_size: int) -> Conventions:

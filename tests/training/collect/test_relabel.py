@@ -68,10 +68,11 @@ def walked(
     seed: int = 0,
     depth: bool = False,
     overrule_stops: bool = False,
+    stop_within: float | None = None,
 ) -> Any:
     episode = replace(make_episode(1, distance=5), instruction_tokens=(4, 0, 7, 0, 0))
     agent = mixed(share, overrule_stops)
-    kind = Walk(Tour("walk", (episode,)), root, Relabeling(seed, longest), depth)
+    kind = Walk(Tour("walk", (episode,)), root, Relabeling(seed, longest, stop_within), depth)
     record = walk(ExpertPlane(), kind, kind.guide.route(agent)).product.record
     running = agent._driver._running[0]  # type: ignore[attr-defined]
     return record, running.done
@@ -107,6 +108,15 @@ def test_the_expert_alone_walks_to_the_goal_and_the_last_label_is_stop(tmp_path:
     assert record["actions"] == [-1, *[int(FORWARD)] * 19]
     assert record["labels"] == [int(FORWARD)] * 19 + [int(STOP)]
     assert done == [FORWARD] * 19 + [STOP]
+
+
+def test_stop_is_the_label_of_all_frames_that_are_close_enough(tmp_path: Path) -> None:
+    """Of steps of 0.25 m on a way of 5 m, those from 3.5 m on, whatever is done there; the walk stays the same."""
+    record, _ = walked(1.0, tmp_path, stop_within=1.5)
+    assert record["actions"] == [-1, *[int(FORWARD)] * 19]
+    assert record["labels"] == [int(FORWARD)] * 14 + [int(STOP)] * 6
+    nearer, _ = walked(1.0, tmp_path / "nearer", stop_within=0.0)
+    assert nearer["labels"] == [int(FORWARD)] * 19 + [int(STOP)]  # the expert's own STOP stays
 
 
 def test_who_acts_is_drawn_from_the_seed_and_the_model_feels_it(tmp_path: Path) -> None:
@@ -155,8 +165,10 @@ def test_the_driver_is_who_is_recorded() -> None:
     [
         ({"relabel": 0.5}, "--relabel: nobody drives without --dagger"),
         ({"relabel": 1.5, "dagger": True}, "--relabel 1.5: expected a chance from 0 to 1"),
-        ({"longest": 3}, "--longest, --overrule-stops and --seed: for walks"),
-        ({"overrule_stops": True, "dagger": True}, "--longest, --overrule-stops and --seed: for walks"),
+        ({"longest": 3}, "--longest, --overrule-stops, --stop-within and --seed: for walks"),
+        ({"overrule_stops": True, "dagger": True}, "--stop-within and --seed: for walks"),
+        ({"stop_within": 1.5}, "--stop-within and --seed: for walks"),
+        ({"relabel": 0.5, "dagger": True, "stop_within": -1.0}, "--stop-within -1.0: expected 0 meters or more"),
         ({"relabel": 0.5, "dagger": True, "longest": 0}, "--longest 0: expected 1 to 498"),
     ],
 )
@@ -179,6 +191,7 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
         depth=True,
         seed=5,
         overrule_stops=True,
+        stop_within=1.5,
     )
     collect(asked)
     records = json.loads((tmp_path / "a" / TRAJECTORIES).read_text())
@@ -188,6 +201,10 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
     rules = json.loads((tmp_path / "a" / MANIFEST).read_text())["dagger"]
     assert (rules["agent"], rules["expert_share"], rules["seed"]) == (NAME, 0.3, 5)
     assert rules["overrule_stops"] is True
+    assert rules["stop_within_m"] == 1.5
+    for record in records:
+        frames = zip(record["distances"], record["labels"], strict=True)
+        assert all((label == int(STOP)) == (distance <= 1.5) for distance, label in frames if distance > 0.5)
     assert all(record["labels"][-1] == int(STOP) for record in records)
     collect(replace(asked, out=tmp_path / "b", seed=6))
     others = json.loads((tmp_path / "b" / TRAJECTORIES).read_text())

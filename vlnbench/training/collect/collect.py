@@ -131,7 +131,7 @@ def _make_ready(
             max_batch=request.agent_options.max_batch,
         )
         agent = executor.load(f"{Mixed.__module__}:{Mixed.__name__}", mixed)
-        guide = Relabeling(request.seed, request.longest)
+        guide = Relabeling(request.seed, request.longest, request.stop_within)
     elif request.dagger:
         agent = executor.load(request.agent, request.agent_options)
         guide = Correction(success_m)
@@ -257,8 +257,16 @@ def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, A
     """The manifest's entry about the model that drives and the rules of its corrections."""
     about: dict[str, Any] = {"agent": request.agent, "identity": identity}
     if request.relabel is not None:
-        rules = {"expert_share": request.relabel, "seed": request.seed, "longest": request.longest}
-        return {**about, **rules, **({"overrule_stops": True} if request.overrule_stops else {})}
+        rules: dict[str, Any] = {
+            "expert_share": request.relabel,
+            "seed": request.seed,
+            "longest": request.longest,
+        }
+        if request.overrule_stops:
+            rules["overrule_stops"] = True
+        if request.stop_within is not None:
+            rules["stop_within_m"] = request.stop_within
+        return {**about, **rules}
     return {
         **about,
         "waypoint_radius_m": REACHED_M,

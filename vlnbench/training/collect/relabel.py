@@ -3,6 +3,8 @@
 VLN-CE's form of it (arXiv 2004.02857, after arXiv 1011.0686): before every step a chance decides who acts; what is
 learned at every frame is what the expert would do there, whoever acts. The expert follows the shortest path to the
 goal. A walk ends with the STOP that is done, which may be wrong; what was done is what the model is told it did.
+The expert stops closer to the goal than a model that drives alone comes: where STOP is to be learned further away,
+`stop_within` says so.
 """
 
 from __future__ import annotations
@@ -91,41 +93,48 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Relabeling:
-    """The guide of such walks: seed of the draws, and after how many actions a walk is cut."""
+    """The guide of such walks: seed of the draws, after how many actions a walk is cut, and how far from the goal
+    (meters, geodesic) the label is STOP whatever the expert would do, None: nowhere."""
 
     seed: int
     longest: int
+    stop_within: float | None = None
 
     def route(self, agent: Agent) -> RelabeledRoute:
         """The walk that the agent makes."""
-        return RelabeledRoute(agent, self.seed, self.longest)
+        return RelabeledRoute(agent, self)
 
 
 class RelabeledRoute:
     """Where the agent goes, with the expert's action at every frame."""
 
-    def __init__(self, agent: Agent, seed: int, longest: int) -> None:
-        self._agent, self._seed, self._longest = agent, seed, longest
+    def __init__(self, agent: Agent, rules: Relabeling) -> None:
+        self._agent, self._rules = agent, rules
 
     def steps(self, env: GuidedEnv, episode: Episode) -> Iterator[Done]:
         """The walk until the STOP that is done; the frame before it is the last."""
         agent, observation = self._agent, env.reset(episode)
         shown = episode if agent.privileged else episode.for_agent()
-        agent.reset(SLOT, shown, episode_seed(self._seed, episode.episode_id, 0))
-        yield _done(PLACEHOLDER_ACTION, observation)
-        for _ in range(self._longest):
+        agent.reset(SLOT, shown, episode_seed(self._rules.seed, episode.episode_id, 0))
+        yield Done(PLACEHOLDER_ACTION, observation, label=self._label(env, episode, observation))
+        for _ in range(self._rules.longest):
             action = Action(agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT])
             if action is Action.STOP:
                 return
             observation = env.step(action)
-            yield _done(int(action), observation)
+            yield Done(int(action), observation, label=self._label(env, episode, observation))
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
         """Keep every walk."""
         return Verdict(True, None)
 
-
-def _done(action: int, observation: Observation) -> Done:
-    if observation.oracle_action is None:
-        raise TypeError("the environment knows no expert: it lacks the sensor oracle_action")
-    return Done(action, observation, label=observation.oracle_action)
+    def _label(self, env: GuidedEnv, episode: Episode, observation: Observation) -> Action:
+        """What is to be learned at a frame."""
+        if observation.oracle_action is None:
+            raise TypeError("the environment knows no expert: it lacks the sensor oracle_action")
+        within = self._rules.stop_within
+        if within is None:
+            return observation.oracle_action
+        assert observation.pose is not None
+        there = env.geodesic_distance(observation.pose.position, episode.goals) <= within
+        return Action.STOP if there else observation.oracle_action

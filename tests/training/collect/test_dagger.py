@@ -274,7 +274,7 @@ def test_agents_that_cannot_be_corrected_or_see_otherwise_are_refused(tmp_path: 
         check_driver(facts_of(load_agent(name), name), GuidedPlane().embodiment)
     create(SMALL, tmp_path / "base", TEXTS * 20, seed=0)
     agent = load_agent("streamvln", StreamVLNOptions(checkpoint=tmp_path / "base"))
-    with pytest.raises(UsageError, match=r"does not fit the body that walks: needs width 640"):
+    with pytest.raises(UsageError, match=r"does not fit the body that walks: needs hfov 79"):
         check_driver(facts_of(agent, "streamvln"), GuidedPlane().embodiment)
 
 

@@ -27,7 +27,15 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode
 from vlnbench.training.collect.collect import JOURNAL, MANIFEST, collect
 from vlnbench.training.collect.options import CollectOptions
-from vlnbench.training.collect.walk import MAX_ACTIONS, WAYPOINT_RADIUS_M, ReferenceRoute, Walk, tours, walk
+from vlnbench.training.collect.walk import (
+    MAX_ACTIONS,
+    WAYPOINT_RADIUS_M,
+    ReferenceRoute,
+    Walk,
+    in_turn,
+    tours,
+    walk,
+)
 
 pytestmark = pytest.mark.slow  # walks houses
 
@@ -171,6 +179,24 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
     (tour,) = tours([endless], "r2r")
     walked = walk(env, Walk(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
     assert walked.reason == f"more than {MAX_ACTIONS} actions"
+
+
+def test_a_part_of_the_tours_is_of_all_scenes_though_the_file_goes_scene_by_scene(
+    houses: Path, tmp_path: Path
+) -> None:
+    env, episodes = train_split(houses, width=8)
+    env.close()
+    by_scene = sorted(tours(episodes, "r2r"), key=lambda tour: tour.episodes[0].scene_id)
+    scenes = [tour.episodes[0].scene_id for tour in by_scene]
+    assert scenes[0] == scenes[1] != scenes[-1]
+    turned = in_turn(by_scene)
+    assert sorted(tour.name for tour in turned) == sorted(tour.name for tour in by_scene)
+    count = len(set(scenes))
+    assert {tour.episodes[0].scene_id for tour in turned[:count]} == set(scenes)
+    collect(request(houses, tmp_path / "some", tours=count))
+    walked = json.loads((tmp_path / "some" / TRAJECTORIES).read_text())
+    assert len({record["video"].partition("_r2r_")[0] for record in walked}) == count
+    assert json.loads((tmp_path / "some" / "collect.json").read_text())["tours_of"] == "scenes in turn"
 
 
 def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ from vlnbench.training.collect.walk import (
     Tour,
     Walk,
     Walked,
+    in_turn,
     tour_name,
     tours,
 )
@@ -213,7 +214,8 @@ def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
     if request.tours is not None:
         if not 1 <= request.tours <= len(planned):
             raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} tours")
-        planned = planned[: request.tours]
+        chosen = planned if request.relabel is not None else in_turn(planned)
+        planned = chosen[: request.tours]
     without = next((t for t in planned if not t.episodes[0].goals), None)
     if without is not None:
         raise UsageError(
@@ -250,6 +252,7 @@ def _manifest(
         "disturbance": request.disturbance,
         "dagger": None,
         **({"depth": True} if request.depth else {}),
+        **({"tours_of": "scenes in turn"} if request.tours is not None and request.relabel is None else {}),
     }
 
 

@@ -15,6 +15,7 @@ import math
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,6 +164,17 @@ def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
         start = (episode.scene_id, episode.start_position, episode.start_rotation)
         groups.setdefault((*start, waypoints(episode)), []).append(episode)
     return [Tour(tour_name(members[0], set_name), tuple(members)) for members in groups.values()]
+
+
+def in_turn(planned: Sequence[Tour]) -> list[Tour]:
+    """The first tour of every scene, then the second of every scene, and so on; files may go scene by scene."""
+    before: Counter[str] = Counter()
+    rounds = []
+    for tour in planned:
+        scene = tour.episodes[0].scene_id
+        rounds.append(before[scene])
+        before[scene] += 1
+    return [tour for _, tour in sorted(zip(rounds, planned, strict=True), key=lambda pair: pair[0])]
 
 
 def tour_name(episode: Episode, set_name: str) -> str:

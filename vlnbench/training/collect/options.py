@@ -39,8 +39,8 @@ class CollectOptions:
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
     tours: int | None = None
-    """Walk only this many, taken from the scenes in turn; episodes that differ in their instruction alone share a
-    tour."""
+    """Walk only this many, taken from the scenes in turn (with --relabel: drawn, see --seed); episodes that differ
+    in their instruction alone share a tour."""
     disturbance: float = 0.0
     """Chance, before every action, of a short random burst from which the follower finds back."""
     sim: Literal["auto", "embedded", "habitat-sim"] = "auto"

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vlnbench.util.machine import CORES
+
 STEPS = 4
 IDENTITY = {
     "identity_version": 2,
@@ -124,6 +126,7 @@ def score(given: dict[str, str]) -> int:
 
 def main() -> int:
     command, *arguments = sys.argv[1:]
+    print(f"share of the cores: {os.environ.get(CORES, 'all')}")
     given = options(arguments)
     with Path("calls.txt").open("a") as calls:
         calls.write(f"{command} {given.get('tunable-parts', given.get('split', ''))}\n")

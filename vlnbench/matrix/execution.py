@@ -14,11 +14,12 @@ from vlnbench.errors import UsageError
 class Execution:
     """How a matrix is carried out. Nothing here changes a result, and it may change while a matrix is half done.
 
-    jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. gpu: memory of one
-    GPU, such as 80GB, by which plans are judged; default that of the GPUs that are there. unfit: what is done with
-    settings that do not fit by their plan. train_timeout_s, eval_timeout_s: for one command. tflops: what one
-    device computes per second while training, in 1e12 operations; without it no time is planned. store: folder
-    by which matrices share finished trainings and evaluations, see `store`.
+    jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. Settings that run
+    at a time share the machine's cores evenly. gpu: memory of one GPU, such as 80GB, by which plans are judged;
+    default that of the GPUs that are there. unfit: what is done with settings that do not fit by their plan.
+    train_timeout_s, eval_timeout_s: for one command. tflops: what one device computes per second while training,
+    in 1e12 operations; without it no time is planned. store: folder by which matrices share finished trainings
+    and evaluations, see `store`.
     """
 
     jobs: int = 1

@@ -211,6 +211,7 @@ class _Runner:
         env: dict[str, str | None] = dict.fromkeys(LAUNCHER_VARIABLES)
         if slot is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(slot)
+            env[machine.CORES] = str(max(1, machine.cores() // len(self._places.slots)))
         notes = {"stage": stage.name, "gpus": slot and list(slot), "machine": self._places.described}
         request = Request(str(stage.folder), list(stage.command), env, timeout_s, notes)
         before = len(attempts(stage.folder))

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,19 @@ class KeptFrames:
     size: int
 
     def frames(self, item: int, which: Sequence[int] | slice = slice(None)) -> NDArray[np.uint8]:
-        """Frames of an item, by position, or all: (n, size)."""
-        return np.array(self._rows[self.first[item] : self.first[item + 1]][which])
+        """Frames of an item, by position, or all: (n, size).
 
-    @cached_property
-    def _rows(self) -> NDArray[np.uint8]:
-        return np.memmap(self.path, np.uint8, "r", shape=(self.first[-1], self.size))
+        They are read, not mapped: pages of a mapped file count as memory of the process that has looked at them.
+        Raises UsageError where the file ends too early.
+        """
+        there = range(self.first[item], self.first[item + 1])
+        places = there[which] if isinstance(which, slice) else [there[each] for each in which]
+        found = np.empty((len(places), self.size), np.uint8)
+        with self.path.open("rb", buffering=0) as file:
+            for row, place in zip(found, places, strict=True):
+                if os.preadv(file.fileno(), [row], place * self.size) != self.size:
+                    raise UsageError(f"{self.path}: holds fewer than {self.first[-1]:,} frames; delete it")
+        return found
 
 
 def kept_name(file: Path, firsts: Iterable[Path], *facts: object) -> str:

@@ -21,6 +21,7 @@ from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import scene_of, view_of
 from vlnbench.training.sources import find_checkpoint
 from vlnbench.util.durable.files import write_json
+from vlnbench.util.machine import cores
 from vlnbench.util.progress import say
 
 FORMAT = 1
@@ -57,6 +58,7 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(min(torch.get_num_threads(), cores()))
     scorer = spec.load().scorer(find_checkpoint(source.name, spec), torch.device(device))
     began, sets = time.monotonic(), {}
     for name in options.sets:

@@ -10,6 +10,7 @@ from tests.matrix.conftest import PLAN, Write
 from vlnbench.matrix import forecast
 from vlnbench.matrix.forecast import documents, estimate_times, format_detectable, format_times, setting_hours
 from vlnbench.matrix.spec import Matrix, read_matrix
+from vlnbench.matrix.work import eval_stage
 
 COMMITTED = Path(__file__).parents[2] / "results" / "tunable_parts_x_envdrop"
 WORK = Path("work")
@@ -67,6 +68,18 @@ def test_of_what_was_never_measured_no_time_is_told(write: Write) -> None:
     assert setting_hours(matrix.settings[0], WORK, nothing) is None
     some = estimate_times(matrix, WORK, plans, [measured()])  # how many steps is not known
     assert "4 more are like nothing that was measured" in format_times(matrix, WORK, some)
+
+
+def test_whole_splits_take_as_long_as_they_did(write: Write) -> None:
+    """How many episodes these have is not known before they are made."""
+    axes = {"tunable_parts": [["mm_mlp_adapter"]]}
+    matrix = read_matrix(write(axes=axes, evaluate={"splits": ["val_seen"]}))
+    plans = {matrix.settings[0].train_key: PLAN}
+    times = estimate_times(matrix, WORK, plans, [measured()])
+    assert times.seconds[eval_stage(WORK, matrix.settings[0], "val_seen").folder] == 100.0
+    part = measured()
+    part["rows"][0]["evaluate"]["episodes"] = 50
+    assert None in estimate_times(matrix, WORK, plans, [part]).seconds.values()
 
 
 def test_own_results_come_before_those_beside_them(tmp_path: Path) -> None:

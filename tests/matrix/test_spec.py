@@ -21,6 +21,7 @@ from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import SECTIONS, read_matrix
+from vlnbench.matrix.statistics.contrasts import Contrast
 from vlnbench.matrix.work import arguments, prepare_stages, stages
 
 MATRICES = Path(__file__).parents[2] / "results" / "matrices"
@@ -138,10 +139,33 @@ BAD: dict[str, dict[str, Any]] = {
     "collect.EnvDrop: unknown option 'tour': did you mean 'tours'": {"collect": {"EnvDrop": {"tour": 3}}},
     "collect.EnvDrop: set 'envdrp': input should be": {"collect": {"EnvDrop": {"set": "envdrp"}}},
     "houses: rooms_min = 20: give a whole number": {"houses": {"rooms_min": 20}},
+    "contrasts: expected a mapping": {"contrasts": ["a"]},
+    "contrasts.a: expected a mapping": {"contrasts": {"a": []}},
+    "contrasts: expected names of 1 to 100": {"contrasts": {" ": {}}},
+    "contrasts.a: unknown field 'pair': did you mean 'pairs'": {"contrasts": {"a": {"pair": []}}},
+    "contrasts.a: unknown axis 'sets'": {"contrasts": {"a": {"axis": "sets", "pairs": [["x", "y"]]}}},
+    "contrasts.a: pairs: expected a list of [label, label": {
+        "contrasts": {"a": {"axis": "tunable_parts", "pairs": ["mm_mlp_adapter"]}}
+    },
+    "contrasts.a: pairs: unknown label 'mm_mlp': did you mean 'mm_mlp_adapter'": {
+        "contrasts": {"a": {"axis": "tunable_parts", "pairs": [["mm_mlp", "mm_vision_tower"]]}}
+    },
+    "contrasts.a: pairs: 'mm_mlp_adapter' stands in them twice": {
+        "contrasts": {"a": {"axis": "tunable_parts", "pairs": [["mm_mlp_adapter", "mm_mlp_adapter"]]}}
+    },
     "run.jobs 0: expected 1 or more": {"run": {"jobs": 0}},
     "run.gpu 80: expected a size": {"run": {"gpu": "80"}},
     "run: unfit 'drop': input should be 'run' or 'skip'": {"run": {"unfit": "drop"}},
 }
+
+
+def test_contrasts_change_no_setting(write: Write) -> None:
+    before = read_matrix(write())
+    one, other, *_ = before.axes["tunable_parts"]
+    asked = {"the first": {"axis": "tunable_parts", "pairs": [[one, other]]}}
+    after = read_matrix(write(contrasts=asked))
+    assert after.key == before.key
+    assert after.contrasts == (Contrast("tunable_parts", "the first", ((one, other),)),)
 
 
 @pytest.mark.parametrize("message", BAD)

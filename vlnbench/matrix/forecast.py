@@ -14,11 +14,11 @@ from tabulate import tabulate
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.choice.choice import Choice
+from vlnbench.evaluation.choice.choice import CHOICE, Choice
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
-from vlnbench.matrix.statistics.effects import SEED
+from vlnbench.matrix.statistics.contrasts import Contrast, comparisons
 from vlnbench.matrix.statistics.power import ASSUMED, Components, Layout, components, detectable, layouts
 from vlnbench.matrix.work import eval_stage, read_json, stages, train_stage
 
@@ -61,7 +61,7 @@ def format_detectable(matrix: Matrix, known: Sequence[Document]) -> str:
             parts.append(f"{split}: its episodes are not there yet, so what can be detected is not known")
             continue
         variances = _components(matrix, split, known)
-        found = layouts(labels, matrix.axes, SEED, scenes)
+        found = layouts(labels, comparisons(matrix.axes, matrix.contrasts), scenes)
         if found:
             parts.append(_detectable_table(split, found, variances))
     if not parts:
@@ -76,19 +76,17 @@ def format_detectable(matrix: Matrix, known: Sequence[Document]) -> str:
     )
 
 
-def _detectable_table(split: str, found: Mapping[str, Mapping[str, Layout]], variances: Components) -> str:
-    comparisons = sum(len(each) for each in found.values())
+def _detectable_table(split: str, found: Mapping[Contrast, Layout], variances: Components) -> str:
     rows = []
-    for axis, by_label in found.items():
-        for layout in dict.fromkeys(by_label.values()):
-            values = [label for label, each in by_label.items() if each == layout]
-            shown = ", ".join(values) if len(values) < 3 else f"{len(values)} values"
-            more = (layout, layout.more_seeds(2), layout.more_episodes(2), layout.more_scenes(2))
-            first, *others = (detectable(each, variances) for each in more)
-            smallest = [first, detectable(layout, variances, comparisons), *others]
-            pairs = f"{sum(layout.pairs)} in {len(layout.pairs)}"
-            rows.append([axis, shown, pairs, *("-" if each is None else f"{100 * each:.1f}" for each in smallest)])
-    scenes = next(iter(next(iter(found.values())).values())).scenes
+    for axis, layout in dict.fromkeys((asked.axis, each) for asked, each in found.items()):
+        values = [asked.name for asked, each in found.items() if (asked.axis, each) == (axis, layout)]
+        shown = ", ".join(values) if len(values) < 3 else f"{len(values)} values"
+        more = (layout, layout.more_seeds(2), layout.more_episodes(2), layout.more_scenes(2))
+        first, *others = (detectable(each, variances) for each in more)
+        smallest = [first, detectable(layout, variances, len(found)), *others]
+        pairs = f"{sum(layout.pairs)} in {len(layout.pairs)}"
+        rows.append([axis, shown, pairs, *("-" if each is None else f"{100 * each:.1f}" for each in smallest)])
+    scenes = next(iter(found.values())).scenes
     deviations = (variances.training, variances.episode, variances.scene)
     training, episode, scene = (100 * each**0.5 for each in deviations)
     headers = [
@@ -104,7 +102,7 @@ def _detectable_table(split: str, found: Mapping[str, Mapping[str, Layout]], var
     align = ("left", "left", "right", *["right"] * 5)
     table = tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
     return (
-        f"{table}\n{sum(scenes)} episodes in {len(scenes)} scenes, {comparisons} comparisons. Standard deviations "
+        f"{table}\n{sum(scenes)} episodes in {len(scenes)} scenes, {len(found)} comparisons. Standard deviations "
         f"in points: {training:.1f} between seeds, {episode:.0f} of one episode of one training, {scene:.1f} of a "
         f"difference between scenes ({variances.source})"
     )
@@ -243,18 +241,27 @@ def _steps_before(mine: Mapping[str, str], known: Sequence[Document]) -> int | N
 
 
 def _eval_seconds(setting: Setting, split: str, known: Sequence[Document]) -> tuple[float, str] | None:
-    """Seconds of an evaluation by the time of an episode in like ones; beginnings are spread over episodes."""
+    """Seconds of an evaluation: those of the same episodes, else by the time of an episode in like ones."""
     for document in known:
-        found = []
+        found, same = [], []
         for row in document["rows"]:
             result, seconds = row["results"].get(split), row["seconds"].get(split)
             mine = (setting.train.checkpoint, setting.evaluate["benchmark"])
             if result and seconds and (row["options"]["checkpoint"], row["evaluate"]["benchmark"]) == mine:
                 found.append(seconds / result["episodes"])
+                if _asked(row["evaluate"]) == _asked(setting.evaluate):
+                    same.append(seconds)
         episodes = _episodes(setting, split)
+        if same:
+            return statistics.median(same), _source(document)
         if found and episodes:
             return statistics.median(found) * episodes, _source(document)
     return None
+
+
+def _asked(evaluate: Mapping[str, Any]) -> list[str]:
+    """Which episodes of a split are evaluated, and how often."""
+    return [_text(evaluate.get(name)) for name in ("episodes", "repeats", *CHOICE)]
 
 
 def _episodes(setting: Setting, split: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from vlnbench.matrix.statistics.effects import SEED, Effect, Row, effects, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.contrasts import SEED
+from vlnbench.matrix.statistics.effects import Effect, Row, effects, mean, metric, over_seeds, pareto, spread
 
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 """Told apart by color-blind readers (Okabe and Ito)."""
-PLACES = (((4, 3), "left"), ((-4, 3), "right"), ((4, -9), "left"), ((-4, -9), "right"))
-"""Where a group has its numbers beside its points: settings of several groups often need the same memory."""
+MARKERS = "os^D"
+"""For more groups than colors."""
+ALIKE, APART = 0.01, 0.02
+"""Of the axis: settings whose memory differs by less are drawn side by side, so far from each other."""
 MEASURED = "peak VRAM allocated (GB)"
 PLANNED = "planned VRAM (GB): no GPU, not measured"
 HOST = "peak host memory of training (GB): no GPU, no plan"
@@ -29,6 +33,8 @@ MEMORY = {
     "planned": "planned VRAM (GB), not measured",
     "host": "host memory of the largest process (GB)",
 }
+NAME = 0.04
+"""Of the axis of SR: references closer than this have their names on either side of their lines."""
 LEAST_SPAN = 0.2
 """Of the memory at hand, what the axis spans at least: half a percent must not look like a difference."""
 FIRST, OTHER = "#7f7f7f", "#0072b2"
@@ -122,17 +128,22 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
     )[0]
     for axis, (split, label, points) in zip(axes, panels, strict=False):
         _draw_points(axis, points, every)
-        top = max(point.value if point.high is None else point.high for point in points)
-        _draw_references(axis, document.get("references", ()), split, top)
+        _draw_references(axis, document.get("references", ()), split, points)
         axis.set_xlabel(label)
         axis.set_ylabel(f"SR, {split} (%)")
-    bars = "bars: " + " or ".join(sorted({each.bar for _, _, points in panels for each in points if each.bar}))
+    kinds = sorted({each.bar for _, _, points in panels for each in points if each.bar})
     listing = axes[-1]
     listing.axis("off")
     listing.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.35, parse_math=False)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(
-        handles, names, loc="outside lower center", ncols=len(names), fontsize=8, frameon=False, title=bars
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=len(names),
+        fontsize=8,
+        frameon=False,
+        title=f"bars: {' or '.join(kinds)}" if kinds else None,
     )
     figure.suptitle(document["name"], parse_math=False)
     return figure
@@ -145,17 +156,22 @@ def _key(number: int, name: str, members: Sequence[Row]) -> str:
 
 
 def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:
+    places = _side_by_side(points)
     for index, group in enumerate(groups):
         members = [point for point in points if point.group == group]
-        color = COLOURS[index % len(COLOURS)]
-        x, y = [point.memory for point in members], [point.value for point in members]
-        axis.scatter(x, y, s=28, color=color, label=_plain(group) or "settings", zorder=3)
+        style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)]}
+        x, y = [places[point.number] for point in members], [point.value for point in members]
+        marker = MARKERS[index // len(COLOURS) % len(MARKERS)]
+        axis.scatter(x, y, s=28, marker=marker, label=_plain(group) or "settings", zorder=3, **style)
         for point in members:
+            top = point.value
             if point.low is not None and point.high is not None:
-                axis.vlines(point.memory, point.low, point.high, color=color, linewidth=1, alpha=0.4)
-            place, side = PLACES[index % len(PLACES)]
-            number, at = str(point.number), (point.memory, point.value)
-            axis.annotate(number, at, place, textcoords="offset points", ha=side, fontsize=8)
+                axis.vlines(places[point.number], point.low, point.high, linewidth=1, alpha=0.6, **style)
+                top = point.high
+            at = (places[point.number], top)
+            axis.annotate(
+                str(point.number), at, (0, 4), textcoords="offset points", ha="center", fontsize=7, **style
+            )
     front = [points[i] for i in pareto([(point.memory, point.value) for point in points])]
     axis.step(
         [point.memory for point in front],
@@ -172,27 +188,57 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
     axis.grid(alpha=0.3)
 
 
+def _span(memory: Sequence[float]) -> float:
+    """What the axis spans: as much as differences of memory are worth looking at."""
+    return max(LEAST_SPAN * max(memory), max(memory) - min(memory))
+
+
+def _side_by_side(points: Sequence[Point]) -> dict[int, float]:
+    """Where on the axis of memory points are drawn, by their numbers."""
+    span = _span([point.memory for point in points])
+    groups: list[list[Point]] = []
+    for point in sorted(points, key=lambda each: (each.memory, each.number)):
+        if groups and point.memory - groups[-1][0].memory < ALIKE * span:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return {
+        point.number: point.memory + APART * span * (i - (len(members) - 1) / 2)
+        for members in groups
+        for i, point in enumerate(members)
+    }
+
+
 def _widen(axis: Axes, memory: Sequence[float]) -> None:
-    """Have the axis span as much as differences of memory are worth looking at."""
     low, high = min(memory), max(memory)
-    missing = LEAST_SPAN * high - (high - low)
+    missing = _span(memory) - (high - low)
     if missing > 0:
         axis.set_xlim(low - missing / 2, high + missing / 2)
 
 
-def _draw_references(axis: Axes, references: Sequence[Row], split: str, top: float) -> None:
+def _draw_references(axis: Axes, references: Sequence[Row], split: str, points: Sequence[Point]) -> None:
     """What is no setting and needs no memory of training: a line at its SR, with its name.
 
-    top: where the settings end. What lies far above, such as an oracle, is named at the edge and takes no room.
+    Names stand where there are fewer points. What lies far above these, such as an oracle, is named at the edge
+    and takes no room.
     """
-    known = [(row["name"], 100 * value) for row in references if (value := mean(row, split, "SR")) is not None]
+    top = max(point.value if point.high is None else point.high for point in points)
+    middle = sum(axis.get_xlim()) / 2
+    right = sum(1 if point.memory > middle else -1 for point in points) <= 0
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right" if right else "left"}
+    named: dict[float, list[str]] = {}
+    for row in references:
+        if (found := mean(row, split, "SR")) is not None:
+            named.setdefault(100 * found, []).append(row["name"])
+    known = [(", ".join(names), value) for value, names in named.items()]
     above = [f"{name} {value:.1f}" for name, value in known if value > 1.5 * top]
     small: dict[str, Any] = {"fontsize": 7, "color": "0.35", "textcoords": "offset points"}
     for name, value in known:
         if value <= 1.5 * top:
             axis.axhline(value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
-            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right"}
-            axis.annotate(f"{_plain(name)} {value:.1f}", (1, value), (-2, 1), **place, **small)
+            close = any(0 < other - value < NAME * (axis.get_ylim()[1] - axis.get_ylim()[0]) for _, other in known)
+            at, offset = (1 if right else 0, value), (-2 if right else 2, -7 if close else 1)
+            axis.annotate(f"{_plain(name)} {value:.1f}", at, offset, **place, **small)
     if above:
         text = "above: " + _plain(", ".join(above))
         axis.annotate(text, (1, 1), (-2, -2), xycoords="axes fraction", ha="right", va="top", **small)
@@ -241,27 +287,32 @@ def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, s
 
 
 def costs_figure(document: Mapping[str, Any]) -> Figure | None:
-    """A row of bars for every setting that has trained; None for fewer than two, and for older documents."""
+    """A row of bars for every setting that has trained; None for fewer than two, and for older documents.
+
+    Of several seeds the bar is the median and each has a dot: other work on the machine slows some of them down.
+    """
     rows = [row for row in document["rows"] if row["windows_per_s"] and row.get("cpu_ms_per_window") is not None]
-    if len(rows) < 2:
+    settings = over_seeds(rows)
+    if len(settings) < 2:
         return None
     panels = [_times(rows)]
     for name, label in MEMORY.items():
         found = [row["host"] if name == "host" else row["vram"][name] for row in rows]
         if any(value is not None for value in found):
             panels.append((label, [None if value is None else value / GB for value in found]))
-    figure = Figure(figsize=(2.2 + 3.1 * len(panels), 1.3 + 0.3 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(2.2 + 3.1 * len(panels), 1.3 + 0.3 * len(settings)), layout="constrained")
     FigureCanvasAgg(figure)
     for place, (axis, (label, found)) in enumerate(
         zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels, strict=True)
     ):
-        _draw_bars(axis, found)
+        value_of = {row["name"]: value for row, value in zip(rows, found, strict=True)}
+        _draw_bars(axis, [[value_of[row["name"]] for row in members] for _, members in settings])
         axis.set_xlabel(label, fontsize=8)
         if place == 0:
-            names = [_plain(row["name"]) for row in rows]
-            axis.set_yticks(range(len(rows)), names, fontsize=8)
+            axis.set_yticks(range(len(settings)), [_plain(name) for name, _ in settings], fontsize=8)
             axis.invert_yaxis()
-    figure.suptitle(f"{document['name']}: line: the first setting", fontsize=9, parse_math=False)
+    several = " bars: medians of seeds;" if len(rows) > len(settings) else ""
+    figure.suptitle(f"{document['name']}:{several} line: the first setting", fontsize=9, parse_math=False)
     return figure
 
 
@@ -272,15 +323,19 @@ def _times(rows: Sequence[Row]) -> tuple[str, list[float | None]]:
     return CPU, [row["cpu_ms_per_window"] for row in rows]
 
 
-def _draw_bars(axis: Axes, found: Sequence[float | None]) -> None:
-    for place, value in enumerate(found):
-        if value is not None:
-            axis.barh(place, value, 0.7, color=OTHER if place else FIRST)
-            axis.annotate(
-                f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center", fontsize=7
-            )
-    if found[0] is not None:
-        axis.axvline(found[0], color=FIRST, linewidth=0.8, linestyle="--", zorder=0)
+def _draw_bars(axis: Axes, found: Sequence[Sequence[float | None]]) -> None:
+    for place, each in enumerate(found):
+        values = [value for value in each if value is not None]
+        if not values:
+            continue
+        middle = statistics.median(values)
+        axis.barh(place, middle, 0.7, color=OTHER if place else FIRST)
+        if len(set(values)) > 1:
+            axis.scatter(values, [place] * len(values), s=8, color="black", zorder=3)
+        at = (max(values), place)
+        axis.annotate(f"{middle:.3g}", at, (4, 0), textcoords="offset points", va="center", fontsize=7)
+        if place == 0:
+            axis.axvline(middle, color=FIRST, linewidth=0.8, linestyle="--", zorder=0)
     axis.margins(x=0.15)
     axis.set_xlim(left=0)
 

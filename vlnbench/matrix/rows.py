@@ -48,6 +48,7 @@ def document(matrix: Matrix, work: Path) -> dict[str, Any]:
         "name": matrix.name,
         "key": matrix.key,
         "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
+        "contrasts": [asdict(each) for each in matrix.contrasts],
         "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
         "references": [reference_row(matrix, work, reference) for reference in matrix.references],
         "rows": [row(matrix, work, setting, plans.get(setting.train_key, {})) for setting in matrix.settings],

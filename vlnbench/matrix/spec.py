@@ -4,7 +4,8 @@ The file is YAML: `name`; `train` and `evaluate`, options of `vlnbench train` an
 `axes`, of each of which every setting takes one value; and, where they are wanted, `houses` (options of `vlnbench
 data houses`), `collect` (trajectory sets that are collected if they are missing, with options of `vlnbench
 collect`), `offline` (sets of held-out walks to be scored on, with options of `vlnbench collect`, `split`
-among them), `references` (what is evaluated beside the settings, see `references`) and `run`, see `Execution`.
+among them), `references` (what is evaluated beside the settings, see `references`), `contrasts` (what is compared
+beside the labels of each axis with its first, see `statistics.contrasts`) and `run`, see `Execution`.
 
 An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
 can be a mapping of several options with a `label`; where all are, the axis may have any name. `keep`, a list of
@@ -38,6 +39,7 @@ from vlnbench.matrix.fields import (
     types_of,
 )
 from vlnbench.matrix.references import Reference, read_references
+from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.families import default_family, every_family, find_family, get_family
@@ -49,8 +51,20 @@ from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_SETTINGS
 from vlnbench.util.durable.yaml_file import read_yaml
 
-SECTIONS = ("name", "train", "evaluate", "axes", "keep", "references", "houses", "collect", "offline", "run")
-UNMAPPED = ("name", "keep", "references")
+SECTIONS = (
+    "name",
+    "train",
+    "evaluate",
+    "axes",
+    "keep",
+    "contrasts",
+    "references",
+    "houses",
+    "collect",
+    "offline",
+    "run",
+)
+UNMAPPED = ("name", "keep", "contrasts", "references")
 """Sections that are no mappings."""
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
@@ -98,7 +112,7 @@ class Matrix:
     """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set.
 
     `references`: what is evaluated beside the settings; `offline`: sets of walks to be scored on, with options of
-    `vlnbench collect`. Neither changes a setting, and both may change at any time.
+    `vlnbench collect`; `contrasts`: what is compared. None changes a setting, and all may change at any time.
     """
 
     path: Path
@@ -110,6 +124,7 @@ class Matrix:
     collect: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     offline: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    contrasts: tuple[Contrast, ...] = ()
 
     @property
     def held_out(self) -> Path:
@@ -184,7 +199,8 @@ def read_matrix(path: Path) -> Matrix:
         _check_sets(setting, collect, path)
     beside = [(_trained_before(setting), setting.evaluate) for setting in settings]
     references = read_references(found.get("references"), beside, path)
-    return Matrix(path, name, settings, labels, execution, houses, collect, references, offline)
+    contrasts = read_contrasts(found.get("contrasts"), labels, path)
+    return Matrix(path, name, settings, labels, execution, houses, collect, references, offline, contrasts)
 
 
 Value = tuple[str, Mapping[str, Any]]

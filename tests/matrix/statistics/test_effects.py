@@ -231,6 +231,35 @@ def test_effects_of_all_splits_are_corrected_together() -> None:
     assert adjusted == pytest.approx(holm(tested))
 
 
+def test_a_contrast_of_pairs_is_the_effect_of_an_axis_that_its_labels_could_be() -> None:
+    """Two pairs of four labels, and the same settings as two axes of two labels: equal to the last digit."""
+    crossed = make_document({"eyes": ["shut", "open"], "ears": ["shut", "open"], "seed": ["s0", "s1", "s2"]})
+    for i, each in enumerate(crossed["rows"]):
+        each["results"]["val_seen"]["scenes"]["SR"][f"s{i % 10}"][1] += 3
+    rows = [
+        {**each, "labels": {"parts": f"{each['labels']['eyes']} {each['labels']['ears']}", "seed": seed}}
+        for each in crossed["rows"]
+        for seed in [each["labels"]["seed"]]
+    ]
+    pairs = [["open shut", "shut shut"], ["open open", "shut open"]]
+    axes = {"parts": ["shut shut", "shut open", "open shut", "open open"], "seed": crossed["axes"]["seed"]}
+    asked = {"name": "eyes open", "axis": "parts", "pairs": pairs}
+    flat = {**crossed, "axes": axes, "rows": rows, "contrasts": [asked]}
+    wanted, found = (effects(each, "val_seen", "SR") for each in (crossed, flat))
+    assert (found[-1].axis, found[-1].label, found[-1].reference) == ("parts", "eyes open", "others, in 2 pairs")
+    assert sorted(found[-1].differences) == sorted(wanted[0].differences)
+    assert found[-1].contexts == wanted[0].contexts == 2
+    assert found[-1].estimate is not None
+    assert wanted[0].estimate is not None
+    assert astuple(found[-1].estimate) == pytest.approx(astuple(wanted[0].estimate))
+    assert found[-1].p == pytest.approx(wanted[0].p)
+    apart = effects(flat, "val_seen", "SR", by_context=True)[-2:]
+    assert [each.context for each in apart] == [" - ".join(pair) for pair in pairs]
+    text = markdown(flat)
+    assert "- eyes open: open shut - shut shut; open open - shut open" in text
+    assert "p (Holm) is corrected for the 8 comparisons" in text
+
+
 def test_settings_stand_beside_references() -> None:
     """Above, below and like a rule that succeeds in half of the episodes; scenes and seeds differ a little."""
     scenes = "stuvwxyz"

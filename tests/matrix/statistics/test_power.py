@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from vlnbench.matrix.statistics.contrasts import Contrast, comparisons
 from vlnbench.matrix.statistics.crossed import contrast, spreading
 from vlnbench.matrix.statistics.power import ASSUMED, Components, Layout, components, detectable, layouts
 
@@ -82,10 +83,14 @@ def test_layouts_count_like_pairs_in_every_context() -> None:
     axes = {"data": ["a", "b"], "part": ["x", "y", "z"], "seed": ["0", "1", "2"]}
     cells = [("a", "x", s) for s in "012"] + [("b", "x", s) for s in "012"] + [("a", "y", "0"), ("b", "y", "0")]
     labels = [dict(zip(axes, cell, strict=True)) for cell in cells]
-    found = layouts(labels, axes, "seed", [4, 4])
-    assert found["data"] == {"b": Layout((3, 1), (3, 3, 1, 1), (4, 4))}
-    assert found["data"]["b"].degrees == 4
-    assert found["part"] == {"y": Layout((1, 1), (3, 3, 1, 1), (4, 4)), "z": Layout((), (3, 3, 1, 1), (4, 4))}
+    both = Contrast("part", "z or y", (("y", "x"), ("z", "y")))
+    found = layouts(labels, comparisons(axes, [both]), [4, 4])
+    assert {(asked.axis, asked.name): layout for asked, layout in found.items()} == {
+        ("data", "b"): Layout((3, 1), (3, 3, 1, 1), (4, 4)),
+        ("part", "y"): Layout((1, 1), (3, 3, 1, 1), (4, 4)),
+        ("part", "z"): Layout((), (3, 3, 1, 1), (4, 4)),
+        ("part", "z or y"): Layout((1, 1), (3, 3, 1, 1), (4, 4)),
+    }
 
 
 def test_variances_come_from_a_matrix_that_was_run() -> None:

@@ -16,10 +16,8 @@ import numpy as np
 
 from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.stats import Estimate
+from vlnbench.matrix.statistics.contrasts import SEED, Contrast, comparisons, contrasts_of
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, Spreading, contrast, spreading
-
-SEED = "seed"
-"""The axis over which rows are averaged."""
 
 Row = Mapping[str, Any]
 """A row of matrix.json."""
@@ -39,12 +37,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Effect:
-    """A label's differences to the first label of its axis, each with all other labels equal, the seed included.
+    """A label's differences to another of its axis, each with all other labels equal, the seed included.
 
-    context: the labels of the other axes, where they are the same in all pairs; None for a mean over contexts.
-    estimate: their mean, of equally many parts for each context, with its 95 % interval; None where they were not
-    all evaluated on the same episodes. p: of no difference; adjusted: by Holm's method for all that stand in a
-    table together. rest: S - R of `crossed`, the variance by scene that more trainings would not lower.
+    label, reference: of a contrast its name and what it is against. context: the labels of the other axes, where
+    they are the same in all pairs; None for a mean over contexts. estimate: their mean, of equally many parts
+    for each context, with its 95 % interval; None where they were not all evaluated on the same episodes. p: of
+    no difference; adjusted: by Holm's method for all that stand in a table together. rest: S - R of `crossed`,
+    the variance by scene that more trainings would not lower.
     """
 
     axis: str
@@ -94,25 +93,36 @@ def over_seeds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: bool = False) -> list[Effect]:
-    """For every axis but the seeds, what each of its labels changes against its first one, pair by pair.
+    """Pair by pair, what every label of an axis changes against its first one, and what the contrasts ask for.
 
     label: a metric whose sums by scene the rows hold (`rows.COMPARED`, all between 0 and 1). by_context: one
     effect for each choice of labels of the other axes, rather than their mean.
     """
     done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}
     found = []
-    for axis, names in document["axes"].items():
-        for name in names[1:] if axis != SEED else []:
-            contexts: dict[str, list[tuple[Row, Row]]] = {}
-            for row in done.values():
-                other = done.get(_place({**row["labels"], axis: names[0]}))
-                if row["labels"][axis] == name and other is not None:
-                    contexts.setdefault(_context(row, axis), []).append((row, other))
-            chosen = [{context: pairs} for context, pairs in contexts.items()] if by_context else [contexts]
-            for pairs in chosen:
-                context = next(iter(pairs)) if by_context else None
-                found.append(_effect((axis, name, names[0]), context, pairs, list(done.values()), (split, label)))
+    for asked in comparisons(document["axes"], contrasts_of(document)):
+        contexts = _contexts(asked, done)
+        chosen = [{context: pairs} for context, pairs in contexts.items()] if by_context else [contexts]
+        for pairs in chosen:
+            context = next(iter(pairs)) if by_context else None
+            names = (asked.axis, asked.name, asked.against)
+            found.append(_effect(names, context, pairs, list(done.values()), (split, label)))
     return found
+
+
+def _contexts(
+    asked: Contrast, done: Mapping[tuple[tuple[str, str], ...], Row]
+) -> dict[str, list[tuple[Row, Row]]]:
+    """The pairs of rows that answer a question, by the labels that are the same in them."""
+    contexts: dict[str, list[tuple[Row, Row]]] = {}
+    for name, against in asked.pairs:
+        for row in done.values():
+            other = done.get(_place({**row["labels"], asked.axis: against}))
+            if row["labels"][asked.axis] == name and other is not None:
+                compared = [f"{name} - {against}"] if len(asked.pairs) > 1 else []
+                rest = [label for axis, label in row["labels"].items() if axis not in (asked.axis, SEED)]
+                contexts.setdefault(", ".join([*compared, *rest]), []).append((row, other))
+    return contexts
 
 
 def findings(
@@ -302,10 +312,6 @@ def _sums(rows: Sequence[Row], split: str, label: str) -> tuple[Array, Array] | 
 
 def _setting(row: Row) -> tuple[tuple[str, str], ...]:
     return _place({axis: label for axis, label in row["labels"].items() if axis != SEED})
-
-
-def _context(row: Row, axis: str) -> str:
-    return ", ".join(label for other, label in row["labels"].items() if other not in (axis, SEED))
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:

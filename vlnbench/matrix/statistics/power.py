@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from vlnbench.matrix.statistics.contrasts import SEED, Contrast
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, predicted
 from vlnbench.matrix.statistics.effects import effects, pooled, results_of
 
@@ -74,7 +76,8 @@ def components(document: Mapping[str, Any], split: str, label: str) -> Component
         return None
     scenes = done[0]["scenes"][label]
     n = sum(size for size, _ in scenes.values())
-    between = [effect.rest for effect in effects(document, split, label) if effect.rest is not None]
+    single = {**document, "contrasts": []}  # those of several pairs vary less from scene to scene
+    between = [effect.rest for effect in effects(single, split, label) if effect.rest is not None]
     return Components(
         training=max(float(spreads.between - spreads.common), 0.0),
         episode=float(spreads.common) * n,
@@ -103,38 +106,34 @@ def detectable(layout: Layout, found: Components, comparisons: int = 1) -> float
 
 
 def layouts(
-    labels: Sequence[Mapping[str, str]], axes: Mapping[str, Sequence[str]], seed: str, scenes: Sequence[int]
-) -> dict[str, dict[str, Layout]]:
-    """How the effect of every label of every axis will be measured, if all settings of a matrix are done.
+    labels: Sequence[Mapping[str, str]], asked: Iterable[Contrast], scenes: Sequence[int]
+) -> dict[Contrast, Layout]:
+    """How every comparison will be measured, if all settings of a matrix are done.
 
-    labels: of every setting by axis. seed: the axis that is none.
+    labels: of every setting by axis.
     """
     known = [dict(each) for each in labels]
-    found: dict[str, dict[str, Layout]] = {}
-    for axis, names in axes.items():
-        for name in names[1:] if axis != seed else []:
-            contexts: dict[tuple[tuple[str, str], ...], int] = {}
-            rows = [each for each in known if each[axis] == name and {**each, axis: names[0]} in known]
-            for each in rows:
-                context = _without(each, axis, seed)
-                contexts[context] = contexts.get(context, 0) + 1
-            own = [
-                each for each in known if each[axis] in (name, names[0]) and _without(each, axis, seed) in contexts
-            ]
-            seeds = _counts(own, seed)
-            if sum(each - 1 for each in seeds) < ENOUGH_DEGREES:
-                seeds = _counts(known, seed)
-            found.setdefault(axis, {})[name] = Layout(tuple(contexts.values()), seeds, tuple(scenes))
-    return found
+    return {each: _layout(known, each, tuple(scenes)) for each in asked}
 
 
-def _counts(labels: Sequence[Mapping[str, str]], seed: str) -> tuple[int, ...]:
+def _layout(known: Sequence[Mapping[str, str]], asked: Contrast, scenes: tuple[int, ...]) -> Layout:
+    contexts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+    own = set()
+    for name, against in asked.pairs:
+        for each in known:
+            other = {**each, asked.axis: against}
+            if each[asked.axis] == name and other in known:
+                contexts[name, _without(each, asked.axis, SEED)] += 1
+                own |= {_without(each, SEED), _without(other, SEED)}
+    seeds = _counts(each for each in known if _without(each, SEED) in own)
+    if sum(each - 1 for each in seeds) < ENOUGH_DEGREES:
+        seeds = _counts(known)
+    return Layout(tuple(contexts.values()), seeds, scenes)
+
+
+def _counts(labels: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
     """Seeds of every setting."""
-    counts: dict[tuple[tuple[str, str], ...], int] = {}
-    for each in labels:
-        setting = _without(each, seed)
-        counts[setting] = counts.get(setting, 0) + 1
-    return tuple(counts.values())
+    return tuple(Counter(_without(each, SEED) for each in labels).values())
 
 
 def _without(labels: Mapping[str, str], *axes: str) -> tuple[tuple[str, str], ...]:

@@ -9,8 +9,8 @@ from tabulate import tabulate
 
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.matrix.rows import COMPARED
+from vlnbench.matrix.statistics.contrasts import SEED, contrasts_of
 from vlnbench.matrix.statistics.effects import (
-    SEED,
     Effect,
     Spread,
     findings,
@@ -126,7 +126,9 @@ def _effects(document: Mapping[str, Any]) -> list[str]:
         _split_effects(split, {label: each[split] for label, (each, _) in found.items()})
         for split in document["splits"]
     ]
-    return [*by_split, _note(*found[COMPARED[0]])]
+    asked = [f"- {markdown_cell(each.name)}: {markdown_cell(each.described)}" for each in contrasts_of(document)]
+    listed = ["Contrasts compare these labels:\n\n" + "\n".join(asked)] if asked else []
+    return [*by_split, *listed, _note(*found[COMPARED[0]])]
 
 
 def _split_effects(split: str, columns: Mapping[str, Sequence[Effect]]) -> str:

@@ -37,6 +37,12 @@ def test_shards_are_all_of_it_and_share_nothing(write: Write) -> None:
     ]
 
 
+def test_seeds_come_one_after_the_other(write: Write) -> None:
+    path = write(axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]], "seed": [3, 0]}, references=["blind"])
+    wanted = [f"{part}, seed={seed}" for seed in (3, 0) for part in PARTS[:2]]
+    assert names(path, Part()) == ["blind", *wanted]
+
+
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_that_is_none_is_refused(write: Write, shard: str) -> None:
     with pytest.raises(UsageError, match="expected I/N with I from 1 to N"):

@@ -15,6 +15,7 @@ from vlnbench.evaluation.identity import SHARED
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
+from vlnbench.matrix.statistics.contrasts import SEED
 from vlnbench.matrix.store import evaluation_identity
 from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage, train_stage
 from vlnbench.util.durable.files import write_json
@@ -93,12 +94,17 @@ ALL = Part()
 
 
 def units_of(matrix: Matrix) -> list[Unit]:
-    """Everything that a matrix runs, the references first, as they are soon done."""
+    """Everything that a matrix runs: the references, which are soon done, then all settings of one seed at a time.
+
+    So what is there of an unfinished matrix can be compared.
+    """
     groups: dict[str, list[Setting]] = {}
     for setting in matrix.settings:
         groups.setdefault(setting.train_key, []).append(setting)
+    seeds = matrix.axes.get(SEED, ())
+    ordered = sorted(groups.values(), key=lambda settings: seeds.index(settings[0].labels[SEED]) if seeds else 0)
     beside = [Unit(reference=reference) for reference in matrix.references]
-    return [*beside, *(Unit(tuple(settings)) for settings in groups.values())]
+    return [*beside, *(Unit(tuple(settings)) for settings in ordered)]
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -1,4 +1,4 @@
-"""What each option does to the memory of the published StreamVLN, as a table for documents."""
+"""What options and parts do to the memory of the published StreamVLN, as tables for documents."""
 
 from __future__ import annotations
 
@@ -29,6 +29,45 @@ LEVERS: tuple[tuple[str, dict[str, object]], ...] = (
     ("history 4", {"history": 4}),
     ("images of 224 pixels", {"image_size": 224}),
 )
+
+
+PARTS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("vision + projector + language", {}),
+    ("projector + language", {"tunable_parts": ("mm_mlp_adapter", "mm_language_model")}),
+    ("vision + language", {"tunable_parts": ("mm_vision_tower", "mm_language_model")}),
+    ("vision + projector", {"tunable_parts": ("mm_vision_tower", "mm_mlp_adapter")}),
+    ("language", {"tunable_parts": ("mm_language_model",)}),
+    ("projector", {"tunable_parts": ("mm_mlp_adapter",)}),
+    ("vision", {"tunable_parts": ("mm_vision_tower",)}),
+    ("projector + LoRA of rank 16", {"tunable_parts": ("mm_mlp_adapter",), "lora_rank": 16}),
+)
+CARDS = ("24GB", "32GB", "40GB", "48GB", "80GB", "96GB")
+"""Sizes of cards that a setting may fit on."""
+
+
+def parts_table() -> str:
+    """Markdown table: what tuning each choice of parts of the 8 B network takes, on eight cards and on one."""
+    rows = []
+    for name, fields in PARTS:
+        many = plan(StreamVLNPlanning(gpus="8x80GB", **fields))  # type: ignore[arg-type]  # as below
+        cells = [name, f"{many.trainable / 1e6:,.0f}", gb(many.peak), gb(many.host_node)]
+        for offload in (False, True):
+            one, fits = _smallest({**fields, "offload_optimizer": offload})
+            cells += [gb(one.peak), gb(one.host_node), fits]
+        rows.append(cells)
+    offloaded = ("offloaded: peak", "host", "fits on")
+    headers = ["parts", "trained (M)", "8 cards: peak", "host", "one card: peak", "host", "fits on", *offloaded]
+    align = ("left", *["right"] * 9)
+    return str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True, colalign=align))
+
+
+def _smallest(fields: dict[str, object]) -> tuple[Plan, str]:
+    """The plan for one card and the smallest card that it fits on."""
+    for card in CARDS:
+        planned = plan(StreamVLNPlanning(gpus=f"1x{card}", **fields))  # type: ignore[arg-type]  # as below
+        if planned.fits == "yes":
+            return planned, card
+    return planned, "none"
 
 
 def levers_table(gpus: str = "8x80GB") -> str:

@@ -260,6 +260,23 @@ def test_a_contrast_of_pairs_is_the_effect_of_an_axis_that_its_labels_could_be()
     assert "p (Holm) is corrected for the 8 comparisons" in text
 
 
+def test_few_seeds_do_not_tell_how_trainings_differ() -> None:
+    """Two degrees of freedom: as if no setting had a second seed; with three, trainings count."""
+    axes = {"data": ["a", "b", "c", "d"], "seed": ["s0", "s1"]}
+    document = make_document(axes)
+    for i, each in enumerate(document["rows"]):
+        each["results"]["val_seen"]["scenes"]["SR"][f"s{i}"][1] += 3
+
+    def last(again: str) -> Effect:
+        """The effect of d, which has one seed, where these labels have two."""
+        kept = [row for row in document["rows"] if row["labels"]["seed"] == "s0" or row["labels"]["data"] in again]
+        return effects({**document, "rows": kept}, "val_seen", "SR")[-1]
+
+    alone, two, three = last(""), last("bc"), last("abc")
+    assert (alone.over, two.over, three.over) == ("episodes", "episodes", "episodes and trainings")
+    assert two.estimate == alone.estimate != three.estimate
+
+
 def test_settings_stand_beside_references() -> None:
     """Above, below and like a rule that succeeds in half of the episodes; scenes and seeds differ a little."""
     scenes = "stuvwxyz"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.levers import levers_table
+from agents.streamvln.training.levers import levers_table, parts_table
 from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNTraining
 from tests.training.geometry import config_of, write_small
 from vlnbench.cli import main
@@ -205,10 +205,11 @@ def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 def test_the_page_on_memory_shows_the_planned_levers() -> None:
-    lines = levers_table().splitlines()
-    assert "| base" in lines[2]
+    levers, parts = levers_table().splitlines()[2:], parts_table().splitlines()[2:]
+    assert "| base" in levers[0]
+    assert "| vision + projector + language" in parts[0]
     page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
-    for line in lines[2:]:
+    for line in [*levers, *parts]:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert f"| {' | '.join(cells)} |\n" in page
 

@@ -17,13 +17,13 @@ import numpy as np
 from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast, comparisons, contrasts_of
-from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, Spreading, contrast, spreading
+from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, LEAST_DEGREES, Array, Spreading, contrast, spreading
 
 Row = Mapping[str, Any]
 """A row of matrix.json."""
 
 Over = Literal["episodes and trainings", "episodes"]
-"""What an interval is over; episodes alone where no setting of the matrix has two seeds."""
+"""What an interval is over; episodes alone where the matrix has too few seeds to tell how trainings differ."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,8 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
 def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: str) -> Spreading | None:
     """How trainings of the settings of `rows` spread; of all `others` where these have too few seeds.
 
-    None where they were not all evaluated on the same episodes.
+    Without degrees of freedom where those have too few, too. None where they were not all evaluated on the same
+    episodes.
     """
     settings = {_setting(row) for row in rows}
     first = rows[0]["results"][split]
@@ -202,7 +203,7 @@ def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: 
         spreads = spreading(*found, [_setting(row) for row in chosen])
         if spreads.degrees >= ENOUGH_DEGREES:
             return spreads
-    return spreads
+    return spreads if spreads.degrees >= LEAST_DEGREES else replace(spreads, degrees=0)
 
 
 def results_of(rows: Sequence[Row], split: str, label: str) -> list[Mapping[str, Any]]:

@@ -152,8 +152,8 @@ def _note(found: Mapping[str, Sequence[Effect]], count: int) -> str:
     )
     if "episodes" in overs:
         lines += (
-            "The 95 % intervals are for other episodes (clustered by scene) and take the trainings as given: no "
-            "setting has two seeds. "
+            "The 95 % intervals are for other episodes (clustered by scene) and take the trainings as given: "
+            "there are too few seeds to tell how much trainings differ. "
         )
     elif overs:
         lines += "The 95 % intervals are for other episodes (clustered by scene) and other trainings at once. "

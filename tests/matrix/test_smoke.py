@@ -39,5 +39,7 @@ def test_the_smoke_matrix_runs_whole(tmp_path: Path) -> None:
         for split in ("val_seen", "val_unseen"):
             assert row["results"][split]["episodes"] == 2
             assert 0 <= row["results"][split]["metrics"]["SR"]["mean"] <= 1
+    assert [each["name"] for each in found["contrasts"]] == ["more than the projector"]
+    assert "more than the projector" in (tmp_path / "results" / "smoke" / "effects.csv").read_text()
     names = {path.name for path in (tmp_path / "results" / "smoke").iterdir()}
     assert {"matrix.csv", "matrix.md", "sr_vs_vram.png", "sr_vs_vram.svg", "effects.png"} <= names

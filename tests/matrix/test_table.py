@@ -234,6 +234,31 @@ def test_points_of_several_seeds_are_one() -> None:
         assert point.low < point.value
 
 
+def test_settings_of_one_memory_stand_side_by_side() -> None:
+    document = make_document(AXES, failed=(0, 3))
+    document["rows"][3]["status"] = "pending"
+    for row in document["rows"]:
+        row["vram"]["planned"] = 2e9
+    figure = memory_figure(document)
+    assert figure is not None
+    drawn = [point[0] for group in figure.axes[0].collections for point in group.get_offsets() if len(point) == 2]
+    assert len({round(x, 6) for x in drawn if 1.9 < x < 2.1}) == 4
+    (key,) = (text.get_text().splitlines() for text in figure.axes[-1].texts)
+    assert key[0] == "1  vision, R2R (1 of 2 seeds, oom)"
+    assert key[1] == "2  vision, both (1 of 2 seeds)"
+    assert key[2] == "3  all, R2R"
+
+
+def test_costs_of_several_seeds_are_their_median() -> None:
+    document = make_document({"lever": ["base", "other"], "seed": ["s0", "s1", "s2"]})
+    for row, cost in zip(document["rows"], (10.0, 90.0, 11.0, 20.0, 21.0, 22.0), strict=True):
+        row["cpu_ms_per_window"] = cost
+    figure = costs_figure(document)
+    assert figure is not None
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [11.0, 21.0]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["base", "other"]
+
+
 def test_costs_are_shown_where_trainings_tell_them() -> None:
     document = make_document({"lever": ["base", "other", "failed"]}, failed=(2,))
     assert costs_figure(document) is None, "documents of older versions"

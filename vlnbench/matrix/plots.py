@@ -150,9 +150,12 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
 
 
 def _key(number: int, name: str, members: Sequence[Row]) -> str:
-    """A setting's number with its name, and with what became of it where it is not done."""
-    others = dict.fromkeys(row["status"] for row in members if row["status"] != "done")
-    return f"{number}  {name}" + (f" ({', '.join(others)})" if others else "")
+    """A setting's number with its name; where not all seeds are done, how many are, and what became of others."""
+    others = [row["status"] for row in members if row["status"] != "done"]
+    said = list(dict.fromkeys(others))
+    if others and len(members) > 1:
+        said = [f"{len(members) - len(others)} of {len(members)} seeds", *(s for s in said if s != "pending")]
+    return f"{number}  {name}" + (f" ({', '.join(said)})" if said else "")
 
 
 def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:

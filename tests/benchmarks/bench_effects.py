@@ -1,4 +1,4 @@
-"""How often intervals over episodes and trainings hold the truth: the table of docs/metrics-and-statistics.md.
+"""How often intervals over episodes and trainings hold the truth: the tables of docs/metrics-and-statistics.md.
 
     python -m tests.benchmarks.bench_effects [--matrices 4000]
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from tests.matrix.statistics.test_crossed import Design, coverage
+from tests.matrix.statistics.test_crossed import Design, borrowed, coverage
 
 SPREADS = ((0.0, 0.0), (0.05, 0.0), (0.1, 0.1), (0.2, 0.1), (0.2, 0.4))
 """Standard deviations of trainings and of label x scene, beside 1 of an episode."""
@@ -27,6 +27,8 @@ SHAPES = (
     Design(1, 8, 20, 5),
     Design(1, 8, 60, 15),
 )
+FEW = Design(4, 2, 60, 15)
+"""Whose first setting under either label is compared, by one training each."""
 
 
 def main() -> None:
@@ -42,6 +44,11 @@ def main() -> None:
         print(
             f"| {shape.contexts} x {shape.seeds}{one} | {shape.scenes} x {shape.episodes} | {cells} |", flush=True
         )
+    print(f"\n| settings of two seeds | {' | '.join(f'{a:g}, {b:g}' for a, b in SPREADS)} |")
+    print(f"|---|{'---|' * len(SPREADS)}")
+    for degrees in (1, 2, 3):
+        shares = [borrowed(replace(FEW, training=a, interaction=b), degrees, matrices) for a, b in SPREADS]
+        print(f"| {degrees} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -209,13 +209,16 @@ def test_a_file_that_grows_keeps_what_is_done(write: Write) -> None:
 @pytest.mark.usefixtures("faked")
 def test_settings_at_a_time_share_the_cores(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 7)
-    run(write(collect={"More": {}}, axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]}, run={"jobs": 3}))
+    run(write(collect={"More": {}}, axes={"tunable_parts": [[PARTS[0]], [PARTS[1]]]}, run={"jobs": 2}))
     logs = {path.parts[1]: (path.parent / "log.txt").read_text() for path in WORK.glob("*/*/log.txt")}
     assert {stage: text.split(": ")[1].split()[0] for stage, text in logs.items() if "share" in text} == {
         "prepare": "all",
-        "train": "2",
-        "eval": "2",
+        "train": "3",
+        "eval": "3",
     }
+    only = write(name="one", axes={"tunable_parts": [[PARTS[0]]]}, run={"jobs": 2})
+    run_matrix(read_matrix(only), Path("one"), Path("of-one"))
+    assert "share of the cores: 7\n" in next(Path("one").glob("train/*/log.txt")).read_text()
 
 
 @pytest.mark.usefixtures("faked")

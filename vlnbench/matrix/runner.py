@@ -122,6 +122,7 @@ class _Runner:
     def __init__(self, matrix: Matrix, work: Path, results: Path, places: Places, retry: bool) -> None:
         self._matrix, self._work, self._results = matrix, work, results
         self._places = places
+        self._beside = 1
         self._retry = retry
         self._lock = threading.Lock()
         self._stopping = False
@@ -153,6 +154,7 @@ class _Runner:
             finally:
                 slots.put(slot)
 
+        self._beside = max(1, min(len(self._places.slots), len(units)))
         executor = ThreadPoolExecutor(len(self._places.slots))
         try:
             for future in as_completed([executor.submit(work_on, unit) for unit in units]):
@@ -211,7 +213,7 @@ class _Runner:
         env: dict[str, str | None] = dict.fromkeys(LAUNCHER_VARIABLES)
         if slot is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(slot)
-            env[machine.CORES] = str(max(1, machine.cores() // len(self._places.slots)))
+            env[machine.CORES] = str(max(1, machine.cores() // self._beside))
         notes = {"stage": stage.name, "gpus": slot and list(slot), "machine": self._places.described}
         request = Request(str(stage.folder), list(stage.command), env, timeout_s, notes)
         before = len(attempts(stage.folder))

@@ -36,15 +36,21 @@ class KeptFrames:
         """Frames of an item, by position, or all: (n, size).
 
         They are read, not mapped: pages of a mapped file count as memory of the process that has looked at them.
-        Raises UsageError where the file ends too early.
+        Raises UsageError where the file is gone or ends too early.
         """
         there = range(self.first[item], self.first[item + 1])
         places = there[which] if isinstance(which, slice) else [there[each] for each in which]
         found = np.empty((len(places), self.size), np.uint8)
-        with self.path.open("rb", buffering=0) as file:
-            for row, place in zip(found, places, strict=True):
-                if os.preadv(file.fileno(), [row], place * self.size) != self.size:
-                    raise UsageError(f"{self.path}: holds fewer than {self.first[-1]:,} frames; delete it")
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                for row, place in zip(found, places, strict=True):
+                    file.seek(place * self.size)
+                    if file.readinto(row) != self.size:
+                        raise UsageError(f"{self.path}: holds fewer than {self.first[-1]:,} frames; delete it")
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: cannot be read ({error.strerror}); start the training again"
+            ) from error
         return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri, stdtrit
 
-from vlnbench.matrix.statistics.crossed import Array, Spreading, contrast, predicted, spreading
+from vlnbench.matrix.statistics.crossed import LEAST_DEGREES, Array, Spreading, contrast, predicted, spreading
 
 # Two settings of two seeds each, two scenes of two episodes: sums by training and scene.
 SUMS = np.array([[2.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
@@ -136,6 +136,23 @@ def coverage(design: Design, matrices: int, trainings_as_given: bool = False) ->
     return float(np.mean(held)), float(np.median(widths))
 
 
+def borrowed(design: Design, degrees: int, matrices: int) -> float:
+    """How often the interval of two single trainings holds 0 that knows `degrees` other settings of two seeds.
+
+    design: of two seeds, and of more contexts than those settings take.
+    """
+    rng = np.random.default_rng(0)
+    others = [t for t, setting in enumerate(design.settings) if setting % design.contexts][: 2 * degrees]
+    pair = [0, design.contexts * design.seeds]
+    held = []
+    for _ in range(0, matrices, 250):
+        sums = design.draw(rng, 250)
+        spreads = spreading(sums[:, others], design.sizes, [design.settings[t] for t in others])
+        found = contrast(sums[:, pair], design.sizes, np.array([-1.0, 1.0]), spreads)
+        held.append(np.abs(found.mean) <= stdtrit(found.degrees, 0.975) * found.se)
+    return float(np.mean(held))
+
+
 def designs() -> list[Design]:
     """2 to 8 seeds, 20 to 60 scenes, trainings that spread little and much, effects that differ between scenes."""
     shapes = [
@@ -163,6 +180,14 @@ def designs() -> list[Design]:
 def test_95_percent_intervals_cover_95_percent(design: Design) -> None:
     """1,000 matrices each, which leaves a standard error of 0.7 points."""
     assert 0.93 - 0.007 <= coverage(design, 1000)[0] <= 0.97 + 0.007
+
+
+@pytest.mark.slow
+def test_fewer_than_three_degrees_of_freedom_cover_too_little() -> None:
+    """Why `LEAST_DEGREES` is 3."""
+    design = Design(4, 2, 60, 15, training=0.1)
+    assert borrowed(design, 1, 4000) < 0.92
+    assert borrowed(design, LEAST_DEGREES, 4000) > 0.93
 
 
 def test_intervals_that_take_trainings_as_given_do_not() -> None:

@@ -38,8 +38,8 @@ those of the whole matrix are taken: with 2, intervals hold the truth in 92 to 9
 
 LEAST_DEGREES = 3
 """Below, in the whole matrix, how much trainings differ counts as unknown: two seeds that agree by chance would
-make the interval narrower than that over episodes alone. With 1 it held the truth in 88 to 92 of 100 simulated
-cases, with 2 in 92 to 94, with 3 in 94."""
+make the interval narrower than that over episodes alone. With 1 it held the truth in 88 to 93 of 100 simulated
+cases, with 2 in 93 to 95, with 3 in 94 to 95 (tests/benchmarks/bench_effects.py)."""
 
 
 @dataclass(frozen=True)

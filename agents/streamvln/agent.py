@@ -17,7 +17,8 @@ from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
 from agents.streamvln.config import read_config
-from agents.streamvln.loop import EXPECTS, EpisodeLoop, expects
+from agents.streamvln.feeling import FeelingLoop
+from agents.streamvln.loop import EXPECTS, expects
 from agents.streamvln.network.decode import Decoder, Turn
 from agents.streamvln.network.model import StreamVLN, part_of
 from agents.streamvln.options import StreamVLNOptions
@@ -33,7 +34,7 @@ from vlnbench.util.machine import installed_version
 EPISODE_STEPS = 500  # what memory per episode is stated for
 
 
-class StreamVLNAgent(EpisodeLoop):
+class StreamVLNAgent(FeelingLoop):
     """A trained checkpoint in `EpisodeLoop`. It looks at RGB; the published code renders depth and ignores it."""
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})
@@ -113,7 +114,7 @@ class _Timed:
 
     def __init__(self, decoder: Decoder, threads: Threads) -> None:
         self.max_new_tokens = decoder.max_new_tokens
-        self.drop = decoder.drop
+        self.drop, self.unsay = decoder.drop, decoder.unsay
         self._decoder, self._threads = decoder, threads
 
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:

@@ -48,7 +48,8 @@ class Answers(Protocol):
 
 @dataclass(slots=True)
 class _Running:
-    """One episode under way. `window`: first step of the last turn's window; `step`: that of the last look."""
+    """One episode under way. `asked`: step of the last turn; `window`: first step of its window; `step`: of the
+    last look."""
 
     instruction: str
     seed: int
@@ -57,6 +58,7 @@ class _Running:
     queue: deque[Action] = field(default_factory=deque)
     window: int | None = None
     answer: list[int] = field(default_factory=list)
+    asked: int = 0
     step: int = 0
 
 
@@ -122,7 +124,7 @@ class EpisodeLoop:
         actions = {slot: self._slots[slot].queue.popleft() for slot in observations}
         for slot, action in actions.items():
             if action is Action.STOP:
-                self._forget(slot)
+                self._end(slot)
         return actions
 
     def ahead(self, slot: int) -> list[Action]:
@@ -174,6 +176,10 @@ class EpisodeLoop:
         rgb = self._shown.rgb(observation.rgb, observation.step, self._slots[slot].seed)
         return rgb if rgb.shape[:2] == self.rgb_size else resize(rgb, self._image_size)
 
+    def _end(self, slot: int) -> None:
+        """The model has said STOP in a slot."""
+        self._forget(slot)
+
     def _forget(self, slot: int) -> None:
         """Let go of what the slot has planned and of its conversation with the model; its frames stay."""
         self._decoder.drop(slot)
@@ -182,7 +188,7 @@ class EpisodeLoop:
 
     def _turn(self, slot: int, running: _Running, step: int, frame: NDArray[np.uint8]) -> Turn:
         phrase = running.rng.choice(PHRASES)
-        boundary = self._windows.boundary(step)
+        running.asked, boundary = step, self._windows.boundary(step)
         if boundary == running.window:
             input_ids = self._prompts.following(running.answer, phrase)
             return Turn(slot, input_ids, network_input([frame]), opens_window=False)

@@ -70,6 +70,17 @@ class Prompts:
         text = self._tokenizer.decode(answer, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return [SYMBOLS[symbol] for symbol in _SYMBOL.findall(text)] or [Action.STOP]
 
+    def reworded(self, answer: Sequence[int], actions: Sequence[Action]) -> list[int]:
+        """An answer that names other actions instead, between the words that stand around its own.
+
+        Where it names none, they come before its last token. Raises UsageError as `symbol_ids` does.
+        """
+        ids = self.action_ids()
+        places = [place for place, id_ in enumerate(answer) if id_ in ids] or [len(answer) - 1]
+        named = {action: id_ for id_, action in ids.items()}
+        after = places[-1] + (answer[places[-1]] in ids)
+        return [*answer[: places[0]], *(named[action] for action in actions), *answer[after:]]
+
     def block(self, role: str, *content: str | int) -> list[int]:
         """Token ids of one chat block; numbers in the content are placeholders and stay as they are."""
         ids: list[int] = []

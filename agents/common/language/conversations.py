@@ -7,7 +7,8 @@ images (LLaVA, arXiv 2304.08485).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,26 @@ class Conversation:
     @property
     def length(self) -> tuple[int, int]:
         """Images and characters of text."""
-        return len(self.images), sum(len(text) for turn in self.turns for text in turn)
+        return self.length_of(None)
+
+    def length_of(self, turns: int | None) -> tuple[int, int]:
+        """Images, and characters of text of so many turns on average; None: of all of them."""
+        text = sum(len(text) for turn in self.turns for text in turn)
+        return len(self.images), text if turns is None else text * min(turns, len(self.turns)) // len(self.turns)
+
+    def drawn(self, turns: int, rng: random.Random) -> Conversation:
+        """So many of the turns at most, in any order; the first one shows the images."""
+        chosen = rng.sample(self.turns, min(turns, len(self.turns)))
+        shown, first = _apart(self.turns[0][0])
+        bare = [(first if turn is self.turns[0] else turn[0], turn[1]) for turn in chosen]
+        return replace(self, turns=((shown + bare[0][0], bare[0][1]), *bare[1:]))
+
+
+def _apart(question: str) -> tuple[str, str]:
+    """A first question's images, and the question."""
+    end = question.rindex(TAG) + len(TAG)
+    end += question[end : end + 1] == "\n"
+    return question[:end], question[end:]
 
 
 def read_conversations(folder: Path) -> list[Conversation]:

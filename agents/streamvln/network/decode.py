@@ -141,6 +141,12 @@ class Decoder:
         """Forget a slot's window and last answer. Due before a new episode, which must not guess from the old."""
         self._windows.pop(slot, None)
 
+    def unsay(self, slot: int) -> None:
+        """Forget the last answer of a slot's window: the next turn begins with what is to stand in its place."""
+        window = self._windows[slot]
+        fed = max(len(window.output) - 1, 0)
+        self._windows[slot] = Window(window.cache[..., : window.cache.shape[-2] - fed, :], [])
+
     def window_length(self, slot: int) -> int:
         """Cached positions of a slot, 0 without a window."""
         return self._windows[slot].cache.shape[-2] if slot in self._windows else 0
@@ -184,7 +190,7 @@ class Decoder:
                 raise ValueError(f"slot {turn.slot} has no window to continue")
             if ids[: len(last)] != last:
                 raise ValueError(f"slot {turn.slot}: a turn must begin with the last answer's ids")
-            ids = ids[len(last) - 1 :]
+            ids = ids[max(len(last) - 1, 0) :]
         expanded, _ = self.model.expand(ids, len(turn.images))
         length = 0 if past is None else past.cache.shape[-2]
         limit = self.model.config.max_position_embeddings

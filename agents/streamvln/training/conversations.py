@@ -26,9 +26,11 @@ class ConversationDataset:
         *,
         wording: Wording = "published",
         shown: Shown | None = None,
+        at_once: int | None = None,
     ) -> None:
-        """shown: what the conversations' images show, if that is to be told."""
-        self._conversations, self._shown = conversations, shown
+        """shown: what the conversations' images show, if that is to be told; at_once: of the questions of a
+        conversation a sample has so many, drawn; None: all in order."""
+        self._conversations, self._shown, self._at_once = conversations, shown, at_once
         self._prompts = prompts
         self._frames = frames
         self._write = self._as_evaluated if wording == "evaluation" else self._as_published
@@ -38,8 +40,10 @@ class ConversationDataset:
         return len(self._conversations)
 
     def sample(self, index: int, rng: random.Random) -> Sample:
-        """Build one sample; `rng` draws the images' jitter."""
+        """Build one sample; `rng` draws questions, if that is asked for, and then the images' jitter."""
         conversation = self._conversations[index]
+        if self._at_once is not None:
+            conversation = conversation.drawn(self._at_once, rng)
         input_ids, labels = self._write([(_content(asked), told) for asked, told in conversation.turns])
         files = conversation.images
         images = self._frames.shown(index, range(len(files)), lambda: files, rng)

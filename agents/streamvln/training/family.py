@@ -71,6 +71,7 @@ class StreamVLNSet:
     conversations: tuple[Conversation, ...]
     cut: Windows
     semantics: Semantics | None = None
+    at_once: int | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -109,7 +110,7 @@ class StreamVLNSet:
     def lengths(self) -> list[tuple[int, ...]]:
         """(images, characters of text) of every window."""
         windows = window_lengths(self.trajectories, self.cut)
-        return [*windows, *(conversation.length for conversation in self.conversations)]
+        return [*windows, *(conversation.length_of(self.at_once) for conversation in self.conversations)]
 
 
 class StreamVLNFamily(LanguageFamily, Chances):
@@ -198,7 +199,8 @@ class StreamVLNFamily(LanguageFamily, Chances):
             for trajectory in trajectories
         )
         file = folder / (CONVERSATIONS if conversations else TRAJECTORIES)
-        found = StreamVLNSet(file, windows, tuple(trajectories), tuple(conversations), options.windows, semantics)
+        walks, talks = tuple(trajectories), tuple(conversations)
+        found = StreamVLNSet(file, windows, walks, talks, options.windows, semantics, options.questions_at_once)
         if semantics is not None:
             self._semantics = agreed(self._semantics, semantics)
             check_there(file, SEMANTIC, [path for each in found.semantic_images() for path in each])
@@ -322,7 +324,9 @@ def _samples_of(
     found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader, shown: Shown | None
 ) -> Samples:
     if found.conversations:
-        return ConversationDataset(found.conversations, prompts, reader, wording=options.wording, shown=shown)
+        return ConversationDataset(
+            found.conversations, prompts, reader, wording=options.wording, shown=shown, at_once=found.at_once
+        )
     return WindowDataset(
         found.trajectories,
         prompts,

@@ -81,6 +81,9 @@ class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptio
     """Jitter brightness, saturation, sharpness, contrast and depth of color, frame by frame."""
     inflection_weight: float = 1.0
     """Weight in the loss of an action that differs from the one before it (VLN-CE trains with 3.2)."""
+    questions_at_once: int | None = None
+    """Of the questions about an image a window asks so many, drawn anew every epoch, in any order: where all are
+    asked in order, later answers can be read off earlier ones. Default all, as published data want it."""
     packed: Path | None = None
     """Folder in which resized frames are kept, a file per set that all processes read. A frame takes 28 kB for the
     small model and 442 kB for images of 384 pixels."""
@@ -88,6 +91,7 @@ class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptio
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
         above_zero("inflection_weight", self.inflection_weight)
+        at_least("questions_at_once", self.questions_at_once, 1)
         self.check_telling(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.objective, cached=self.feature_cache is not None)
         if self.feature_cache is not None and self.augment:

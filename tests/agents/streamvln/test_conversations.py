@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,26 @@ def test_kept_images_are_those_of_the_files(tmp_path: Path) -> None:
     for index in range(len(items)):
         wanted = dataset(folder).sample(index, random.Random(0)).images
         assert torch.equal(dataset(folder, reader=kept).sample(index, random.Random(0)).images, wanted)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_questions_are_drawn_and_the_first_shows_the_image(tmp_path: Path, at_once: int) -> None:
+    turns = [*said("<image>\nA?", "a"), *said("B?", "b"), *said("C?", "c")]
+    made = dataset(write_set(tmp_path, image="images/1.jpg", conversations=turns), at_once=at_once)
+    texts = {shown(made.sample(1, random.Random(seed)).input_ids) for seed in range(60)}
+    asked = {tuple(re.findall(r"user\n(#?\n?\w\?)", text)) for text in texts}
+    orders = {tuple(each) for each in permutations("ABC", min(at_once, 3))}
+    assert asked == {(f"#\n{first}?", *(f"{other}?" for other in others)) for first, *others in orders}
+    assert all(re.findall(r"(\w)\?.*?assistant\n(\w)", text, re.DOTALL) for text in texts)
+    for text in texts:
+        told = re.findall(r"(\w)\?.*?assistant\n(\w)<", text, re.DOTALL)
+        assert told
+        assert all(question.lower() == answer for question, answer in told)
+    (one, two) = read_conversations(tmp_path)
+    assert two.length_of(at_once) == (1, len("<image>\nA?aB?bC?c") * min(at_once, 3) // 3)
+    assert one.length_of(None) == one.length
+
+
+def test_images_of_a_drawn_question_keep_their_order(tmp_path: Path) -> None:
+    made = dataset(write_set(tmp_path, conversations=said("<image> and <image>: same?", "no")), at_once=1)
+    assert "# and #: same?" in shown(made.sample(1, random.Random(0)).input_ids)

@@ -244,6 +244,23 @@ def test_turns_that_do_not_continue() -> None:
         decoder.run([following(0, answer)])
 
 
+def test_another_answer_in_place_of_the_last_is_read_as_if_it_had_been_said() -> None:
+    model = tiny_model()
+    decoder, whole = Watched(model, SETTINGS, max_new_tokens=4), Watched(model, SETTINGS, max_new_tokens=4)
+    first = opening(0)
+    (said,) = decoder.run([first])
+    told, length = [said[0], 7, 8, 9, 10, said[-1]], decoder.window_length(0)
+    decoder.unsay(0)
+    decoder.unsay(0)
+    assert decoder.window_length(0) == length - len(said) + 1
+    second = following(0, told)
+    (answer,) = decoder.run([second])
+    ids, images = [*first.input_ids, *second.input_ids], torch.cat([first.images, second.images])
+    assert [answer] == whole.run([Turn(0, ids, images, opens_window=True)])
+    for position in range(len(answer)):
+        torch.testing.assert_close(decoder.logits[0][position], whole.logits[0][position])
+
+
 def test_too_long_a_window_is_refused_before_anything_is_answered() -> None:
     model = tiny_model(max_position_embeddings=40)
     decoder = Decoder(model, SETTINGS, max_new_tokens=8)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -52,6 +53,16 @@ class Letters:
 
     def __len__(self) -> int:
         return 0x110000
+
+
+class Symbols(Letters):
+    """A tokenizer with one token per character or STOP."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [0 if part == "STOP" else ord(part) for part in re.findall("STOP|.", text, re.DOTALL)]
+
+    def decode(self, ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        return "".join(chr(id_) if id_ else "STOP" for id_ in ids)
 
 
 def read(text: str) -> list[Action]:
@@ -111,3 +122,13 @@ def test_another_models_tokenizer_is_refused(goldens: Path, tmp_path: Path) -> N
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"has no token '(STOP|↑)'"):
         load_tokenizer(tmp_path)
+
+
+def test_an_answer_with_other_actions_keeps_the_words_around_them() -> None:
+    prompts, (forward, left, stop) = Prompts(Symbols()), (Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP)
+    said = [*map(ord, "so: ↑↑"), 0, ord(".")]
+    assert prompts.reworded(said, [left]) == [*map(ord, "so: ←.")]
+    assert prompts.reworded(said, [forward, left, forward, stop]) == [*map(ord, "so: ↑←↑"), 0, ord(".")]
+    assert prompts.reworded([*map(ord, "well.")], [left, left]) == [*map(ord, "well←←.")]
+    with pytest.raises(UsageError, match="does not write every action as one token"):
+        Prompts(Letters()).reworded(said, [left])

@@ -30,7 +30,7 @@ NAME = f"{__name__}:Turning"
 
 
 class Turning(EpisodeAgent):
-    """Turns left 12 times, stops from then on, and remembers what was done."""
+    """Turns left, but for a STOP after 12 turns, and remembers what was done."""
 
     done: list[Action]
 
@@ -38,7 +38,7 @@ class Turning(EpisodeAgent):
         self.done = []
 
     def act_one(self, observation: Observation) -> Action:
-        self.done.append(STOP if len(self.done) >= 12 else LEFT)
+        self.done.append(STOP if len(self.done) == 12 else LEFT)
         return self.done[-1]
 
     def feel(self, slot: int, action: Action) -> None:
@@ -93,14 +93,21 @@ def test_the_model_alone_is_labeled_by_the_expert(tmp_path: Path) -> None:
     assert len(record["labels"]) == 13
 
 
-def test_a_stop_that_is_wrong_is_overruled(tmp_path: Path) -> None:
-    """The model, which stops after twelve turns wherever it is, walks to the goal in the end."""
+def test_where_a_stop_is_wrong_the_expert_takes_over(tmp_path: Path) -> None:
+    """The model, which would turn on and on after its STOP, walks to the goal in the end."""
     record, done = walked(0.0, tmp_path, overrule_stops=True)
     actions = record["actions"][1:]
     assert actions[:12] == [int(LEFT)] * 12
-    assert actions[12] == record["labels"][12] != int(STOP)
+    assert actions[12:] == record["labels"][12:-1]
+    assert int(STOP) not in actions
     assert done[:-1] == actions
     assert (done[-1], record["labels"][-1]) == (STOP, int(STOP))
+
+
+def test_a_stop_that_is_labeled_as_right_is_not_overruled(tmp_path: Path) -> None:
+    record, done = walked(0.0, tmp_path, overrule_stops=True, stop_within=1.5)
+    assert record["labels"].index(int(STOP)) == len(record["labels"]) - 1
+    assert len(done) == len(walked(0.0, tmp_path / "all", overrule_stops=True)[1]) - 5
 
 
 def test_the_expert_alone_walks_to_the_goal_and_the_last_label_is_stop(tmp_path: Path) -> None:
@@ -110,11 +117,13 @@ def test_the_expert_alone_walks_to_the_goal_and_the_last_label_is_stop(tmp_path:
     assert done == [FORWARD] * 19 + [STOP]
 
 
-def test_stop_is_the_label_of_all_frames_that_are_close_enough(tmp_path: Path) -> None:
-    """Of steps of 0.25 m on a way of 5 m, those from 3.5 m on, whatever is done there; the walk stays the same."""
+def test_the_expert_stops_and_stop_is_the_label_where_the_goal_is_close_enough(tmp_path: Path) -> None:
+    """After 14 steps of 0.25 m on a way of 5 m; the model, which has not stopped there, may go on."""
     record, _ = walked(1.0, tmp_path, stop_within=1.5)
-    assert record["actions"] == [-1, *[int(FORWARD)] * 19]
-    assert record["labels"] == [int(FORWARD)] * 14 + [int(STOP)] * 6
+    assert record["actions"] == [-1, *[int(FORWARD)] * 14]
+    assert record["labels"] == [int(FORWARD)] * 14 + [int(STOP)]
+    there, _ = walked(0.0, tmp_path / "there", stop_within=5.5)
+    assert there["labels"] == [int(STOP)] * 13
     nearer, _ = walked(1.0, tmp_path / "nearer", stop_within=0.0)
     assert nearer["labels"] == [int(FORWARD)] * 19 + [int(STOP)]  # the expert's own STOP stays
 
@@ -200,7 +209,7 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
     assert all(len(record["distances"]) == len(record["actions"]) for record in records)
     rules = json.loads((tmp_path / "a" / MANIFEST).read_text())["dagger"]
     assert (rules["agent"], rules["expert_share"], rules["seed"]) == (NAME, 0.3, 5)
-    assert rules["overrule_stops"] is True
+    assert rules["overrule_stops"] == "for good"
     assert rules["stop_within_m"] == 1.5
     for record in records:
         frames = zip(record["distances"], record["labels"], strict=True)

@@ -266,7 +266,7 @@ def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, A
             "longest": request.longest,
         }
         if request.overrule_stops:
-            rules["overrule_stops"] = True
+            rules["overrule_stops"] = "for good"  # at first the expert acted once
         if request.stop_within is not None:
             rules["stop_within_m"] = request.stop_within
         return {**about, **rules}

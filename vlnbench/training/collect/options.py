@@ -60,10 +60,10 @@ class CollectOptions:
     longest: int = MAX_ACTIONS
     """With --relabel: cut walks after so many actions."""
     overrule_stops: bool = False
-    """With --relabel: where the model would stop and the expert not, the expert acts; the walk goes on."""
+    """With --relabel: where the model would stop and the expert not, the expert acts from then on."""
     stop_within: float | None = None
-    """With --relabel: the label of every frame that is so many meters (geodesic) or less from the goal is STOP;
-    default where the expert stops, 0.5 m before the goal, which a model that drives alone seldom comes to."""
+    """With --relabel: the expert stops, and the label is STOP, at every frame so many meters (geodesic) or less
+    from the goal; default 0.5 m before it, where a model that drives alone seldom comes."""
     seed: int = 0
     """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
     depth: bool = False

@@ -3,15 +3,15 @@
 VLN-CE's form of it (arXiv 2004.02857, after arXiv 1011.0686): before every step a chance decides who acts; what is
 learned at every frame is what the expert would do there, whoever acts. The expert follows the shortest path to the
 goal. A walk ends with the STOP that is done, which may be wrong; what was done is what the model is told it did.
-The expert stops closer to the goal than a model that drives alone comes: where STOP is to be learned further away,
-`stop_within` says so.
+The expert stops closer to the goal than a model that drives alone comes: where it is to stop further away, and
+STOP to be learned, `stop_within` says so.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor, StandsFor, Vec3
@@ -26,7 +26,7 @@ from vlnbench.traits import Describes, FeelsActions, Represents
 class MixedOptions(AgentOptions):
     """Who drives beside the expert, and the chance with which the expert acts instead, at every step anew.
 
-    overrule_stops: the expert also acts where the driver would stop and the expert would not.
+    overrule_stops: where the driver would stop and the expert would not, the expert acts from then on.
     """
 
     driver: str
@@ -55,6 +55,7 @@ class Mixed:
         self._driver: Agent = driver
         self._share, self._overrules = options.expert_share, options.overrule_stops
         self._draws: dict[int, random.Random] = {}
+        self._taken: set[int] = set()
         self.sensors: frozenset[Sensor] = driver.sensors | {"oracle_action"}
         self.privileged = driver.privileged
         self.expects = driver.expects
@@ -73,6 +74,7 @@ class Mixed:
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         self._draws[slot] = random.Random(seed)
+        self._taken.discard(slot)
         self._driver.reset(slot, episode, seed)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
@@ -80,8 +82,9 @@ class Mixed:
         actions = driver.act({slot: seen.for_agent(driver.sensors) for slot, seen in observations.items()})
         for slot, seen in observations.items():
             assert seen.oracle_action is not None
-            stopping = self._overrules and actions[slot] == Action.STOP != seen.oracle_action
-            if self._draws[slot].random() < self._share or stopping:
+            if self._overrules and actions[slot] == Action.STOP != seen.oracle_action:
+                self._taken.add(slot)
+            if self._draws[slot].random() < self._share or slot in self._taken:
                 actions[slot] = seen.oracle_action
                 assert isinstance(driver, FeelsActions)
                 driver.feel(slot, seen.oracle_action)
@@ -94,7 +97,7 @@ class Mixed:
 @dataclass(frozen=True, slots=True)
 class Relabeling:
     """The guide of such walks: seed of the draws, after how many actions a walk is cut, and how far from the goal
-    (meters, geodesic) the label is STOP whatever the expert would do, None: nowhere."""
+    (meters, geodesic) the expert stops whatever it would do otherwise, None: nowhere."""
 
     seed: int
     longest: int
@@ -116,20 +119,23 @@ class RelabeledRoute:
         agent, observation = self._agent, env.reset(episode)
         shown = episode if agent.privileged else episode.for_agent()
         agent.reset(SLOT, shown, episode_seed(self._rules.seed, episode.episode_id, 0))
-        yield Done(PLACEHOLDER_ACTION, observation, label=self._label(env, episode, observation))
+        label = self._label(env, episode, observation)
+        yield Done(PLACEHOLDER_ACTION, observation, label=label)
         for _ in range(self._rules.longest):
-            action = Action(agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT])
+            seen = replace(observation, oracle_action=label)
+            action = Action(agent.act({SLOT: seen.for_agent(agent.sensors)})[SLOT])
             if action is Action.STOP:
                 return
             observation = env.step(action)
-            yield Done(int(action), observation, label=self._label(env, episode, observation))
+            label = self._label(env, episode, observation)
+            yield Done(int(action), observation, label=label)
 
     def verdict(self, env: GuidedEnv, episode: Episode, positions: Sequence[Vec3]) -> Verdict:
         """Keep every walk."""
         return Verdict(True, None)
 
     def _label(self, env: GuidedEnv, episode: Episode, observation: Observation) -> Action:
-        """What is to be learned at a frame."""
+        """What the expert does at a frame, and is to be learned."""
         if observation.oracle_action is None:
             raise TypeError("the environment knows no expert: it lacks the sensor oracle_action")
         within = self._rules.stop_within

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from agents.common.trajectories import Trajectory
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.feeling import FeelingLoop
 from agents.streamvln.network.decode import Turn
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training.policy import PolicyAgent
+from agents.streamvln.training.samples import FrameReader, WindowDataset
 from agents.streamvln.windows import Windows
 from tests.agents.streamvln.test_loop import SIZE, Script, numbered, shown
 from tests.agents.streamvln.test_prompt import Symbols
+from tests.agents.streamvln.test_samples import make_folder
 from tests.fakes import make_episode
 from vlnbench.interfaces import Action
 from vlnbench.traits import FeelsActions
@@ -118,3 +123,16 @@ def test_answers_of_other_lengths(answer: str) -> None:
     said = driven(loop, [*[None] * last, *[LEFT] * (left + 1), None])
     assert said == [*actions, *[STOP] * left, FORWARD]
     assert read_before(script.asked[1])[-2:] == "←."
+
+
+def test_the_conversation_is_the_window_that_the_walk_is_trained_on(tmp_path: Path) -> None:
+    """Nine steps, of which the model does three: token for token what training reads, with what was done in it."""
+    done = [FORWARD, LEFT, FORWARD, RIGHT, FORWARD, FORWARD, LEFT, LEFT, STOP]
+    answers = [f"<|im_start|>assistant\n{told}<|im_end|>" for told in ("↑STOP", "STOP", "STOP")]
+    loop, script = feeling(*answers)
+    driven(loop, [None, *done[1:8], None])
+    asked = [id_ for turn in script.asked for id_ in turn.input_ids] + words(answers[-1])
+    make_folder(tmp_path, [len(done)])
+    walked = Trajectory(tmp_path / "images/house_0/rgb", (make_episode(1).instruction,), tuple(done))
+    dataset = WindowDataset([walked], Prompts(Symbols()), Windows(), FrameReader(SIZE), wording="evaluation")
+    assert asked == dataset.sample(0, random.Random(3)).input_ids

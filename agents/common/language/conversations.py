@@ -8,6 +8,7 @@ images (LLaVA, arXiv 2304.08485).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,19 @@ class Conversation:
 
     def drawn(self, turns: int, rng: random.Random) -> Conversation:
         """So many of the turns at most, in any order; the first one shows the images."""
-        chosen = rng.sample(self.turns, min(turns, len(self.turns)))
-        shown, first = _apart(self.turns[0][0])
-        bare = [(first if turn is self.turns[0] else turn[0], turn[1]) for turn in chosen]
-        return replace(self, turns=((shown + bare[0][0], bare[0][1]), *bare[1:]))
+        chosen = rng.sample(range(len(self.turns)), min(turns, len(self.turns)))
+        return self._of(chosen)
+
+    def alone(self) -> list[Conversation]:
+        """Every turn by itself, with the images."""
+        return [self._of([place]) for place in range(len(self.turns))]
+
+    def _of(self, places: Sequence[int]) -> Conversation:
+        """Some of the turns; the first of them shows the images."""
+        shown, question = _apart(self.turns[0][0])
+        bare = ((question, self.turns[0][1]), *self.turns[1:])
+        (first, answer), *others = (bare[place] for place in places)
+        return replace(self, turns=((shown + first, answer), *others))
 
 
 def _apart(question: str) -> tuple[str, str]:

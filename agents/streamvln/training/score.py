@@ -1,8 +1,10 @@
-"""What a StreamVLN answers on expert walks, token by token, with the expert's earlier answers in its windows."""
+"""What a StreamVLN answers on expert walks, token by token, with the expert's earlier answers in its windows, and
+to questions that are asked alone."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,15 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from agents.common.language.conversations import SYMBOLS, read_conversations
 from agents.common.placement import place
 from agents.common.trajectories import read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.prompt import Prompts
+from agents.streamvln.training.conversations import ConversationDataset
 from agents.streamvln.training.samples import FrameReader, Sample, WindowDataset, window_lengths
 from agents.streamvln.windows import Windows
+from vlnbench.data.sets import CONVERSATIONS, holds_questions
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import Answer
+
+_WAY = re.compile("[←→]+|↑")
+"""An answer that says which way something is: turns, or a step if it is ahead."""
 
 
 class WindowScorer:
@@ -33,6 +42,30 @@ class WindowScorer:
 
     def __call__(self, folder: Path, batch: int) -> Iterator[Answer]:
         """The answers of every window of a set's folder, windows of like length together."""
+        return (self._asked if holds_questions(folder) else self._walked)(folder, batch)
+
+    def _asked(self, folder: Path, batch: int) -> Iterator[Answer]:
+        """The first action of every answer that says which way. Raises UsageError where none does."""
+        questions = [
+            each
+            for conversation in read_conversations(folder)
+            for each in conversation.alone()
+            if _WAY.fullmatch(each.turns[0][1])
+        ]
+        if not questions:
+            raise UsageError(f"{folder / CONVERSATIONS}: none of its answers is a way to turn; nothing to score")
+        reader = FrameReader(self._model.config.vision.image_size)
+        dataset = ConversationDataset(questions, self._prompts, reader, wording="evaluation")
+        for first in range(0, len(questions), batch):
+            chosen = questions[first : first + batch]
+            samples = [dataset.sample(first + index, random.Random(0)) for index in range(len(chosen))]
+            scored = score_windows(self._model, samples, self._actions)
+            for question, ((predicted, loss), *_) in zip(chosen, scored, strict=True):
+                scene = question.images[0].parent.name
+                expected = SYMBOLS[question.turns[0][1][0]]
+                yield Answer(f"{scene}_questions_{first}", 0, expected, None, predicted, loss)
+
+    def _walked(self, folder: Path, batch: int) -> Iterator[Answer]:
         trajectories = read_trajectories(folder)
         reader = FrameReader(self._model.config.vision.image_size)
         dataset = WindowDataset(trajectories, self._prompts, self._windows, reader, wording="evaluation")

@@ -116,7 +116,7 @@ def test_views_have_the_same_walks_with_other_frames(tmp_path: Path) -> None:
     [
         (None, "not there; collect the walks"),
         ("{", "cannot be read as JSON"),
-        ("[]", "expected a list of trajectories"),
+        ("[]", "expected a list of records"),
         ('[{"video": "../x"}]', "record 0: field 'video': expected a path below the folder"),
         ("[3]", "record 0: field 'video'"),
     ],
@@ -131,8 +131,59 @@ def test_what_is_no_set_is_refused(tmp_path: Path, content: str | None, message:
 
 def test_one_scene_has_no_other(tmp_path: Path) -> None:
     folder = walk_set(tmp_path / "set", {"b_r2r_000002": WALKS["b_r2r_000002"]})
-    with pytest.raises(UsageError, match="all walks lie in one scene"), view_of(folder, "other"):
+    with pytest.raises(UsageError, match="all of it lies in one scene"), view_of(folder, "other"):
         pass
+
+
+def question_set(folder: Path) -> Path:
+    """Four views of three houses, each with what lies left or right in it, and one more question."""
+    records = []
+    for number, house in enumerate("aabc"):
+        path = folder / f"images/{house}/{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 24), (40 * number, 0, 0)).save(path)
+        pairs = [
+            ("<image>\nWhich room is this?", "kitchen"),
+            ("How far?", "↑↑"),
+            ("Face the lamp.", "←←" if number % 2 else "→"),
+        ]
+        turns = [
+            {"from": who, "value": text}
+            for pair in pairs
+            for who, text in zip(("human", "gpt"), pair, strict=True)
+        ]
+        records.append({"id": number, "image": f"images/{house}/{number}.png", "conversations": turns})
+    (folder / "conversations.json").write_text(json.dumps(records))
+    return folder
+
+
+def test_views_of_questions_show_other_images_by_the_same_names(tmp_path: Path) -> None:
+    folder = question_set(tmp_path / "set")
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*.png"))
+    for frames, colors in (("gray", [128] * 4), ("other", [80, 120, 0, 40])):
+        with view_of(folder, frames) as view:
+            assert (view / "conversations.json").read_text() == (folder / "conversations.json").read_text()
+            assert [pixel(view / name)[0] for name in names] == colors
+    (folder / names[0]).unlink()
+    with pytest.raises(UsageError, match=r"0\.png: not there; make the set again"), view_of(folder, "gray"):
+        pass
+
+
+@pytest.mark.slow
+def test_questions_are_scored_alone_by_their_first_action(tmp_path: Path) -> None:
+    question_set(tmp_path / "set")
+    found = score(ScoreOptions(checkpoint="streamvln-tiny", trajectories=tmp_path, sets=("set",), device="cpu"))
+    for scores in found["sets"]["set"]["frames"].values():
+        assert (scores["actions"], scores["loss"]["clusters"], scores["stop"]) == (4, 3, None)
+        assert scores["accuracy"]["mean"] in (0, 0.25, 0.5, 0.75, 1)
+
+
+@pytest.mark.slow
+def test_questions_that_ask_for_no_way_are_not_scored(tmp_path: Path) -> None:
+    path = question_set(tmp_path / "set") / "conversations.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("\\u2190\\u2190", "left").replace("\\u2192", ""))
+    with pytest.raises(UsageError, match="none of its answers is a way to turn"):
+        score(ScoreOptions(checkpoint="streamvln-tiny", trajectories=tmp_path, sets=("set",), device="cpu"))
 
 
 @pytest.mark.parametrize(

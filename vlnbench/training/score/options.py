@@ -10,21 +10,22 @@ from vlnbench.errors import UsageError
 from vlnbench.training.options import at_least
 
 FRAMES = ("own", "gray", "other")
-"""What can be seen instead of a walk's own frames: gray ones, or those of a walk in another scene."""
+"""What can be seen: a set's own frames, gray ones, or those of another scene."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """Which checkpoint, on which walks."""
+    """Which checkpoint, on which walks or questions."""
 
     checkpoint: str
     """A trained checkpoint: a folder, or the name of one that comes with vlnbench."""
     trajectories: Path = Path("trajectory_data")
     """Folder of the trajectory sets."""
     sets: tuple[str, ...] = ("val_seen", "val_unseen")
-    """Sets to score on: folders below --trajectories, as `vlnbench collect` makes them without disturbance."""
+    """Sets to score on: folders below --trajectories, as `vlnbench collect` makes them without disturbance, or
+    `vlnbench data questions`."""
     frames: tuple[str, ...] = FRAMES
-    """What is seen: own, gray (nothing), other (a walk in another scene)."""
+    """What is seen: own, gray (nothing), other (another scene)."""
     family: str = ""
     """Model family: a name, or an import string; default that of the checkpoint."""
     batch: int = 8

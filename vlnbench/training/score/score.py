@@ -1,4 +1,4 @@
-"""Scores of a checkpoint on sets of expert walks, with its own frames and with others instead."""
+"""Scores of a checkpoint on sets of expert walks and of questions, with its own frames and with others instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-from vlnbench.data.sets import TRAJECTORIES
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
 from vlnbench.interfaces import Action
@@ -54,7 +54,8 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     digests = {}
     for name in options.sets:
         with view_of(options.trajectories / name, "own") as folder:
-            digests[name] = hashlib.sha256((folder / TRAJECTORIES).read_bytes()).hexdigest()
+            file = folder / (CONVERSATIONS if holds_questions(folder) else TRAJECTORIES)
+            digests[name] = hashlib.sha256(file.read_bytes()).hexdigest()
     device = options.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -111,7 +112,8 @@ def format_scores(document: dict[str, Any]) -> str:
     headers = ["set", "frames", "actions", "loss (nats)", "all (%)", "changes (%)", "STOP (%)"]
     align = ("left", "left", *["right"] * 5)
     return (
-        f"{document['checkpoint']} on expert walks, the expert's actions before each known\n\n"
+        f"{document['checkpoint']} on expert walks, the expert's actions before each known; of questions which\n"
+        "way something is, each asked alone, the first action of the answer\n\n"
         f"{tabulate(rows, headers=headers, disable_numparse=True, colalign=align)}\n\n"
         "loss per action; share of the expert's actions that are the likeliest answer: all, those unlike the one "
         "before, STOP;\n95 % intervals clustered by scene"

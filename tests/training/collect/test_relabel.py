@@ -104,6 +104,16 @@ def test_where_a_stop_is_wrong_the_expert_takes_over(tmp_path: Path) -> None:
     assert (done[-1], record["labels"][-1]) == (STOP, int(STOP))
 
 
+def test_the_next_walk_of_a_slot_is_the_models_again() -> None:
+    agent = mixed(0.0, overrule_stops=True)
+    walks = []
+    for seed in range(2):
+        agent.reset(0, make_episode(1), seed)
+        seen = [Observation("", step, oracle_action=FORWARD) for step in range(15)]
+        walks.append([agent.act({0: each})[0] for each in seen])
+    assert walks == [[LEFT] * 12 + [FORWARD] * 3] * 2
+
+
 def test_a_stop_that_is_labeled_as_right_is_not_overruled(tmp_path: Path) -> None:
     record, done = walked(0.0, tmp_path, overrule_stops=True, stop_within=1.5)
     assert record["labels"].index(int(STOP)) == len(record["labels"]) - 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.docs.pages import ROOT
 from vlnbench.evaluation.summary import format_summary, summarize
+from vlnbench.interfaces import Action
 from vlnbench.leaderboard.committed import read_run
 
 AGENTS = ("shortest-path", "cma-tiny", "seq2seq-tiny", "streamvln-tiny", "read-and-look", "blind", "random")
@@ -60,6 +63,32 @@ def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains(
     values = " | ".join(shown(agent, metric, se=True, split=folder) for metric in ("SR", "SPL", "OS"))
     assert re.search(rf"^\| {split} \| 900 in \d+ houses \| {re.escape(values)} \|$", table, re.MULTILINE)
     assert values.rpartition(" | ")[0] in houses
+
+
+def taken_back(actions: Sequence[int]) -> list[bool]:
+    """For every turn: whether the next turn among the eight actions after it goes the other way."""
+    turns = (Action.TURN_LEFT, Action.TURN_RIGHT)
+    following = [[each for each in actions[i + 1 : i + 9] if each in turns][:1] for i in range(len(actions))]
+    return [after not in ([], [each]) for each, after in zip(actions, following, strict=True) if each in turns]
+
+
+def test_a_turn_is_taken_back_by_hand() -> None:
+    forward, left, right = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
+    assert taken_back([left, left, right, *[forward] * 7, right, left]) == [False, True, False, True, False]
+    assert taken_back([left, *[forward] * 8, right]) == [False, False]
+
+
+@pytest.mark.parametrize("agent", ["shortest-path", "cma-tiny", "streamvln-tiny"])
+def test_what_walks_are_like_is_as_the_committed_runs_have_it(agent: str) -> None:
+    path = ROOT / "results" / "runs" / f"houses-r2r-val-unseen-{agent}" / "trajectories.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        walks = [json.loads(line)["actions"] for line in file]
+    ended = [walk for walk in walks if len(walk) < 500]
+    back = [each for walk in ended for each in taken_back(walk)]
+    steps = sum(map(len, ended))
+    row = f"{steps / len(ended):.0f} | {100 * len(back) / steps:.0f} | {100 * sum(back) / len(back):.0f}"
+    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    assert f"| `{agent}` | {row} | {len(walks) - len(ended)} of {len(walks)} |" in page
 
 
 def test_what_is_said_of_the_matrix_is_in_it() -> None:

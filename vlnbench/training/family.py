@@ -176,8 +176,9 @@ class Probe:
 class Answer:
     """What a network answers at a step of an expert's walk, with the expert's actions before it known.
 
-    trajectory: name of the walk's folder. expected: the expert's action; before: the one before it, None at the
-    first step. predicted: the likeliest answer, None if that is no action. loss: of `expected`, in nats.
+    trajectory: name of the walk's folder, or <scene>_questions_<number> for a question, which is a first step.
+    expected: the expert's action; before: the one before it, None at the first step. predicted: the likeliest
+    answer, None if that is no action. loss: of `expected`, in nats.
     """
 
     trajectory: str

@@ -217,7 +217,6 @@ def test_questions_are_drawn_and_the_first_shows_the_image(tmp_path: Path, at_on
     asked = {tuple(re.findall(r"user\n(#?\n?\w\?)", text)) for text in texts}
     orders = {tuple(each) for each in permutations("ABC", min(at_once, 3))}
     assert asked == {(f"#\n{first}?", *(f"{other}?" for other in others)) for first, *others in orders}
-    assert all(re.findall(r"(\w)\?.*?assistant\n(\w)", text, re.DOTALL) for text in texts)
     for text in texts:
         told = re.findall(r"(\w)\?.*?assistant\n(\w)<", text, re.DOTALL)
         assert told

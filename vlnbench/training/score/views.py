@@ -32,7 +32,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
     if frames == "own":
         yield folder
         return
-    scenes = [question_scene(name) if asked else scene_of(name) for name in shown]
+    scenes = [_question_scene(name) if asked else scene_of(name) for name in shown]
     others = [None] * len(shown) if frames == "gray" else _others(shown, scenes, folder)
     with TemporaryDirectory(prefix="vlnbench-view-") as made:
         root = Path(made)
@@ -58,7 +58,7 @@ def scene_of(video: str) -> str:
     return Path(video).name.rsplit("_", 2)[0]
 
 
-def question_scene(image: str) -> str:
+def _question_scene(image: str) -> str:
     """The scene that an image shows: its folder."""
     return Path(image).parent.name
 

@@ -228,3 +228,16 @@ def test_the_shipped_checkpoint_is_scored(tmp_path: Path, capsys: pytest.Capture
 def test_random_weights_are_not_scored(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--checkpoint", "preset:streamvln-tiny"]) == 2
     assert "without trained weights; nothing to score" in capsys.readouterr().err
+
+
+def test_questions_are_refused_before_weights_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "Views"
+    folder.mkdir()
+    (folder / "conversations.json").write_text('[{"image": "images/a/0000.jpg"}]')
+    checkpoint = tmp_path / "model"
+    checkpoint.mkdir()
+    config = {"architectures": ["Qwen2_5_VLForConditionalGenerationForJanusVLN"], "model_type": "qwen2_5_vl"}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    command = ["score", "--checkpoint", str(checkpoint), "--trajectories", str(tmp_path), "--sets", "Views"]
+    assert main(command) == 2
+    assert "conversations.json holds questions, which janusvln does not read" in capsys.readouterr().err

@@ -55,6 +55,8 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     for name in options.sets:
         with view_of(options.trajectories / name, "own") as folder:
             file = folder / (CONVERSATIONS if holds_questions(folder) else TRAJECTORIES)
+            if file.name not in spec.set_files:
+                raise UsageError(f"--sets {name}: {file} holds questions, which {spec.name} does not read")
             digests[name] = hashlib.sha256(file.read_bytes()).hexdigest()
     device = options.device
     if device == "auto":

@@ -76,10 +76,10 @@ def test_two_runs_are_compared_as_the_command_does() -> None:
     """The figures of docs/leaderboard.md."""
     found = vlnbench.compare(RUNS / "houses-r2r-val-unseen-blind", RUNS / "houses-r2r-val-unseen-streamvln-tiny")
     rate = found.loc["SR (%)"].round(1)
-    assert rate[["difference", "se", "low", "high", "n"]].tolist() == [32.6, 2.7, 27.2, 37.9, 900]
-    assert rate["b"] - rate["a"] == pytest.approx(32.6, abs=0.11)
-    assert (len(found.attrs["wins"]), len(found.attrs["losses"])) == (339, 46)
-    assert found.attrs["p_value"] == pytest.approx(2.8e-56, rel=0.05)
+    assert rate[["difference", "se", "low", "high", "n"]].tolist() == [64.4, 2.5, 59.5, 69.3, 900]
+    assert rate["b"] - rate["a"] == pytest.approx(64.4, abs=0.11)
+    assert (len(found.attrs["wins"]), len(found.attrs["losses"])) == (588, 8)
+    assert found.attrs["p_value"] == pytest.approx(2.9e-162, rel=0.05)
     assert found.attrs["identity"]["agent"] == ("blind", "streamvln-tiny")
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
 import re
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -101,6 +103,34 @@ def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]
         assert code == 0, f"vlnbench {' '.join(arguments)}: {capsys.readouterr()}"
 
 
+@pytest.mark.usefixtures("_nothing_runs")
+def test_the_training_of_the_small_model_is_whole(tmp_path: Path) -> None:
+    """Its commands parse, and use checkpoints and sets that the commands before them have made."""
+    for name in ("vlnbench", "torchrun"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+    script = ROOT / "examples" / "train_streamvln_tiny.sh"
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    printed = subprocess.run(
+        ["bash", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+    ).stdout
+    made: set[str] = set()
+    for line in printed.splitlines():
+        (arguments,) = commands(line)
+        checkpoint = _after(arguments, "--checkpoint")
+        assert checkpoint in {None, "preset:streamvln-tiny", *made}, line
+        assert cli.main(["streamvln-tiny" if each in made else each for each in arguments]) == 0, line
+        for option in ("--sets", "--vocabulary-of"):
+            names = itertools.takewhile(lambda each: not each.startswith("--"), _from(arguments, option))
+            assert made.issuperset(f"trajectory_data/{name.split(':')[0]}" for name in names), line
+        out = _after(arguments, "--out")
+        if out is not None:
+            assert out not in made, line
+            made.add(f"{out}/model" if arguments[0] == "train" else out)
+    assert "runs/streamvln-tiny/model" in made
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_the_text_exist_with_their_options(page: Path) -> None:
     calls = [text for text in inline(page) if text.startswith(("vlnbench ", "torchrun "))]
@@ -134,6 +164,11 @@ def test_the_table_of_commands_names_all() -> None:
 def _begins(arguments: list[str], words: tuple[str, ...]) -> bool:
     """Whether a call is one of a command; `vlnbench data` alone stands for all of its commands."""
     return tuple(arguments[: len(words)]) == words or (len(arguments) == 1 and arguments[0] == words[0])
+
+
+def _from(arguments: list[str], option: str) -> list[str]:
+    """What follows an option; nothing where it is not given."""
+    return arguments[arguments.index(option) + 1 :] if option in arguments else []
 
 
 def _after(arguments: list[str], option: str) -> str | None:

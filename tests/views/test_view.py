@@ -78,8 +78,8 @@ def test_only_runs_of_the_same_episodes_are_paired() -> None:
     assert len(data["pairs"]) == 22
     [pair] = [p for p in data["pairs"] if {folders[p["a"]], folders[p["b"]]} == {"blind", "streamvln-tiny"}]
     sign = 1 if folders[pair["b"]] == "streamvln-tiny" else -1
-    assert sign * pair["SR"]["mean"] == pytest.approx(32.6, abs=0.05)
-    assert {pair["wins"], pair["losses"]} == {339, 46}
+    assert sign * pair["SR"]["mean"] == pytest.approx(64.4, abs=0.05)
+    assert {pair["wins"], pair["losses"]} == {588, 8}
 
 
 def test_chosen_episodes_are_not_paired_with_all(runs: Path) -> None:

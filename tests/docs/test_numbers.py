@@ -142,3 +142,31 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
         assert p == (f"{corrected:.3f}" if corrected >= 0.0005 else "< 0.001")
         same = "same sign" if (mean > 0) == (float(published) > 0) else "other sign"
         assert verdict == (same if corrected < 0.05 else "cannot tell")
+
+
+def test_parts_and_data_are_those_of_the_matrix() -> None:
+    """Every setting's SR and SPL, as the matrix's own table over seeds has them, and every contrast of SR."""
+    folder = ROOT / "results" / "tunable_parts_x_data"
+    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
+    page = page[page.index("## Parts and data") : page.index("## The committed matrix")]
+    table = (folder / "matrix.md").read_text(encoding="utf-8")
+    cells = re.findall(
+        r"^\| (\S.*?) +\| \d of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
+    )
+    assert len(cells) == 15
+    for name, sr_seen, spl_seen, sr, spl in cells:
+        assert f"| {name} | {sr_seen} / {spl_seen} | {sr} / {spl} |" in page
+    effects = {}
+    with (folder / "effects.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["metric"] == "SR" and not row["in"]:
+                effects[row["split"], row["value"]] = row
+    rows = re.findall(r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for value, pairs, seen, unseen, p in rows:
+        for split, measured in (("val_seen", seen), ("val_unseen", unseen)):
+            effect = effects[split, value]
+            mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))
+            assert measured == f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+            assert effect["pairs"] == pairs
+        assert p == f"{float(effects['val_unseen', value]['p_holm']):.3f}"

@@ -18,7 +18,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.metrics import score
 from vlnbench.evaluation.recorded import load_run
-from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES
+from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES
 from vlnbench.evaluation.rescore import rescore
 from vlnbench.leaderboard import committed
 from vlnbench.leaderboard.committed import DESCRIBED, Entry, add_run, committed_runs, trajectories_sha256
@@ -99,6 +99,21 @@ def test_hours_are_committed_without_names_of_machines(run: Path, tmp_path: Path
     assert committed_run.attempts == tuple(
         {name: value for name, value in each.items() if name not in ("host", "pid")} for each in own.attempts
     )
+
+
+def test_where_a_checkpoint_lay_is_not_committed(run: Path, tmp_path: Path) -> None:
+    lines = (run / ATTEMPTS).read_text().splitlines()
+    said = [
+        "checkpoint /home/me/my/model: 3 M parameters, 1 m/s",
+        "frames: 1 MB",
+        "from hf:ORG/NAME and runs/a/model",
+    ]
+    told = [json.dumps({**json.loads(line), "agent": said}) for line in lines]
+    (run / ATTEMPTS).write_text("".join(f"{line}\n" for line in told))
+    [(found, _)] = committed_runs(add_run(run, tmp_path / "results", Entry(name="random")).parents[1])
+    assert [each["agent"] for each in found.attempts] == [
+        ["checkpoint model: 3 M parameters, 1 m/s", *said[1:]]
+    ] * len(lines)
 
 
 def test_large_trajectories_are_left_out_with_their_hash(

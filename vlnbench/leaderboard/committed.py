@@ -33,6 +33,8 @@ MAX_TRAJECTORY_BYTES = 5_000_000
 """Compressed trajectories of more bytes than this are not committed."""
 DESCRIBED = "trajectories"
 """Field of a committed manifest: number and hash of the trajectories, if they are there, how they are made."""
+_FOLDERS = re.compile(r"(?<!\S)/(?:[^\s/]+/)+")
+"""Where on a machine something lies, up to its own name."""
 
 
 class Entry(BaseModel):
@@ -113,8 +115,22 @@ def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
 
 
 def _attempts(run: RecordedRun) -> list[dict[str, Any]]:
-    """When and on what a run was made, without names of machines."""
-    return [{name: value for name, value in each.items() if name not in ("host", "pid")} for each in run.attempts]
+    """When and on what a run was made, without names of machines and of folders on them."""
+    return [
+        {
+            name: _without_folders(value) if name == "agent" else value
+            for name, value in each.items()
+            if name not in ("host", "pid")
+        }
+        for each in run.attempts
+    ]
+
+
+def _without_folders(said: Any) -> Any:
+    """What an agent said, if it is lines of text as agents write them."""
+    if not isinstance(said, list):
+        return said
+    return [_FOLDERS.sub("", line) if isinstance(line, str) else line for line in said]
 
 
 def committed_runs(results: Path, *, trajectories: bool = True) -> list[tuple[RecordedRun, Entry]]:

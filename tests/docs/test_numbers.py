@@ -145,25 +145,29 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
 
 
 def test_parts_and_data_are_those_of_the_matrix() -> None:
-    """Every setting's SR and SPL, as the matrix's own table over seeds has them, and every contrast of SR."""
+    """Trainings, SR and SPL of every setting, as the matrix has them over seeds, and every contrast of SR."""
     folder = ROOT / "results" / "tunable_parts_x_data"
     page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
     page = page[page.index("## Parts and data") : page.index("## The committed matrix")]
     table = (folder / "matrix.md").read_text(encoding="utf-8")
     cells = re.findall(
-        r"^\| (\S.*?) +\| \d of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
+        r"^\| (\S.*?) +\| (\d) of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
     )
     assert len(cells) == 15
-    for name, sr_seen, spl_seen, sr, spl in cells:
-        assert f"| {name} | {sr_seen} / {spl_seen} | {sr} / {spl} |" in page
+    for name, trainings, sr_seen, spl_seen, sr, spl in cells:
+        assert f"| {name} | {trainings} | {sr_seen} / {spl_seen} | {sr} / {spl} |" in page
     effects = {}
     with (folder / "effects.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["metric"] == "SR" and not row["in"]:
                 effects[row["split"], row["value"]] = row
-    rows = re.findall(r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", page, re.MULTILINE)
+    contrasts = page[page.index("Contrasts: ") :]
+    rows = re.findall(
+        r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", contrasts, re.MULTILINE
+    )
     assert len(rows) == 9
     for value, pairs, seen, unseen, p in rows:
+        assert int(pairs) >= 5
         for split, measured in (("val_seen", seen), ("val_unseen", unseen)):
             effect = effects[split, value]
             mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))

@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,16 +151,9 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
     values = asdict(options) | joined | {"family": family.name}
     values = changed_since(values)
-    later = {
-        "family": default_family().name,
-        "objective": "supervised",
-        "prefetch": 2,
-        "pin_memory": False,
-        "hang_minutes": 20.0,
-        "group_ranks": False,
-        "group": TrainOptions.group,
-        "beta": TrainOptions.beta,
-    }
+    names = TrainOptions.LATER + options.LATER
+    later = {each.name: each.default for each in fields(options) if each.name in names}
+    later["family"] = default_family().name
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
 

@@ -65,6 +65,7 @@ class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptio
     """
 
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
+    LATER: ClassVar[tuple[str, ...]] = ("questions_at_once",)
 
     vision_tower_lr: float | None = None
     """Learning rate of the vision tower."""

@@ -20,6 +20,8 @@ from vlnbench.cli import Command
 from vlnbench.cli.selected import Selection
 from vlnbench.errors import UsageError
 from vlnbench.training.families import get_family, listed
+from vlnbench.training.objectives import OBJECTIVES, get_objective
+from vlnbench.training.objectives.spec import NoOptions
 
 FILE = Path(__file__).with_suffix(".txt")
 
@@ -53,6 +55,8 @@ def written() -> str:
         lines += [f"  and the options of the {each.kind} that --{each.kind} names, see below" for each in chosen]
         if hasattr(kind, "of_family"):
             lines.append("  and the options of the family that --family names or the checkpoint has, see below")
+        if "objective" in {each.name for each in fields(kind)}:
+            lines.append("  and the options of the objective that --objective names, see below")
         parts.append("\n".join(lines))
     for name, family, kind, common in of_families():
         old = flags(common)
@@ -62,6 +66,8 @@ def written() -> str:
             if flag in old and _default(each) == _default(old[flag])
         }
         parts.append("\n".join([f"{name} --family {family}", "", *_options(kind, without=same)]))
+    for name, objective, kind in of_objectives():
+        parts.append("\n".join([f"{name} --objective {objective}", "", *_options(kind)]))
     for what, selection in selections().items():
         by_type: dict[type, list[str]] = {}
         for name in selection.names():
@@ -76,7 +82,16 @@ def of_families() -> Iterator[tuple[str, str, type, type]]:
     for name, kind in commands():
         for family in listed() if hasattr(kind, "of_family") else ():
             with suppress(UsageError):  # of a family that cannot be planned there are no options
-                yield name, family, kind.of_family(get_family(family)), kind  # type: ignore[attr-defined]
+                made = kind.of_family(get_family(family), get_objective("supervised"))  # type: ignore[attr-defined]
+                yield name, family, made, kind
+
+
+def of_objectives() -> Iterator[tuple[str, str, type]]:
+    """Command, objective, and the options that the objective adds."""
+    for objective in OBJECTIVES.values():
+        if objective.training is not NoOptions:
+            yield "vlnbench train", objective.name, objective.training
+            yield "vlnbench plan", objective.name, objective.planning
 
 
 def flags(kind: type, without: frozenset[str] | set[str] = frozenset()) -> dict[str, Field[Any]]:

@@ -17,12 +17,13 @@ import yaml
 from agents.table import AGENTS, FAMILIES
 from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli
+from vlnbench.training.objectives import OBJECTIVES
 
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")
 _DEFINED = re.compile(r"^(?:│ |  )(--[a-z][a-z0-9-]*)(?:, (--no-[a-z0-9-]+))?", re.MULTILINE)
 _COMMANDS = re.compile(r"• ([a-z]+)")
 _NUMBERS = {"N", "K", "S", "X"}
-_SELECTING = ("agent", "family")
+_SELECTING = ("agent", "family", "objective")
 OF_OTHERS = {"--full-size", "--nnodes", "--node-rank", "--rdzv-endpoint"}
 """Options in running text that belong to other programs."""
 
@@ -150,6 +151,8 @@ def test_options_named_alone_belong_to_some_command(page: Path) -> None:
         known |= options_of("eval", "--agent", agent)
     for family in FAMILIES:
         known |= options_of("train", "--family", family)
+    for objective in OBJECTIVES:
+        known |= options_of("train", "--objective", objective)
     for text in inline(page):
         if text.startswith("--"):
             unknown = set(_OPTION.findall(text)) - known

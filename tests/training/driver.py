@@ -64,6 +64,7 @@ def log_of(out: Path) -> list[dict[str, Any]]:
 
 def main(requests: list[dict[str, Any]]) -> None:
     from vlnbench.training.families import find_family
+    from vlnbench.training.objectives import get_objective
     from vlnbench.training.setup import connected, find_process
     from vlnbench.training.trainer import train
 
@@ -77,7 +78,8 @@ def main(requests: list[dict[str, Any]]) -> None:
                 if name in request:
                     request[name] = tuple(request[name])
             try:
-                kind = find_family(request.get("family", ""), request["checkpoint"])[0].training
+                family = find_family(request.get("family", ""), request["checkpoint"])[0].training
+                kind = get_objective(request.get("objective", "supervised")).train_options(family)
                 trained = train(kind(**request))
                 answer: dict[str, Any] = {"loss": trained.loss, "steps": trained.steps}
             except UsageError as error:

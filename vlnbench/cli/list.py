@@ -27,7 +27,7 @@ def list_names() -> str:
 
     trackers = {name: target for name, (target, _) in TRACKERS.items()}
     classes = [_classes("envs", ENVS), _classes("trackers", trackers)]
-    tables = [_agents(), _families(), _benchmarks(), *classes, _rewards()]
+    tables = [_agents(), _families(), _benchmarks(), *classes, *_of_objectives()]
     return "\n\n".join(tabulate(rows, headers=[*headers, "from"]) for headers, rows in tables)
 
 
@@ -83,12 +83,19 @@ def _classes(group: str, own: Mapping[str, str]) -> _Table:
     return (KINDS[group], "what it does"), rows
 
 
-def _rewards() -> _Table:
-    from vlnbench.training.objectives.grpo.rewards import REWARDS
+def _of_objectives() -> Iterator[_Table]:
+    """What objectives have names for."""
+    from vlnbench.training.objectives import OBJECTIVES
+    from vlnbench.util.loading import import_string
 
-    rows = [[name, ", ".join(kinds), says, OWN] for name, (kinds, _, says) in REWARDS.items()]
-    rows += [[name, "", _first_line(made), whose] for name, made, whose in _added("rewards", REWARDS)]
-    return ("reward", "for --rollouts", "what it does"), rows
+    for objective in OBJECTIVES.values():
+        if objective.listed:
+            group, headers, own = import_string(objective.listed)()
+            rows = [[*row, OWN] for row in own]
+            blank = [""] * (len(headers) - 2)
+            added = _added(group, [row[0] for row in own])
+            rows += [[name, *blank, _first_line(made), whose] for name, made, whose in added]
+            yield headers, rows
 
 
 def _added(group: str, own: Collection[str]) -> Iterator[tuple[str, Any, str]]:

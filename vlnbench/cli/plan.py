@@ -9,6 +9,8 @@ from typing import ClassVar
 from vlnbench.rollout.agent_names import family_of
 from vlnbench.training.family import FamilySpec
 from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.objectives import get_objective
+from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import PlanOptions
 
 
@@ -34,9 +36,9 @@ class Plans(Either):
     """Plans a training; its other options are a family's."""
 
     @staticmethod
-    def of_family(family: FamilySpec) -> type[PlanOptions]:
-        """The family's options. Raises UsageError where it cannot be planned."""
-        return family.check_plannable()
+    def of_family(family: FamilySpec, objective: ObjectiveSpec) -> type[PlanOptions]:
+        """The family's options and the objective's. Raises UsageError where either cannot be planned."""
+        return objective.plan_options(family.check_plannable())
 
     def run(self) -> None:
         import json
@@ -47,7 +49,7 @@ class Plans(Either):
         from vlnbench.training.memory.search import suggest
 
         assert isinstance(self, PlanOptions)
-        kind = self.of_family(find_family(self.family, self.model, "--model")[0])
+        kind = self.of_family(find_family(self.family, self.model, "--model")[0], get_objective(self.objective))
         planned = plan(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}))
         if self.json:
             print(json.dumps(planned.to_json(), indent=2))
@@ -60,7 +62,7 @@ class Acts(Either):
     """Plans an agent at work; its other options are a family's."""
 
     @staticmethod
-    def of_family(family: FamilySpec) -> type[InferenceOptions]:
+    def of_family(family: FamilySpec, objective: ObjectiveSpec | None = None) -> type[InferenceOptions]:
         """The family's options. Raises UsageError where it cannot be planned."""
         return family.check_inference()
 

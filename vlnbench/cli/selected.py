@@ -19,6 +19,8 @@ from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_names import agent_names, options_type
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.training.families import default_family, find_family, get_family, listed
+from vlnbench.training.objectives import OBJECTIVES, get_objective
+from vlnbench.training.options import StepOptions
 from vlnbench.util.names import split_names
 
 
@@ -119,7 +121,8 @@ def _narrowed(command: Any, arguments: Sequence[str]) -> type:
 
 
 def _of_family(command: Any, arguments: Sequence[str]) -> type:
-    """The command with the options of the model family that --family names or that the checkpoint is of.
+    """The command with the options of the model family that --family names or that the checkpoint is of, and with
+    those of the objective.
 
     They are the command's own: a family's class of options derives from the one that all families share.
     """
@@ -137,10 +140,16 @@ def _of_family(command: Any, arguments: Sequence[str]) -> type:
         if "--help" not in arguments:
             raise
         family = default_family()
-    kind: type = command.of_family(family)
+    name = _given(arguments, "objective") or StepOptions.objective
+    kind: type = command.of_family(family, get_objective(name))
     known = _flags(kind) | _flags(command)
     strange = [flag for flag in _mentioned(arguments) if flag not in known]
-    others = Selection("family", "", kind, lambda other: command.of_family(get_family(other)), listed)
+    objectives = Selection(
+        "objective", "", kind, lambda other: command.of_family(family, get_objective(other)), OBJECTIVES.keys
+    )
+    _refuse_others(objectives, name, strange)
+    plain = get_objective(StepOptions.objective)
+    others = Selection("family", "", kind, lambda other: command.of_family(get_family(other), plain), listed)
     _refuse_others(others, family.name, strange)
     bases = (kind, *(base for base in command.__bases__ if not issubclass(kind, base)))
     body = {"__doc__": command.__doc__, "__module__": command.__module__, "__annotations__": {}}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vlnbench.training.family import FamilySpec
+from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions
 
 
@@ -16,9 +17,9 @@ class Trains:
     checkpoint_option: ClassVar[str] = "checkpoint"
 
     @staticmethod
-    def of_family(family: FamilySpec) -> type[TrainOptions]:
-        """The family's options."""
-        return family.training
+    def of_family(family: FamilySpec, objective: ObjectiveSpec) -> type[TrainOptions]:
+        """The family's options and the objective's."""
+        return objective.train_options(family.training)
 
     def run(self) -> None:
         from vlnbench.training.trainer import train

@@ -173,9 +173,9 @@ class FamilyConformance:
         assert max(abs(a - b) for a, b in zip(losses, alone, strict=True)) < 1e-3, "batches change nothing"
 
     def test_what_is_drawn_by_chance_is_what_is_learned_from(self, tmp_path: Path) -> None:
-        """Of a family with log-probabilities (`GivesChances`), for GRPO."""
-        from vlnbench.training.objectives.grpo.policy import GivesChances, Sampling
+        """Of a family with log-probabilities (`GivesChances`)."""
         from vlnbench.training.parts import freeze
+        from vlnbench.training.policy import GivesChances, Sampling
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         if not isinstance(made.family, GivesChances):
@@ -208,8 +208,8 @@ class FamilyConformance:
 
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
         from vlnbench.training.memory.plan import plan
-        from vlnbench.training.objectives.grpo.policy import GivesChances
-        from vlnbench.training.post_training import GRPO
+        from vlnbench.training.objectives import OBJECTIVES
+        from vlnbench.training.policy import GivesChances
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         if made.spec.planning is None:
@@ -223,9 +223,10 @@ class FamilyConformance:
         assert sum(planned.parts.values()) == sum(parameter.numel() for parameter in model.parameters())
         assert planned.usage.total > 0
         assert planned.tokens > 0
-        if isinstance(made.family, GivesChances):
-            rewarded = {**settings, "objective": GRPO, "batch": 2, "accumulation": 1, "group": 2}
-            assert plan(kind(**rewarded)).usage.total > 0
+        for name, objective in OBJECTIVES.items():
+            if isinstance(made.family, GivesChances) or not objective.needs_policy:
+                under = {**settings, "objective": name, "batch": 2, "accumulation": 1}
+                assert plan(objective.plan_options(kind)(**under)).usage.total > 0
 
 
 class _Made:

@@ -12,6 +12,7 @@ from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.training import data
 from vlnbench.training.families import find_family
 from vlnbench.training.memory.plan import GB, Plan, plan
+from vlnbench.training.objectives import get_objective
 
 UNJUDGED = "80GB"
 """GPU that plans are made for where none is there and none is named: its size changes the verdict only."""
@@ -29,7 +30,7 @@ def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
     gpus = f"{count}x{gpu or UNJUDGED}"
     steps = _steps(setting, count)
     try:
-        kind = setting.family.check_plannable()
+        kind = get_objective(options.objective).plan_options(setting.family.check_plannable())
         planned = plan(kind(**kind.settings_of(options), gpus=gpus))
     except UsageError as error:
         return {"gpus": gpus, "steps": steps, "peak": None, "fits": None, "seconds": None, "error": str(error)}
@@ -56,6 +57,8 @@ def _steps(setting: Setting, processes: int) -> int | None:
     options = setting.train
     if options.steps is not None:
         return options.steps
+    if options.learns_from != "labels":
+        return None
     family = setting.family.load()
     try:
         return data.make_schedule(options, family, data.read_sets(options, family), processes).steps

@@ -18,7 +18,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,9 @@ from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.families import default_family, every_family, find_family, get_family
 from vlnbench.training.family import FamilySpec
+from vlnbench.training.objectives import OBJECTIVES, get_objective
+from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions, parse_set
-from vlnbench.training.post_training import changed_since
 from vlnbench.training.sources import find_source
 from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_SETTINGS
@@ -150,9 +151,9 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     """
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
     values = asdict(options) | joined | {"family": family.name}
-    values = changed_since(values)
     names = TrainOptions.LATER + options.LATER
     later = {each.name: each.default for each in fields(options) if each.name in names}
+    later |= get_objective(options.objective).unchanged()
     later["family"] = default_family().name
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 
@@ -177,7 +178,9 @@ def read_matrix(path: Path) -> Matrix:
     execution.check(f"{path}: run")
     if not sections["axes"]:
         raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
-    kinds = _train_types(_families(sections["train"], sections["axes"], path))
+    families = _named("family", get_family, every_family(), sections["train"], sections["axes"], path)
+    objectives = _named("objective", get_objective, OBJECTIVES.values(), sections["train"], sections["axes"], path)
+    kinds = _train_types(families, objectives)
     axes = {axis: _values(axis, values, kinds, path) for axis, values in sections["axes"].items()}
     labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
     if (count := math.prod(map(len, axes.values()))) > MAX_SETTINGS:
@@ -195,6 +198,8 @@ def read_matrix(path: Path) -> Matrix:
     contrasts = read_contrasts(found.get("contrasts"), labels, path)
     return Matrix(path, name, settings, labels, execution, houses, collect, references, offline, contrasts)
 
+
+_Spec = TypeVar("_Spec")
 
 Value = tuple[str, Mapping[str, Any]]
 """A value of an axis: label and options."""
@@ -286,8 +291,9 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     where = f"{path}: setting {name!r}"
     own = {key: value for key, value in options.items() if not key.startswith(EVALUATE)}
     family = _family({**train, **own}, where)
-    merged = _trained({**train, **own}, own, family, where)
-    trained = family.training(**merged, out=Path())
+    kind = _kind({**train, **own}, family, where)
+    merged = _trained({**train, **own}, own, kind, where)
+    trained = kind(**merged, out=Path())
     others = {key.removeprefix(EVALUATE): value for key, value in options.items() if key.startswith(EVALUATE)}
     evaluation = {"agent": family.agent, **EVALUATED, **evaluate, **others}
     types = checked(lambda: eval_types(str(evaluation["agent"])), where)
@@ -306,18 +312,29 @@ def _family(options: Mapping[str, Any], where: str) -> FamilySpec:
     return checked(lambda: get_family(named) if named else find_family("", checkpoint)[0], where)
 
 
-def _trained(options: Mapping[str, Any], own: Mapping[str, Any], family: FamilySpec, where: str) -> dict[str, Any]:
+def _kind(options: Mapping[str, Any], family: FamilySpec, where: str) -> type[TrainOptions]:
+    """The options that a setting can have: the family's and the objective's. Raises UsageError for any other."""
+    name = str(options.get("objective", TrainOptions.objective))
+    kind = checked(lambda: get_objective(name), where).train_options(family.training)
+    types = types_of(kind, without=("out",))
+    strange = [option for option in options if option not in types]
+    if not strange:
+        return kind
+    owners = [each.name for each in OBJECTIVES.values() if strange[0] in types_of(each.training)]
+    whose = f"no option of the family {family.name}" if not owners else f"for objective: {' or '.join(owners)}"
+    raise UsageError(f"{where}: {strange[0]}: {whose}; leave it out there")
+
+
+def _trained(
+    options: Mapping[str, Any], own: Mapping[str, Any], kind: type[TrainOptions], where: str
+) -> dict[str, Any]:
     """A setting's options of training, without learning rates of parts that it does not train.
 
     `own`: those of its axes, which are kept, so that what makes no sense is noticed.
     """
-    types = types_of(family.training, without=("out",))
-    strange = [name for name in options if name not in types]
-    if strange:
-        raise UsageError(f"{where}: {strange[0]}: no option of the family {family.name}; leave it out there")
-    merged = convert(options, types, where)
-    parts = family.training(**merged, out=Path()).parts
-    part_of = {name: part for part, name in family.training.RATES.items()}
+    merged = convert(options, types_of(kind, without=("out",)), where)
+    parts = kind(**merged, out=Path()).parts
+    part_of = {name: part for part, name in kind.RATES.items()}
     return {key: value for key, value in merged.items() if key in own or part_of.get(key, "") in ("", *parts)}
 
 
@@ -333,7 +350,7 @@ def _trained_before(setting: Setting) -> str:
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     """Every set is there or will be collected."""
     options, files = setting.train, setting.family.set_files
-    if options.rollouts == "episodes":
+    if options.learns_from == "walks":
         return
     counted = (parse_set(text)[0] for text in options.steps_of)
     for name in [*options.mixture, *counted, *options.vocabulary_of]:
@@ -368,19 +385,29 @@ def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return made
 
 
-def _families(train: Mapping[str, Any], axes: Mapping[str, Any], path: Path) -> list[FamilySpec]:
-    """The families whose options a file may use: those that are listed, and those that it names."""
+def _named(
+    option: str,
+    get: Callable[[str], _Spec],
+    known: Iterable[_Spec],
+    train: Mapping[str, Any],
+    axes: Mapping[str, Any],
+    path: Path,
+) -> list[_Spec]:
+    """The families or objectives whose options a file may use: those that are listed, and those that it names."""
     values = [value for each in axes.values() if isinstance(each, list) for value in each]
     bundles = [train, *(value for value in values if isinstance(value, dict))]
-    named = [bundle["family"] for bundle in bundles if "family" in bundle]
-    named += axes["family"] if isinstance(axes.get("family"), list) else []
-    found: list[FamilySpec] = [*every_family()]
+    named = [bundle[option] for bundle in bundles if option in bundle]
+    named += (
+        [each for each in axes[option] if not isinstance(each, dict)] if isinstance(axes.get(option), list) else []
+    )
+    found = [*known]
     for name in named:
         if not isinstance(name, str):
-            raise UsageError(f"{path}: family {name!r}: expected a name or an import string")
-        found.append(checked(partial(get_family, name), str(path)))
+            raise UsageError(f"{path}: {option} {name!r}: expected a name or an import string")
+        found.append(checked(partial(get, name), str(path)))
     return found
 
 
-def _train_types(families: Iterable[FamilySpec]) -> dict[str, Any]:
-    return {name: kind for each in families for name, kind in types_of(each.training, without=("out",)).items()}
+def _train_types(families: Iterable[FamilySpec], objectives: Iterable[ObjectiveSpec]) -> dict[str, Any]:
+    kinds = [*(each.training for each in families), *(each.training for each in objectives)]
+    return {name: kind for each in kinds for name, kind in types_of(each, without=("out",)).items()}

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.training.post_training import GRPO, PostTraining
 from vlnbench.util.names import split_names
 
 LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -23,6 +22,8 @@ Optimizer = Literal["adamw", "adafactor", "adamw8bit", "muon"]
 OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 Precision = Literal["bf16", "fp32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+LearnsFrom = Literal["labels", "answers", "walks"]
+"""What an objective learns from: labels of sets, or what the network itself answers or does in simulators."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,15 @@ class StepOptions:
 
     The class variables are what a family says about its network: PARTS, the names of its tunable parts in order;
     FROZEN, those of parts that never train; ADAPTED, the part whose layers get low-rank adapters, if any can;
-    CACHED, the part whose features can be kept while it is frozen, if there is one.
+    CACHED, the part whose features can be kept while it is frozen, if there is one; FOLLOWS, whether its agent can
+    go on from what somebody else did.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = ()
     FROZEN: ClassVar[tuple[str, ...]] = ()
     ADAPTED: ClassVar[str | None] = None
     CACHED: ClassVar[str | None] = None
+    FOLLOWS: ClassVar[bool] = True
 
     family: str = ""
     """Kind of model: a name from `vlnbench list` or an import string package.module:OBJECT; default what the
@@ -74,17 +77,17 @@ class StepOptions:
     """Recompute activations in the backward pass."""
     objective: str = "supervised"
     """What a step minimizes: supervised (labels of collected sets), grpo (rewards of what the network does by
-    chance), or, in training, an import string package.module:Class."""
-    group: int = 8
-    """With --objective grpo: answers to each prompt, or walks from each start. An update takes --batch x
-    --accumulation x GPUs answers or walks, a multiple of this; a forward pass has --batch windows of them."""
-    beta: float = 0.0
-    """With --objective grpo: weight of the divergence from the network at the start, which is kept for it (with
-    --lora-rank and no tunable part it is the network without its adapters)."""
+    chance), or an import string package.module:OBJECT. It decides which further options there are: give it with
+    --help to see them."""
 
     def __post_init__(self) -> None:
         words = [word for text in self.tunable_parts for word in split_names(text)]
         object.__setattr__(self, "tunable_parts", tuple(filter(None, words)))
+
+    @property
+    def learns_from(self) -> LearnsFrom:
+        """What the objective learns from; objectives say it in the options that they add."""
+        return "labels"
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -103,23 +106,6 @@ class StepOptions:
             at_least(name, getattr(self, name), 1)
         at_least("lora_rank", self.lora_rank, 0)
         self._check_zero(world_size)
-        if self.objective == GRPO:
-            self._check_groups(world_size)
-        elif (self.group, self.beta) != (StepOptions.group, StepOptions.beta):
-            raise UsageError("--group and --beta: for --objective grpo; give it too, or leave them out")
-
-    def _check_groups(self, world_size: int) -> None:
-        if self.group < 2:
-            raise UsageError(f"--group {self.group}: an answer is judged beside others; expected at least 2")
-        if not 0 <= self.beta < math.inf:
-            raise UsageError(f"--beta {self.beta}: expected 0 or more")
-        completions = self.batch * self.accumulation * world_size
-        if completions % self.group:
-            gpus = f" x {world_size} GPUs" if world_size > 1 else ""
-            raise UsageError(
-                f"--batch {self.batch} x --accumulation {self.accumulation}{gpus} is {completions} answers or "
-                f"walks per update: expected a multiple of --group {self.group}"
-            )
 
     def _check_parts(self) -> None:
         for part in self.tunable_parts:
@@ -166,8 +152,6 @@ class PlanOptions(StepOptions):
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        if ":" not in self.objective and self.objective not in ("supervised", GRPO):
-            raise UsageError(unknown("objective", self.objective, ("supervised", GRPO)))
         if self.dtype not in PRECISIONS:
             raise UsageError(f"--dtype {self.dtype}: expected {', '.join(PRECISIONS)}")
         if self.optimizer not in OPTIMIZERS:
@@ -186,7 +170,7 @@ class PlanOptions(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(PostTraining, StepOptions):
+class TrainOptions(StepOptions):
     """What is trained, on what, how and on what machine.
 
     Batch sizes count windows of steps. Learning rates hold for AdamW at the peak of the schedule. RATES: the
@@ -197,8 +181,6 @@ class TrainOptions(PostTraining, StepOptions):
     RATES: ClassVar[Mapping[str, str]] = {}
     LATER: ClassVar[tuple[str, ...]] = (
         "objective",
-        "group",
-        "beta",
         "prefetch",
         "pin_memory",
         "hang_minutes",
@@ -303,15 +285,6 @@ class TrainOptions(PostTraining, StepOptions):
     def check(self, world_size: int = 1) -> None:
         self._check_numbers()
         super().check(world_size)
-        if self.objective == GRPO:
-            self.check_post_training()
-            if self.save_every % self.iterations:
-                raise UsageError(
-                    f"--save-every {self.save_every}: expected a multiple of --iterations {self.iterations}, for "
-                    "rollouts are not saved"
-                )
-        elif self.objective == "supervised":
-            self.refuse_post_training()
         for part, name in self.RATES.items():
             if getattr(self, name) is not None and part not in self.parts:
                 raise UsageError(f"{flag(name)}: {part} is not in --tunable-parts, so nothing would use it")

@@ -18,7 +18,7 @@ import torch
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, ModelFamily, Placement, Source
-from vlnbench.training.objectives import make_objective
+from vlnbench.training.objectives import get_objective, make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
@@ -120,7 +120,7 @@ def _advice(options: TrainOptions, spec: FamilySpec, base: Path, process: Proces
     taken = torch.cuda.max_memory_allocated(process.device) / 1e9
     first = f"out of memory on {process.device} after {taken:.1f} GB: {str(error).splitlines()[0]}"
     try:
-        kind = spec.check_plannable()
+        kind = get_objective(options.objective).plan_options(spec.check_plannable())
         setting = {**kind.settings_of(options), "model": str(base), "family": options.family or spec.name}
         planned = plan(kind(**setting, gpus=f"{process.world_size}x{total / 2**30:.1f}GiB"))
     except UsageError as unplanned:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vlnbench.training.family import ModelFamily
-from vlnbench.training.objectives.grpo.loss import scored
-from vlnbench.training.objectives.grpo.policy import Scored
+from vlnbench.training.policy import Scored, scored
 
 IGNORED = -100
 """The label that takes no part in the loss; PyTorch's own."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.post_training import GRPO
+from vlnbench.training.options import LearnsFrom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +50,11 @@ class MirrorOptions:
     """Chance that a walk, or a question about a view, is seen in a mirror: frames, turns and the words "left" and
     "right". True of texts that use these words for directions alone, as the houses' do."""
 
-    def check_mirror(self, objective: str, cached: bool) -> None:
+    def check_mirror(self, learns_from: LearnsFrom, cached: bool) -> None:
         """Raise UsageError for what cannot be. cached: features of frames are kept."""
         if not 0 <= self.mirror <= 1:
             raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
-        if self.mirror and objective == GRPO:
+        if self.mirror and learns_from != "labels":
             raise UsageError("--mirror: for --objective supervised; leave it out")
         if self.mirror and cached:
             raise UsageError(

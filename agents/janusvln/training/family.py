@@ -56,8 +56,7 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
-from vlnbench.training.post_training import GRPO
+from vlnbench.training.policy import Policy, Sampling, Scored
 
 HEAD = "lm_head.weight"
 
@@ -190,7 +189,7 @@ class JanusVLNFamily(LanguageFamily, Chances):
 
     def probe(self, config: Sizes, options: JanusVLNPlanning, device: str) -> Probe:
         found = planning.probe(config.config, options, device)
-        if options.objective != GRPO:
+        if options.learns_from == "labels":
             return found
         shown = grid_of(*planning.shown_size(config.config))
         shape = (options.batch, MERGE**2 * shown.cells, 2 * config.geometry.width)

@@ -27,7 +27,7 @@ from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Acting, Known, Placement, Probe, Samples, Source, Stretches
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling
+from vlnbench.training.policy import Policy, Sampling
 
 
 class QwenVLFamily(LanguageFamily, Chances):

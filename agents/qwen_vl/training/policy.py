@@ -21,9 +21,9 @@ from agents.qwen_vl.training.options import QwenVLTraining
 from agents.qwen_vl.training.samples import QuestionDataset, QwenVLSet, Sample
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions
+from vlnbench.training import policy as contract
 from vlnbench.training.family import SetContent
-from vlnbench.training.objectives.grpo import policy as contract
-from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
+from vlnbench.training.policy import Recorded, Sampling
 
 AT_ONCE = 8
 

@@ -53,7 +53,7 @@ from vlnbench.training.family import (
     Stretches,
 )
 from vlnbench.training.memory.changes import Change
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling
+from vlnbench.training.policy import Policy, Sampling
 
 SEMANTIC, TELLING = "semantic", "telling."
 """Images that say what others show, and the beginning of the names of what learns to tell it."""
@@ -180,7 +180,7 @@ class StreamVLNFamily(LanguageFamily, Chances):
         conversations: list[Conversation] = []
         semantics: Semantics | None = None
         if holds_questions(folder):
-            if options.rollouts == "steps":
+            if options.learns_from == "answers":
                 raise UsageError(
                     f"{folder / CONVERSATIONS}: questions have no actions that answers could be compared with; "
                     "name sets of walks, or use --objective supervised"
@@ -189,7 +189,7 @@ class StreamVLNFamily(LanguageFamily, Chances):
             semantics = read_semantics(folder) if options.semantic_weight else None
         else:
             trajectories = read_trajectories(folder)
-            if options.rollouts == "steps" and any(each.labels for each in trajectories):
+            if options.learns_from == "answers" and any(each.labels for each in trajectories):
                 raise UsageError(
                     f"{folder / TRAJECTORIES}: has labels of single steps (collect --relabel), and answers for "
                     "several steps are compared with what was done; name other sets, or use --objective supervised"

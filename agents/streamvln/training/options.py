@@ -94,7 +94,7 @@ class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptio
         above_zero("inflection_weight", self.inflection_weight)
         at_least("questions_at_once", self.questions_at_once, 1)
         self.check_telling(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
-        self.check_mirror(self.objective, cached=self.feature_cache is not None)
+        self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.feature_cache is not None and self.augment:
             raise UsageError(
                 "--feature-cache: augmented frames differ every time they are read; give --no-augment too"

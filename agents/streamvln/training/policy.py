@@ -26,7 +26,7 @@ from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.training.family import SetContent
-from vlnbench.training.objectives.grpo.policy import Question, Recorded, Sampling
+from vlnbench.training.policy import Question, Recorded, Sampling
 
 AT_ONCE = 16
 """Prompts that are answered side by side."""

@@ -42,9 +42,7 @@ from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
-from vlnbench.training.objectives.grpo.loss import scored
-from vlnbench.training.objectives.grpo.policy import Policy, Sampling, Scored
-from vlnbench.training.post_training import GRPO
+from vlnbench.training.policy import Policy, Sampling, Scored, scored
 
 TELLING = "telling."
 """Prefix of what learns to tell what frames show and is not kept."""
@@ -104,7 +102,9 @@ class VLNCEFamily(ModelFamily):
         with torch.device("meta"):
             learner = Learner(config)
         learner.load_state_dict(policy.state_dict(), assign=True)
-        self._monitors = config.network.progress_monitor and options.objective != GRPO  # it has no loss there
+        self._monitors = (
+            config.network.progress_monitor and options.learns_from == "labels"
+        )  # it has no loss there
         if options.semantic_weight:
             learner.telling, learner.telling_weight = self._telling(learner, options), options.semantic_weight
         return learner
@@ -146,8 +146,10 @@ class VLNCEFamily(ModelFamily):
 
     def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
         if holds_questions(folder):
-            if options.objective == GRPO:
-                raise UsageError(f"{folder / CONVERSATIONS}: questions; for --objective {GRPO} name sets of walks")
+            if options.learns_from != "labels":
+                raise UsageError(
+                    f"{folder / CONVERSATIONS}: questions; for --objective {options.objective} name sets of walks"
+                )
             albums = read_albums(folder)
             self._semantics = agreed(self._semantics, albums.semantics)
             return albums

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 from agents.common.sight.options import MirrorOptions, TellingOptions
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
-from vlnbench.training.post_training import GRPO
 
 PARTS = ("instruction_encoder", "rgb_encoder", "depth_encoder", "state_encoder", "cross_modal", "action_head")
 """Tunable parts, by the network's own names. The encoders of images are their convolutions; what joins features of
@@ -25,6 +24,7 @@ class VLNCEStep(StepOptions):
 
     PARTS: ClassVar[tuple[str, ...]] = PARTS
     CACHED: ClassVar[str | None] = RGB_ENCODER
+    FOLLOWS: ClassVar[bool] = False
 
     tunable_parts: tuple[str, ...] = PARTS
     """Parts that are trained; everything else does not change by a single byte. One word may name several,
@@ -87,16 +87,11 @@ class VLNCETraining(TellingOptions, MirrorOptions, VLNCEStep, TrainOptions):
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
         self.check_telling(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
-        self.check_mirror(self.objective, cached=self.feature_cache is not None)
+        self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.dtype == "bfloat16":
             raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")
-        if self.objective == GRPO and self.progress_weight is not None:
+        if self.learns_from != "labels" and self.progress_weight is not None:
             raise UsageError("--progress-weight: for --objective supervised; leave it out")
-        if self.expert_prefix:
-            raise UsageError(
-                "--expert-prefix: a recurrent network goes by what it did before and cannot take over from the "
-                "expert; leave it out"
-            )
 
     def _check_cache(self) -> None:
         super()._check_cache()

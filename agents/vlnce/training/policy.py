@@ -18,7 +18,7 @@ from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.samples import Sample, WalkSamples, WalkSet, collate
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family import SetContent
-from vlnbench.training.objectives.grpo.policy import Question, Recorded, Sampling
+from vlnbench.training.policy import Question, Recorded, Sampling
 
 ASKED = ("frames", "words", "walk_of", "previous", "weights", "rows")
 """Of a collated batch, what the scores of drawn actions depend on."""

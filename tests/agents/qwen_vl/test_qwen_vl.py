@@ -30,6 +30,8 @@ from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
 from agents.qwen_vl.training.planning import SIZES
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
+from tests.training.rewarded import planned as of_rewards
+from tests.training.rewarded import rewarded
 from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
 from vlnbench.errors import UsageError
@@ -38,9 +40,9 @@ from vlnbench.training.family import FamilySpec
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
-from vlnbench.training.objectives.grpo.policy import Sampling
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
+from vlnbench.training.policy import Sampling
 
 PIXELS = 4 * 28 * 28
 
@@ -286,7 +288,7 @@ def test_constrained_answers_can_always_be_read(base: Path, answers: str) -> Non
 def test_it_is_learned_from_rewards(base: Path) -> None:
     """Ratio 1, log-probabilities that agree with those of acting, and a gradient in every part."""
     model = checkpoint.load(base)
-    options = QwenVLTraining(
+    options = rewarded(QwenVLTraining)(
         checkpoint="", out=Path(), objective="grpo", rollouts="steps", group=2, batch=2, accumulation=2, history=1,
         max_pixels=PIXELS,
     )  # fmt: skip
@@ -338,15 +340,17 @@ def test_the_user_s_case_is_planned_by_name() -> None:
     """VLM-R1: 6 x 96 GB, group 4. Today a batch of 4 is four answers per GPU and fits; that of the version they
     ran was four prompts of four answers, without checkpointing, at the full size of frames, and does not."""
     common: dict[str, Any] = {"model": "qwen2.5-vl-7b", "gpus": "6x96GB", "objective": "grpo", "group": 4}
-    today = plan(QwenVLPlanning(**common, batch=4, accumulation=1))
+    today = plan(of_rewards(QwenVLPlanning)(**common, batch=4, accumulation=1))
     assert today.fits == "yes"
     assert today.usage.reference == 0
-    held = plan(QwenVLPlanning(**common, batch=4, accumulation=1, beta=0.04))
+    held = plan(of_rewards(QwenVLPlanning)(**common, batch=4, accumulation=1, beta=0.04))
     assert held.usage.reference == 2 * 8_292_166_656
     assert held.usage.static == today.usage.static + held.usage.reference
-    adapted = plan(QwenVLPlanning(**common, batch=4, beta=0.04, tunable_parts=(), lora_rank=64, accumulation=1))
+    adapted = plan(
+        of_rewards(QwenVLPlanning)(**common, batch=4, beta=0.04, tunable_parts=(), lora_rank=64, accumulation=1)
+    )
     assert adapted.usage.reference == 0
-    then = QwenVLPlanning(**common, batch=16, accumulation=1, beta=0.04, gradient_checkpointing=False)
+    then = of_rewards(QwenVLPlanning)(**common, batch=16, accumulation=1, beta=0.04, gradient_checkpointing=False)
     assert plan(then).fits == "no"
     assert today.peaks["rollouts"] > 0
 

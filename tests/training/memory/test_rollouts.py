@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agents.streamvln.training.options import PARTS, StreamVLNPlanning
+from tests.training.rewarded import planned as of_rewards
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.plan import Plan, plan
 from vlnbench.training.memory.report import format_plan
@@ -14,7 +15,7 @@ COMMON: dict[str, Any] = {"model": "preset:streamvln-tiny", "gpus": "2x8GB", "ba
 
 
 def rewards(**changes: Any) -> Plan:
-    return plan(StreamVLNPlanning(**{**COMMON, "objective": "grpo", "group": 4, **changes}))
+    return plan(of_rewards(StreamVLNPlanning)(**{**COMMON, "objective": "grpo", "group": 4, **changes}))
 
 
 def test_the_reference_is_a_copy_of_the_weights_where_there_is_one() -> None:
@@ -53,7 +54,7 @@ def test_the_units_of_an_update_are_said() -> None:
 
 
 def test_beta_0_is_among_what_could_be_changed() -> None:
-    held = StreamVLNPlanning(**COMMON, objective="grpo", group=4, beta=0.04)
+    held = of_rewards(StreamVLNPlanning)(**COMMON, objective="grpo", group=4, beta=0.04)
     assert "--beta 0" in [change.text for change in changes(held)]
     assert "--beta 0" not in [change.text for change in changes(StreamVLNPlanning(**COMMON))]
 
@@ -63,8 +64,8 @@ def test_settings_that_cannot_be() -> None:
         UsageError, match=r"--batch 3 x --accumulation 1 x 2 GPUs is 6 answers or walks per update"
     ):
         rewards(batch=3, accumulation=1)
-    with pytest.raises(UsageError, match="--group and --beta: for --objective grpo"):
-        plan(StreamVLNPlanning(**COMMON, beta=0.1))
+    with pytest.raises(UsageError, match="--objective grpo: the options are not its own"):
+        plan(StreamVLNPlanning(**COMMON, objective="grpo"))
     with pytest.raises(UsageError, match="unknown objective 'grop': did you mean 'grpo'"):
         rewards(objective="grop", group=8)
     with pytest.raises(UsageError, match="--group 1: an answer is judged beside others"):

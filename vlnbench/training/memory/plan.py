@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
-from vlnbench.training.memory.rollouts import rollout_bytes, with_rollouts
+from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
 from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
+from vlnbench.training.objectives import get_objective
 from vlnbench.training.options import PlanOptions
-from vlnbench.training.post_training import GRPO
+from vlnbench.util.loading import import_string
 
 Verdict = Literal["yes", "tight", "no"]
 
@@ -127,25 +129,39 @@ def check(options: PlanOptions) -> Gpus:
     return gpus
 
 
+def step_memory(options: PlanOptions) -> StepMemory:
+    """What the objective says of its steps. Raises UsageError where it says nothing."""
+    objective = get_objective(options.objective)
+    objective.plan_options(type(options))
+    return _made(objective.memory)
+
+
+@cache
+def _made(name: str) -> StepMemory:
+    made: StepMemory = import_string(name)()
+    return made
+
+
 def plan(options: PlanOptions) -> Plan:
     """Plan one setting; takes seconds, and no time where only the sharding differs from a setting planned before.
 
-    Raises UsageError for settings that cannot be, and for a family that cannot be planned.
+    Raises UsageError for settings that cannot be, and for a family or an objective that cannot be planned.
     """
     spec, source = find_family(options.family, options.model, "--model")
     if not isinstance(options, spec.check_plannable()):
         raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
+    objective, memory = get_objective(options.objective), step_memory(options)
+    objective.check_options(options)
     gpus = check(options)
-    traced = trace(spec, source, unsharded(options))
+    objective.check_family(spec.load())
+    traced = trace(spec, source, unsharded(options), memory)
     shared = sharding(options)
-    found = list(usages(traced, shared))
-    if options.objective == GRPO:
-        found = list(with_rollouts(found, traced, shared, options))
+    found = list(memory.moments(usages(traced, shared), traced, shared, options))
     peaks: dict[str, int] = {}
     for usage in found:
         peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
     usage = max(found, key=lambda each: each.total)
-    host = host_bytes(traced, shared) + rollout_bytes(traced, options)
+    host = host_bytes(traced, shared) + memory.host(traced, options)
     positions = options.batch * traced.tokens
     return Plan(
         request=options,

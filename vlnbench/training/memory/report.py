@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from vlnbench.training.memory.plan import GB, GIB, MARGIN, Plan, sharding
+from vlnbench.training.memory.plan import GB, GIB, MARGIN, Plan, sharding, step_memory
 from vlnbench.training.memory.search import Suggestion
-from vlnbench.training.post_training import GRPO
 
 VERDICTS = {
     "yes": "fits",
@@ -29,7 +28,7 @@ def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
         ("logits", usage.logits),
         ("ZeRO buffers", usage.buffers),
         ("temporaries of the optimizer step", usage.temporaries),
-        *_rollout_rows(planned),
+        *step_memory(planned.request).rows(usage),
         ("CUDA context" + (", NCCL" if gpus.count > 1 else ""), planned.context),
         ("fragmentation", planned.fragmentation),
         ("peak", planned.peak),
@@ -54,39 +53,19 @@ def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
     return "\n".join(lines)
 
 
-def _rollout_rows(planned: Plan) -> list[tuple[str, int]]:
-    """What rewards need beside: nothing for labels."""
-    usage = planned.usage
-    if planned.request.objective != GRPO:
-        return []
-    return [("reference (--beta)", usage.reference), ("keys and values of rollouts", usage.cache)]
-
-
 def _describe(planned: Plan) -> str:
     request = planned.request
     adapters = f" and adapters of rank {request.lora_rank}" if request.lora_rank else ""
     total = sum(planned.parts.values())
+    units = step_memory(request).describe(request, planned.gpus.count)
     return (
         f"{request.model}: {planned.trainable / 1e6:,.1f} M of {total / 1e6:,.1f} M parameters trained"
         f" ({','.join(request.tunable_parts)}{adapters})\n"
-        f"{_describe_groups(planned)}"
+        f"{units + chr(10) if units else ''}"
         f"{planned.gpus.count} x {planned.gpus.label}, ZeRO {request.zero}, batch {request.batch}, accumulation"
         f" {request.accumulation}, {request.optimizer}, {request.dtype}, checkpointing"
         f" {'on' if request.gradient_checkpointing else 'off'}; {planned.tokens} positions per sample,"
         f" {planned.supervised} of them supervised"
-    )
-
-
-def _describe_groups(planned: Plan) -> str:
-    """The units of an update, which are easily mistaken for one another."""
-    request = planned.request
-    if request.objective != GRPO:
-        return ""
-    each = request.batch * request.accumulation
-    total = each * planned.gpus.count
-    return (
-        f"grpo: {each} answers or walks per GPU, {total} in an update: {total // request.group} prompts with "
-        f"{request.group} each; {request.batch} windows in a forward pass\n"
     )
 
 

@@ -10,11 +10,10 @@ from typing import Any
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.memory.changes import Change, Fields
-from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, sharding
+from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, sharding, step_memory
 from vlnbench.training.memory.trace import Trace
 from vlnbench.training.memory.zero import usages
 from vlnbench.training.options import PlanOptions
-from vlnbench.training.post_training import GRPO
 
 MAX_CHANGES = 3
 MAX_PLANS = 12
@@ -128,9 +127,7 @@ def changes(request: PlanOptions) -> Iterator[Change]:
         both = (*fields[:1], ("offload_parameters", True), ("zero", 3))
         text = "--offload-optimizer --offload-parameters --zero 3"
         yield Change("offload", text, 9, both, "weights cross the bus in every pass: very slow")
-    if request.objective == GRPO and request.beta:
-        free = (("beta", 0.0),)
-        yield Change("reference", "--beta 0", 6, free, "no reference: nothing holds the network back")
+    yield from step_memory(request).changes(request)
     for more in NODE:
         if more > count:
             fields = (("gpus", f"{more}x{size}"), ("accumulation", max(1, request.accumulation * count // more)))

@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from vlnbench.errors import UsageError
 from vlnbench.training.family import FamilySpec, ModelFamily, Probe, Source
 from vlnbench.training.memory.tracker import LiveMemory, fused_attention
-from vlnbench.training.objectives.grpo.policy import GivesChances
 from vlnbench.training.options import PlanOptions
 from vlnbench.training.parts import Group, freeze, groups, part_of
-from vlnbench.training.post_training import GRPO
 
 Phase = Literal["forward", "backward"]
 
@@ -51,7 +48,7 @@ class Trace:
     tensors of each of the trainer's parameter groups, in order. `largest`: elements of the largest tensor.
     `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order. `hidden`:
     the sizes of the trainable matrices inside the network. `cache`: bytes of keys and values of one position, kept
-    while the network acts; `sample`: bytes of one sample's tensors. Both are 0 where they do not matter. `whole`:
+    while the network acts, 0 where it does not; `sample`: bytes of one sample's tensors. `whole`:
     elements of the largest module that ZeRO 3 puts together as one.
     """
 
@@ -78,8 +75,20 @@ class Trace:
         return sum(map(sum, self.groups))
 
 
+Loss = Callable[[Any, Mapping[str, Any]], Tensor]
+"""The loss of a network on a batch."""
+
+
+class Traced(Protocol):
+    """What of an objective a pass depends on; see `objective.StepMemory`."""
+
+    def loss(self, family: ModelFamily) -> Loss: ...
+
+    def cache(self, family: ModelFamily, config: Any, options: Any) -> int: ...
+
+
 @lru_cache(maxsize=64)
-def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
+def trace(spec: FamilySpec, source: Source, options: PlanOptions, objective: Traced) -> Trace:
     """Run one pass in shapes. Raises UsageError for options that do not suit the network.
 
     What decides on the sharding only (`unsharded`) is best left at its defaults: it changes nothing here.
@@ -88,10 +97,8 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
     config = family.config(source, options)
     network, trained = build(family, config, options, "meta")
     probe = family.probe(config, options, "meta")
-    segments = run_pass(family, network, probe, loss_under(family, options))
-    cache, acts = 0, options.objective == GRPO
-    if acts and isinstance(family, GivesChances):
-        cache = family.cache_bytes(config, options)
+    segments = run_pass(family, network, probe, objective.loss(family))
+    cache = objective.cache(family, config, options)
     parts: dict[str, int] = {}
     for name, parameter in network.named_parameters():
         part = part_of(family, name)
@@ -111,7 +118,7 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions) -> Trace:
             if hidden
         ),
         cache=cache,
-        sample=_tensor_bytes(probe.batch) // options.batch if acts else 0,
+        sample=_tensor_bytes(probe.batch) // options.batch,
         whole=max((_elements(module) for module in family.uneven(network)), default=0),
     )
 
@@ -144,20 +151,6 @@ def build(family: ModelFamily, config: Any, options: PlanOptions, device: str) -
     if options.gradient_checkpointing:
         family.enable_checkpointing(network)
     return network.train(), groups(network, family, options)
-
-
-Loss = Callable[[Any, Mapping[str, Any]], Tensor]
-"""The loss of a network on a batch."""
-
-
-def loss_under(family: ModelFamily, options: PlanOptions) -> Loss:
-    """What a step minimizes. Raises UsageError for a family that cannot be trained so."""
-    if options.objective != GRPO:
-        return family.loss
-    if not isinstance(family, GivesChances):
-        raise UsageError("--objective grpo: models of this family give no log-probabilities of what they do")
-    chances = family.chances
-    return lambda network, batch: chances(network, batch, 1.0).chances.sum()
 
 
 def run_pass(family: ModelFamily, network: Any, probe: Probe, loss_of: Loss | None = None) -> list[Segment]:

@@ -70,6 +70,7 @@ def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
     def check(found: dict[str, Any]) -> None:
         options_then = found.get("options")
         options_then = defaults(options) | (options_then if isinstance(options_then, dict) else {})
+        options_then = {name: value for name, value in options_then.items() if name in manifest["options"]}
         differing = {
             **differences({**found, "options": None}, {**manifest, "options": None}),
             **differences(options_then, manifest["options"]),

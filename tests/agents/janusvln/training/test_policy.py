@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from agents.janusvln.training.policy import JanusVLNPolicy
 from tests.agents.janusvln.training.test_family import Made
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
+from tests.training.rewarded import rewarded
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
-from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.policy import Recorded, Sampling
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,8 @@ def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
     recorded = walk(policy_of(made), [5, 6])
     assert [each.answers for each in recorded] == [5, 5]
     assert recorded[0].samples[0].labels != recorded[1].samples[0].labels
-    options = replace(made.options, objective="grpo", rollouts="episodes", group=2, batch=4, accumulation=3)
+    given = {**vars(made.options), "objective": "grpo", "rollouts": "episodes", "batch": 4, "accumulation": 3}
+    options = rewarded(type(made.options))(**given, group=2)
     tally = Tally(ALONE)
     learner = Learner(options, made.family, ALONE, tally, None)
     judged = tuple(Judged(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))

@@ -17,10 +17,12 @@ from agents.vlnce.resnet import GRID
 from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
 from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.frames import read_frame
+from agents.vlnce.training.options import VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, collate
 from tests.agents.questions import OBJECTS, ROOMS, SIZE, write_questions, write_semantics
 from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
+from tests.training.rewarded import rewarded
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
@@ -131,7 +133,7 @@ def test_a_folder_holds_walks_or_questions(tmp_path: Path) -> None:
 
 def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path) -> None:
     folder = write_questions(tmp_path / "sets/Questions")
-    chosen = options(tmp_path, objective="grpo", batch=8)
+    chosen = rewarded(VLNCETraining)(checkpoint="", out=tmp_path, objective="grpo")
     with pytest.raises(UsageError, match=re.escape("conversations.json: questions; for --objective grpo")):
         VLNCEFamily().read_set(folder, chosen)
     write_released(tmp_path)

@@ -22,12 +22,13 @@ from agents.vlnce.views import words_of
 from tests.agents.vlnce.training.walks import write_walks
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
+from tests.training.rewarded import rewarded
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner as Losses
-from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.policy import Recorded, Sampling
 from vlnbench.training.setup import Process
 
 TEXTS = ("Walk to the red chair and stop.", "Turn left.")
@@ -43,9 +44,9 @@ def learner_of(kind: str) -> Learner:
     return Learner(replace(preset, network=network, vocabulary=vocabulary))
 
 
-def options(**changes: Any) -> VLNCETraining:
+def options(**changes: Any) -> Any:
     settings: dict[str, Any] = {"objective": "grpo", "rollouts": "steps", "group": 2, "batch": 8}
-    return VLNCETraining(checkpoint="", out=Path(), **(settings | changes))
+    return rewarded(VLNCETraining)(checkpoint="", out=Path(), **(settings | changes))
 
 
 def policy_of(learner: Learner, **sampling: Any) -> VLNCEPolicy:
@@ -145,7 +146,7 @@ def test_what_has_no_meaning_here_is_refused() -> None:
     for changes, message in (
         ({"progress_weight": 0.5}, "--progress-weight: for --objective supervised"),
         ({"mirror": 0.5}, "--mirror: for --objective supervised"),
-        ({"rollouts": "episodes", "expert_prefix": 0.5}, "--expert-prefix: a recurrent network goes by what"),
+        ({"rollouts": "episodes", "expert_prefix": 0.5}, "--expert-prefix: these networks go by what"),
     ):
         with pytest.raises(UsageError) as caught:
             options(**changes).check()
@@ -161,5 +162,5 @@ def test_the_progress_monitor_of_a_checkpoint_stays(tmp_path: Path) -> None:
     loaded = family.load(tmp_path / "base", options(), placement)
     assert loaded.whole.network.progress_monitor, "it is saved as it was"
     assert not family.can_train("net.progress_monitor.weight"), "nothing of the loss looks at it"
-    family.load(tmp_path / "base", replace(options(), objective="supervised"), placement)
+    family.load(tmp_path / "base", VLNCETraining(checkpoint="", out=Path()), placement)
     assert family.can_train("net.progress_monitor.weight")

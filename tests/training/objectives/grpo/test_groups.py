@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from agents.streamvln.training.options import StreamVLNTraining
+from tests.training.rewarded import rewarded
 from vlnbench.errors import RunError
 from vlnbench.training.objectives.grpo.groups import Grouping, Update
-from vlnbench.training.objectives.grpo.policy import Recorded
 from vlnbench.training.objectives.grpo.rewards import Rewards
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.policy import Recorded
 from vlnbench.training.setup import Process
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))
@@ -50,7 +51,7 @@ def grouping(rollouts: Any, **changes: Any) -> tuple[Grouping, Tally]:
         "rollouts": "steps",
         "objective": "grpo",
     }
-    options = StreamVLNTraining(checkpoint="", out=Path(), **(settings | changes))
+    options = rewarded(StreamVLNTraining)(checkpoint="", out=Path(), **(settings | changes))
     tally = Tally(ALONE)
     return Grouping(options, rollouts, ALONE, tally), tally
 

@@ -17,14 +17,15 @@ from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.packed import pack
 from agents.streamvln.training.policy import StreamVLNPolicy
 from tests.fakes import make_episode
+from tests.training.rewarded import rewarded
 from tests.training.workshop import SMALL, TEXTS
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
-from vlnbench.training.objectives.grpo.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.reference import FrozenCopy, WithoutAdapters, make_reference
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.parts import freeze
+from vlnbench.training.policy import Recorded, Sampling
 from vlnbench.training.setup import Process
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))
@@ -52,10 +53,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def options(**changes: Any) -> StreamVLNTraining:
+def options(**changes: Any) -> Any:
     settings: dict[str, Any] = {"batch": 8, "accumulation": 1, "group": 4, "rollouts": "steps"}
     small = {"frames": 8, "history": 2, "objective": "grpo", "gradient_checkpointing": False}
-    return StreamVLNTraining(checkpoint="", out=Path(), **(settings | small | changes))
+    return rewarded(StreamVLNTraining)(checkpoint="", out=Path(), **(settings | small | changes))
 
 
 def policy_of(base: Path, model: Any, **changes: Any) -> StreamVLNPolicy:

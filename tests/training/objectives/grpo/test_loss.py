@@ -15,11 +15,11 @@ from vlnbench.training.objectives.grpo.loss import (
     clipped_losses,
     k3,
     pass_weight,
-    scored,
     token_weight,
     without_spread,
 )
-from vlnbench.training.post_training import Aggregation, Scaling
+from vlnbench.training.objectives.grpo.options import Aggregation, Scaling
+from vlnbench.training.policy import scored
 
 KEPT: dict[str, Any] = json.loads(goldens.FILE.read_text())
 

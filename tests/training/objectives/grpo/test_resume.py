@@ -29,20 +29,11 @@ from tests.fakes import make_episode
 from tests.training.driver import ROOT, log_of, run_all
 from tests.training.objectives.grpo.doubles import ENDS_AT
 from tests.training.objectives.grpo.test_learner import TEXTS
-from tests.training.objectives.grpo.test_training import DOUBLES, options, walks
+from tests.training.objectives.grpo.test_training import DOUBLES, lesson, options, walks
 from vlnbench.interfaces import Action, Observation
 
 SHORT: dict[str, Any] = {"rewards": [f"{DOUBLES}ending"], "steps": 3, "save_every": 2}
 WALKED: dict[str, Any] = {**SHORT, "rewards": [f"{DOUBLES}ending", "near"], "step_cap": 12}
-LESSON: dict[str, Any] = {
-    "objective": "supervised",
-    "rollouts": None,
-    "rewards": [],
-    "group": 8,
-    "answer_tokens": 24,
-    "wording": "evaluation",
-}
-"""After which a network names actions, and so has something to be judged by."""
 NAMES = ("steps", "walks", "recurrent walks", "walks seen by VGGT")
 
 
@@ -91,10 +82,10 @@ def ended(workshop: Path) -> tuple[Path, Path]:
     VLNCE.load().create("cma-tiny", workshop / "recurrent", TEXTS, seed=0)
     JANUSVLN.load().create("janusvln-tiny", workshop / "geometry", TEXTS, seed=0)
     whole, killed = workshop / "whole", workshop / "killed"
-    lesson = options(workshop, workshop / "taught", steps=30, learning_rate=1e-2, **LESSON)
-    seen = {**lesson, "family": "janusvln", "checkpoint": workshop / "geometry", "out": workshop / "seen"}
+    taught = lesson(workshop, workshop / "taught")
+    seen = {**taught, "family": "janusvln", "checkpoint": workshop / "geometry", "out": workshop / "seen"}
     del seen["frames"]
-    answers = run_all([lesson, seen, *requests(workshop, whole).values()])
+    answers = run_all([taught, seen, *requests(workshop, whole).values()])
     assert [each.get("error") for each in answers] == [None] * (2 + len(NAMES))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = {}

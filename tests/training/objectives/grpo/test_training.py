@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from tests.fakes import make_episode
 from tests.training.driver import log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.recurrent import RECURRENT, RecurrentTraining
+from tests.training.rewarded import rewarded
 from vlnbench.cli import main
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.grpo.episodes import Episodes
+from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.prefix import ExpertFirst
 from vlnbench.training.objectives.grpo.rollouts import Pick
 from vlnbench.training.setup import Process
@@ -52,6 +55,13 @@ def options(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
     return {**settings, **changes}
 
 
+def lesson(workshop: Path, out: Path) -> dict[str, Any]:
+    """A training on labels, after which a network names actions, and so has something to be judged by."""
+    own = {each.name for each in fields(GRPOOptions)}
+    given = options(workshop, out, steps=30, learning_rate=1e-2, wording="evaluation", objective="supervised")
+    return {name: value for name, value in given.items() if name not in own}
+
+
 def walks(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
     """The same in simulators."""
     settings = {
@@ -81,14 +91,7 @@ def runs(workshop: Path) -> dict[str, Path]:
     trained = workshop / "trained"
     long = {"steps": 4, "save_every": 2, "iterations": 2, "beta": 0.05}
     taught = workshop / "taught"
-    lesson: dict[str, Any] = {
-        "objective": "supervised",
-        "rollouts": None,
-        "rewards": [],
-        "group": 8,
-        "answer_tokens": 24,
-    }
-    first = options(workshop, taught, steps=30, learning_rate=1e-2, wording="evaluation", **lesson)
+    first = lesson(workshop, taught)
     named = {
         "projector": options(workshop, trained, tunable_parts=[PARTS[1]], gradient_checkpointing=True),
         "constant": options(workshop, trained, rewards=[f"{DOUBLES}constant"], steps=1),
@@ -104,7 +107,7 @@ def runs(workshop: Path) -> dict[str, Path]:
     }
     for name, request in named.items():
         request["out"], request["checkpoint"] = trained / name, taught / "model"
-    answers = run_all([first, *named.values()])  # a network that names actions has something to be judged by
+    answers = run_all([first, *named.values()])
     assert [each.get("error") for each in answers] == [None] * (1 + len(named))
     return {name: trained / name for name in named}
 
@@ -214,7 +217,7 @@ def test_walks_end_and_begin_where_they_should(workshop: Path) -> None:
 def _episodes(workshop: Path, **changes: Any) -> Episodes:
     settings = walks(workshop, workshop / "none", **changes)
     settings["rewards"] = tuple(settings["rewards"])
-    kind = StreamVLNTraining(**{**settings, "checkpoint": str(workshop / "base")})
+    kind = rewarded(StreamVLNTraining)(**{**settings, "checkpoint": str(workshop / "base")})
     return Episodes(kind, find_family("", str(workshop / "base"))[0].load())
 
 
@@ -233,14 +236,12 @@ ALONE = Process(0, 0, 1, None)  # type: ignore[arg-type]
         ({"beta": -1.0}, "--beta -1.0: expected 0 or more"),
         ({"iterations": 3, "save_every": 500}, "--save-every 500: expected a multiple of --iterations 3"),
         ({"expert_prefix": 0.5}, "--expert-prefix: for --rollouts episodes; leave it out"),
-        ({"objective": "supervised"}, "--group and --beta: for --objective grpo"),
-        ({"objective": "supervised", "group": 8}, "--rollouts, --rewards, --answer-tokens: for --objective grpo"),
     ],
     ids=lambda value: "" if isinstance(value, str) else ",".join(value),
 )
 def test_options_that_cannot_be(workshop: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        StreamVLNTraining(**options(workshop, workshop / "none", **changes)).check()
+        rewarded(StreamVLNTraining)(**options(workshop, workshop / "none", **changes)).check()
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -260,7 +261,7 @@ def test_options_that_cannot_be(workshop: Path, changes: dict[str, Any], message
     ids=lambda value: "" if isinstance(value, str) else ",".join(value),
 )
 def test_what_cannot_be_learned_from_is_one_line(workshop: Path, changes: dict[str, Any], message: str) -> None:
-    made = StreamVLNTraining(**options(workshop, workshop / "none", **changes))
+    made = rewarded(StreamVLNTraining)(**options(workshop, workshop / "none", **changes))
     family = find_family("", str(workshop / "base"))[0].load()
     with pytest.raises(UsageError) as caught:
         make_objective(made, family, ALONE)
@@ -274,14 +275,16 @@ def test_walks_whose_labels_are_not_what_was_done_are_one_line(workshop: Path, t
     records = json.loads(file.read_text())
     records[1]["labels"] = [1] * len(records[1]["actions"])
     file.write_text(json.dumps(records))
-    made = StreamVLNTraining(**options(workshop, workshop / "none", trajectories=tmp_path, sets=("DAgger",)))
+    made = rewarded(StreamVLNTraining)(
+        **options(workshop, workshop / "none", trajectories=tmp_path, sets=("DAgger",))
+    )
     family = find_family("", str(workshop / "base"))[0].load()
     with pytest.raises(UsageError, match=r"annotations.json: has labels of single steps \(collect --relabel\)"):
         make_objective(made, family, ALONE)
 
 
 def test_a_family_without_chances_is_refused(workshop: Path) -> None:
-    made = RecurrentTraining(
+    made = rewarded(RecurrentTraining)(
         checkpoint="preset:recurrent-small", out=workshop / "none", objective="grpo", rollouts="episodes", group=2
     )
     with pytest.raises(UsageError, match="models of this family give no log-probabilities of what they do"):

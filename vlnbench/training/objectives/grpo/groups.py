@@ -11,10 +11,10 @@ from torch import Tensor
 
 from vlnbench.errors import RunError
 from vlnbench.training.objectives.grpo.loss import advantages, without_spread
-from vlnbench.training.objectives.grpo.policy import Recorded
+from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick, Rollouts, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.policy import Recorded
 from vlnbench.training.setup import Process
 
 
@@ -52,10 +52,11 @@ class _Group:
 class Grouping:
     """Makes the groups of updates."""
 
-    def __init__(self, options: TrainOptions, rollouts: Rollouts, process: Process, tally: Tally) -> None:
+    def __init__(self, options: GRPOOptions, rollouts: Rollouts, process: Process, tally: Tally) -> None:
         self._options, self._rollouts = options, rollouts
         self._process, self._tally = process, tally
-        self.count = options.batch * options.accumulation * process.world_size // options.group
+        self.size = options.group_size(process.world_size)
+        self.count = options.completions(process.world_size) // self.size
         self.dull = 0
         """Updates so far in which no group taught anything."""
 
@@ -82,7 +83,7 @@ class Grouping:
 
     def _run(self, chosen: Sequence[tuple[int, str]], number: int) -> list[_Group]:
         """Make groups, each process its share of the completions, and tell each other the rewards."""
-        size, world = self._options.group, self._process.world_size
+        size, world = self.size, self._process.world_size
         every = [(place, member) for place in range(len(chosen)) for member in range(size)]
         mine = every[self._process.rank :: world]
         picks = [Pick(chosen[place][0], member, chosen[place][1]) for place, member in mine]

@@ -12,10 +12,10 @@ from torch import Tensor
 from vlnbench.training.family import ModelFamily
 from vlnbench.training.objectives.grpo.groups import Update
 from vlnbench.training.objectives.grpo.loss import clipped_losses, k3, pass_weight, token_weight
-from vlnbench.training.objectives.grpo.policy import GivesChances
+from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.reference import Reference
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.policy import GivesChances
 from vlnbench.training.setup import Process
 
 
@@ -37,7 +37,7 @@ class Learner:
 
     def __init__(
         self,
-        options: TrainOptions,
+        options: GRPOOptions,
         family: ModelFamily,
         process: Process,
         tally: Tally,

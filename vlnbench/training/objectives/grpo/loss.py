@@ -13,21 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vlnbench.training.objectives.grpo.policy import Scored
-from vlnbench.training.post_training import Aggregation, Scaling
+from vlnbench.training.objectives.grpo.options import Aggregation, Scaling
 
 EPSILON = 1e-4
 """Added to standard deviations before they divide."""
 NO_SPREAD = 1e-8
 """Rewards of a group whose standard deviation is no larger are the same reward."""
-
-
-def scored(logits: Tensor, tokens: Tensor, temperature: float) -> Scored:
-    """Log-probabilities and entropies of tokens (tokens,) under logits (tokens, vocabulary) at a temperature."""
-    logs = torch.log_softmax(logits / temperature, dim=-1)
-    with torch.no_grad():
-        entropies = -(logs.exp() * logs).sum(dim=-1)
-    return Scored(logs.gather(1, tokens[:, None])[:, 0], entropies)
 
 
 def advantages(rewards: Tensor, scaling: Scaling) -> Tensor:

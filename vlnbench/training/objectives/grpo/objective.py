@@ -19,13 +19,13 @@ from vlnbench.training.family import ModelFamily
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.groups import Grouping
 from vlnbench.training.objectives.grpo.learner import Learner
-from vlnbench.training.objectives.grpo.policy import GivesChances, Policy, Sampling
+from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.reference import Reference, make_reference
 from vlnbench.training.objectives.grpo.rollouts import Rollouts
 from vlnbench.training.objectives.grpo.steps import Steps
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.objectives.protocol import Begun
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.policy import GivesChances, Policy, Sampling
 from vlnbench.training.run.log import Phases
 from vlnbench.training.setup import Process
 from vlnbench.util.progress import say
@@ -37,13 +37,8 @@ ROLLOUT = "rollout"
 class GRPO:
     """An `Objective`. `--iterations` optimizer steps share the rollouts made before the first of them."""
 
-    def __init__(self, options: TrainOptions, family: ModelFamily, process: Process) -> None:
+    def __init__(self, options: GRPOOptions, family: ModelFamily, process: Process) -> None:
         """Read what rollouts need, and try the rewards. Raises UsageError where rewards cannot be learned from."""
-        if not isinstance(family, GivesChances):
-            raise UsageError(
-                "--objective grpo: models of this family give no log-probabilities of what they do; use "
-                "--objective supervised"
-            )
         if options.feature_cache is not None:
             raise UsageError("--feature-cache: for --objective supervised; leave it out")
         self._options, self._family, self._process = options, family, process
@@ -52,8 +47,8 @@ class GRPO:
         self._tally = Tally(process)
         self._grouping = Grouping(options, self._rollouts, process, self._tally)
         self._check_prompts(self._rollouts.prompts)
-        per_step = options.batch * options.accumulation * process.world_size
-        epoch = self._rollouts.prompts * options.group
+        per_step = options.completions(process.world_size)
+        epoch = self._rollouts.prompts * self._grouping.size
         steps = options.steps or max(1, int(options.epochs * epoch / per_step)) * options.iterations
         self.schedule = Schedule(steps, per_step, epoch)
         self._sampling = Sampling(options.temperature, options.top_p, options.answer_tokens, options.turn_cap)
@@ -72,9 +67,9 @@ class GRPO:
         """How much an update takes, each in its own unit, for these are easily mistaken for one another."""
         options = self._options
         return {
-            "completions_per_gpu": options.batch * options.accumulation,
+            "completions_per_gpu": options.completions(1),
             "prompts_per_update": self._grouping.count,
-            "group": options.group,
+            "group": self._grouping.size,
             "windows_per_forward_pass": options.batch,
             "optimizer_steps_per_update": options.iterations,
         }
@@ -85,7 +80,7 @@ class GRPO:
         rewards = " + ".join(f"{part.weight:g} x {part.name}" for part in self._rollouts.rewards.parts)
         return (
             f"{self._rollouts.describe()}\n\n{self.schedule.steps} optimizer steps, {options.iterations} per "
-            f"update: {options.group} {what} {units['prompts_per_update']} prompts, at temperature "
+            f"update: {units['group']} {what} {units['prompts_per_update']} prompts, at temperature "
             f"{options.temperature:g}; reward: {rewards}"
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from vlnbench.training.options import TrainOptions
+from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.setup import Process
 
 
@@ -22,13 +22,11 @@ class Reference(Protocol):
         ...
 
 
-def make_reference(model: nn.Module, options: TrainOptions, process: Process) -> Reference | None:
+def make_reference(model: nn.Module, options: GRPOOptions, process: Process) -> Reference | None:
     """The reference that the options ask for, None for none; `model` is still the network at the start."""
     if not options.beta:
         return None
-    if options.lora_rank and not options.parts:
-        return WithoutAdapters(model)
-    return FrozenCopy(model, process)
+    return FrozenCopy(model, process) if options.keeps_a_copy else WithoutAdapters(model)
 
 
 class FrozenCopy:

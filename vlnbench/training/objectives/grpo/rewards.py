@@ -103,6 +103,14 @@ REWARDS: dict[str, tuple[tuple[Kind, ...], Reward, str]] = {
     "format": (("steps", "episodes"), lambda deed: deed.formed, "share of answers in the expected format"),
 }
 """Rewards by name: for which rollouts there is something to reward, the function, and what it says."""
+
+
+def listed() -> tuple[str, tuple[str, ...], list[list[str]]]:
+    """Group of entry points, headers and rows of a table of the rewards, for `vlnbench list`."""
+    rows = [[name, ", ".join(kinds), says] for name, (kinds, _, says) in REWARDS.items()]
+    return "rewards", ("reward", "for --rollouts", "what it does"), rows
+
+
 NEED_GROUND_TRUTH = ("ndtw", "sdtw")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from vlnbench.training.objectives.grpo.policy import Policy, Recorded
 from vlnbench.training.objectives.grpo.rewards import Rewards
+from vlnbench.training.policy import Policy, Recorded
 
 
 class Pick(NamedTuple):

@@ -1,6 +1,6 @@
-"""What GRPO asks of a family: a network that acts by chance, remembers what it did, and scores it again.
+"""What a family gives to objectives that learn from what its network does: it acts by chance, and scores that.
 
-Loads nothing heavy. `agents.streamvln.training.policy` is one to read beside it.
+`agents.streamvln.training.policy` is one to read beside it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
 
 from vlnbench.interfaces import Action, Agent
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from vlnbench.training.family import SetContent
+from vlnbench.training.family import SetContent
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,14 @@ class Scored(NamedTuple):
 
     chances: Tensor
     entropies: Tensor
+
+
+def scored(logits: Tensor, tokens: Tensor, temperature: float) -> Scored:
+    """Log-probabilities and entropies of tokens (tokens,) under logits (tokens, vocabulary) at a temperature."""
+    logs = torch.log_softmax(logits / temperature, dim=-1)
+    with torch.no_grad():
+        entropies = -(logs.exp() * logs).sum(dim=-1)
+    return Scored(logs.gather(1, tokens[:, None])[:, 0], entropies)
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class GivesChances(Protocol):
-    """Trait of a `ModelFamily` whose networks can be trained by GRPO."""
+    """Trait of a `ModelFamily` whose networks act by chance, and can learn from what that was worth."""
 
     def policy(self, model: nn.Module, base: Path, options: Any, sampling: Sampling) -> Policy:
         """A network, which goes on being trained, as a policy. `base`: the folder that it was loaded from."""

@@ -1,27 +1,87 @@
-"""Options of training by rewards (`--objective grpo`), each defined once. Loads nothing heavy."""
+"""Options of training by rewards (`--objective grpo`), each defined once. Loads nothing heavy.
+
+They are mixed into a family's options: what they know of these (`batch`, say) is any family's.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from vlnbench.errors import UsageError
+from vlnbench.training.options import LearnsFrom, at_least, flag
 from vlnbench.util.loading import DEFAULT_ENV
 
-GRPO = "grpo"
+if TYPE_CHECKING:
+    from vlnbench.training.options import StepOptions as _Step
+    from vlnbench.training.options import TrainOptions as _Train
+else:  # a family's options come behind, and none of its defaults may be taken back to the common one
+    _Step = _Train = object
+
+MOST_OF_A_GROUP = 8
+"""Answers or walks of a group, where nothing is said."""
 
 Aggregation = Literal["grpo", "dr_grpo", "bnpo", "dapo"]
 Scaling = Literal["group", "batch", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostTraining:
+class GRPOPlanning(_Step):
+    """What memory depends on."""
+
+    group: int | None = None
+    """Answers to each prompt, or walks from each start; default the largest number up to 8 that parts an update
+    evenly. An update takes --batch x --accumulation x GPUs answers or walks, a multiple of this; a forward pass
+    has --batch windows of them."""
+    beta: float = 0.0
+    """Weight of the divergence from the network at the start, which is kept for it (with --lora-rank and no
+    tunable part it is the network without its adapters)."""
+
+    @property
+    def learns_from(self) -> LearnsFrom:
+        return "walks"
+
+    @property
+    def keeps_a_copy(self) -> bool:
+        """Whether there is a second network, frozen: not where it is the first without its adapters."""
+        return bool(self.beta) and not (self.lora_rank and not self.parts)
+
+    def completions(self, world_size: int) -> int:
+        """Answers or walks of an update."""
+        return self.batch * self.accumulation * world_size
+
+    def group_size(self, world_size: int) -> int:
+        """Answers or walks of a group."""
+        if self.group is not None:
+            return self.group
+        sizes = range(MOST_OF_A_GROUP, 1, -1)
+        return next((size for size in sizes if self.completions(world_size) % size == 0), 0)
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        if self.group is not None and self.group < 2:
+            raise UsageError(f"--group {self.group}: an answer is judged beside others; expected at least 2")
+        if not 0 <= self.beta < math.inf:
+            raise UsageError(f"--beta {self.beta}: expected 0 or more")
+        size, completions = self.group_size(world_size), self.completions(world_size)
+        if size and completions % size == 0:
+            return
+        wanted = f"--group {size}" if size else f"a number from 2 to {MOST_OF_A_GROUP}, or --group"
+        gpus = f" x {world_size} GPUs" if world_size > 1 else ""
+        raise UsageError(
+            f"--batch {self.batch} x --accumulation {self.accumulation}{gpus} is {completions} answers or walks "
+            f"per update: expected a multiple of {wanted}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRPOOptions(GRPOPlanning, _Train):
     """How a network acts by chance, what that is worth, and what is learned from it."""
 
     rollouts: Literal["steps", "episodes"] | None = None
-    """With --objective grpo: steps are answers to windows of the collected --sets, without a simulator; episodes
+    """What is judged: steps are answers to windows of the collected --sets, without a simulator; episodes
     are walks in simulators."""
     rewards: tuple[str, ...] = ()
     """Names of rewards or import strings package.module:function, each as NAME or NAME:WEIGHT, added up; default
@@ -29,7 +89,8 @@ class PostTraining:
     temperature: float = 1.0
     """Of the network's chances when it acts."""
     top_p: float = 1.0
-    """The likeliest tokens that together have this chance can be drawn."""
+    """The likeliest tokens that together have this chance can be drawn. Below 1 what is learned are still the
+    log-probabilities among all tokens, as TRL has it: the network is evaluated without leaving tokens out."""
     clip_low: float = 0.2
     """How far the probability of a token may fall in an update, as a share, before it is clipped."""
     clip_high: float = 0.28
@@ -74,9 +135,8 @@ class PostTraining:
     """Environment: import string package.module:Class."""
 
     @property
-    def given(self) -> list[str]:
-        """The options here that differ from their defaults."""
-        return [each.name for each in fields(PostTraining) if getattr(self, each.name) != each.default]
+    def learns_from(self) -> LearnsFrom:
+        return "answers" if self.rollouts == "steps" else "walks"
 
     @property
     def most_actions(self) -> str:
@@ -84,8 +144,13 @@ class PostTraining:
         beyond = f" and {self.stop_beyond:g} x the reference" if self.stop_beyond else ""
         return f"{self.step_cap} actions{beyond}"
 
-    def check_post_training(self) -> None:
-        """Raise UsageError for the first option of these that cannot be. Looks at no file."""
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        self._check_drawing()
+        self._check_lengths()
+        self._check_kind()
+
+    def _check_drawing(self) -> None:
         if self.rollouts is None:
             raise UsageError("--rollouts: --objective grpo needs it: steps or episodes")
         if not 0 < self.temperature < math.inf:
@@ -97,43 +162,35 @@ class PostTraining:
             raise UsageError(f"--top-p {self.top_p:g}: expected a chance above 0, up to 1")
         for name in ("clip_low", "clip_high"):
             if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{_flag(name)} {getattr(self, name):g}: expected a number above 0")
+                raise UsageError(f"{flag(name)} {getattr(self, name):g}: expected a number above 0")
         if not self.clip_low < 1:
             raise UsageError(f"--clip-low {self.clip_low:g}: expected less than 1, for no probability is below 0")
-        least = {"iterations": 1, "resamples": 1, "answer_tokens": 1, "step_cap": 1, "turn_cap": 1, "envs": 1}
-        for name, minimum in {**least, "prefix_updates": 1}.items():
-            value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise UsageError(f"{_flag(name)} {value}: expected at least {minimum}")
+
+    def _check_lengths(self) -> None:
+        for name in ("iterations", "resamples", "answer_tokens", "step_cap", "turn_cap", "envs", "prefix_updates"):
+            at_least(name, getattr(self, name), 1)
+        if self.save_every % self.iterations:
+            raise UsageError(
+                f"--save-every {self.save_every}: expected a multiple of --iterations {self.iterations}, for "
+                "rollouts are not made again"
+            )
         if self.stop_beyond is not None and not 0 < self.stop_beyond < math.inf:
             raise UsageError(f"--stop-beyond {self.stop_beyond:g}: expected a number above 0")
         if not 0 <= self.expert_prefix < 1:
             raise UsageError(f"--expert-prefix {self.expert_prefix:g}: expected a share from 0 to below 1")
-        self._check_kind()
+        if self.expert_prefix and not self.FOLLOWS:
+            raise UsageError(
+                "--expert-prefix: these networks go by what they did before and cannot take over from the expert; "
+                "leave it out"
+            )
 
     def _check_kind(self) -> None:
         """Options of one kind of rollouts are not given for the other."""
         if self.rollouts == "steps":
-            defaults = {each.name: each.default for each in fields(PostTraining)}
+            defaults = {each.name: each.default for each in fields(GRPOOptions)}
             walked = ("step_cap", "turn_cap", "stop_beyond", "expert_prefix", "prefix_updates", "benchmark")
             for name in (*walked, "split", "data_root", "allow_partial", "envs", "sim", "env"):
                 if getattr(self, name) != defaults[name]:
-                    raise UsageError(f"{_flag(name)}: for --rollouts episodes; leave it out")
+                    raise UsageError(f"{flag(name)}: for --rollouts episodes; leave it out")
         if self.prefix_updates is not None and not self.expert_prefix:
             raise UsageError("--prefix-updates: for walks with --expert-prefix; leave it out")
-
-    def refuse_post_training(self) -> None:
-        """Raise UsageError for options of rewards where none are asked for."""
-        if self.given:
-            flags = ", ".join(map(_flag, self.given))
-            raise UsageError(f"{flags}: for --objective grpo; give it too, or leave them out")
-
-
-def changed_since(values: dict[str, Any]) -> dict[str, Any]:
-    """Of all options of a training by name, those that are not of post-training or not at their defaults."""
-    defaults = {each.name: each.default for each in fields(PostTraining)}
-    return {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

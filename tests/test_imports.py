@@ -96,6 +96,19 @@ def test_imports_run_downwards(path: Path) -> None:
         assert allowed is None or where.startswith(allowed), f"{path}: imports {name}"
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "agents").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_families_share_the_ground_floor_and_not_each_other(path: Path) -> None:
+    """agents/X imports X and agents/common, never its sibling agents/Y; agents/common imports no family."""
+    own = path.relative_to(ROOT / "agents").parts[0]
+    for name in imports(path):
+        package, _, rest = name.partition(".")
+        other = rest.partition(".")[0]
+        if package == "agents" and (ROOT / "agents" / other).is_dir():
+            assert other in (own, "common"), f"{path}: {own} imports {name}"
+
+
 def test_every_room_has_a_floor_and_a_sentence() -> None:
     rooms = {path.stem if path.is_file() else path.name for path in (ROOT / "vlnbench").glob("[!_]*")}
     assert rooms | {"agents", "envs"} == set(FLOORS)

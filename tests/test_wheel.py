@@ -23,7 +23,7 @@ def test_the_wheel_holds_every_file_of_its_packages(tmp_path: Path) -> None:
     assert held == own | {"vlnbench/leaderboard/published.json"}
     assert {
         "agents/checkpoints/streamvln-tiny/model.safetensors",
-        "agents/openai/prompt.txt",
+        "agents/common/prompts/navigation.txt",
         "envs/houses/language/lexicon.json",
         "vlnbench/report/assets/report.js",
     } < held

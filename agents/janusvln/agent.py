@@ -8,12 +8,14 @@ from pathlib import Path
 import torch
 import transformers
 
-from agents.common.placement import Placement, place
-from agents.common.versions import check_transformers
+from agents.common.checkpoints.placement import Placement, place
+from agents.common.checkpoints.versions import check_transformers
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln import checkpoint
 from agents.janusvln.config import JanusVLNConfig, read_config
 from agents.janusvln.decode import Decoder
-from agents.janusvln.image import grid_of, resized_height
+from agents.janusvln.image import resized_height
 from agents.janusvln.loop import EXPECTS, EpisodeLoop
 from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.options import JanusVLNOptions
@@ -41,7 +43,7 @@ class JanusVLNAgent(EpisodeLoop):
             options.device, options.dtype, "sdpa" if options.attn == "auto" else options.attn, config.dtype
         )
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
-        settings = checkpoint.generation_settings(folder, tokenizer)
+        settings = generation_settings(folder, tokenizer)
         model = checkpoint.load(
             folder,
             dtype=placement.dtype,

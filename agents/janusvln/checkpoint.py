@@ -7,17 +7,13 @@ from typing import Any
 
 import torch
 
-from agents.common import files, weights
-from agents.common.files import CONFIG, DTYPES, GENERATION, GenerationSettings
-from agents.common.language import tokenizer as tokenizers
-from agents.common.language.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.janusvln import prompt
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import DTYPES, GENERATION
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
 from agents.janusvln.config import JanusVLNConfig, geometry_sizes, read_config
 from agents.janusvln.network.model import JanusVLN
-from vlnbench.errors import UsageError
-
-PROCESSOR_FILES = ("preprocessor_config.json", "chat_template.json")
-"""Read by the original code only: what they say is fixed here, in `image` and `prompt`."""
 
 
 def load(
@@ -53,30 +49,6 @@ def load_tokenizer(folder: Path, config: JanusVLNConfig, tokenizer: Path | None 
     """
     source = _tokenizer_folder(folder, tokenizer)
     return qwen_tokenizer(source, folder, config.vocab_size, config.image_token, "Qwen2.5-VL-7B-Instruct")
-
-
-def qwen_tokenizer(source: Path, folder: Path, rows: int, image: int, lender: str) -> Tokenizer:
-    """The tokenizer in `source` of a Qwen2.5-VL in `folder`, with `rows` embeddings and the image token `image`.
-
-    Raises UsageError where it does not suit the checkpoint; `lender` names one whose tokenizer would do.
-    """
-    loaded = tokenizers.load_tokenizer(source, prompt.TOKENS, lender)
-    tokenizers.check_rows(loaded, source, rows)
-    if (found := loaded.encode(prompt.IMAGE, add_special_tokens=False)) != [image]:
-        raise UsageError(
-            f"{source}: {prompt.IMAGE} is token {found[0]}, in {folder / CONFIG} it is {image} "
-            "(image_token_id): expected the tokenizer of the checkpoint"
-        )
-    return loaded
-
-
-def generation_settings(folder: Path, tokenizer: Tokenizer) -> GenerationSettings:
-    """How answers are decoded: they end with the end of a chat block only, whatever else the folder's
-    generation_config.json names; its repetition penalty holds."""
-    (end,) = tokenizer.encode(prompt.BLOCK_END, add_special_tokens=False)
-    if not (folder / GENERATION).is_file():
-        return GenerationSettings(frozenset({end}))
-    return GenerationSettings(frozenset({end}), files.generation_settings(folder).repetition_penalty)
 
 
 def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
-from agents.janusvln.answers import Row, decode, in_batches, penalized
-from agents.janusvln.image import Grid, grid_of
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.qwen2_5_vl.decode import Row, decode, in_batches, penalized
+from agents.common.qwen2_5_vl.image import Grid, grid_of
+from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.network.geometry import FIRST, RECENT, FrameCache
-from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
-from agents.common.files import GENERATION
-from agents.common.language.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.language.preset import LanguageSizes
+from agents.common.qwen2_5_vl.config import MODEL_TYPE
+from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS
 from agents.janusvln.checkpoint import save
-from agents.janusvln.config import ARCHITECTURE, MODEL_TYPE, GeometrySizes, parse_config
+from agents.janusvln.config import ARCHITECTURE, GeometrySizes, parse_config
 from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.prompt import IMAGE, LABELS, TOKENS, lesson_text, question_text
+from agents.janusvln.prompt import LABELS, lesson_text, question_text
 
 SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agents.common.language.tokenizer import Tokenizer
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat
 from vlnbench.interfaces import Action
 
 SYSTEM = (
@@ -18,12 +19,6 @@ SYSTEM = (
     "Compare the observation and instruction to infer your current progress, and then select the correct "
     "direction from the candidates to go to the target location and finish the task."
 )
-IMAGE = "<|image_pad|>"
-_SHOWN = f"<|vision_start|>{IMAGE}<|vision_end|>"
-_BLOCK_START, BLOCK_END = "<|im_start|>", "<|im_end|>"
-TOKENS = (_BLOCK_START, BLOCK_END, "<|vision_start|>", IMAGE, "<|vision_end|>", "\n")
-"""What has to be one token each."""
-
 LABELS = {
     action.name: action for action in (Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
 }
@@ -68,13 +63,13 @@ def lesson_text(instruction: str, images: int) -> str:
 
     Its code drops the line break behind an image.
     """
-    earlier = _SHOWN * (images - 1) or "\n"
+    earlier = SHOWN * (images - 1) or "\n"
     told = (
         f"{SYSTEM}\n This is your historical observation:{earlier}"
-        f" This is your current observation:{_SHOWN} Your task is to {instruction}\n"
+        f" This is your current observation:{SHOWN} Your task is to {instruction}\n"
         " You should take one of the following actions:\n MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
     )
-    return _chat("You are a helpful assistant.", told)
+    return chat(("system", "You are a helpful assistant."), ("user", told))
 
 
 def question_text(instruction: str, images: int) -> str:
@@ -84,14 +79,7 @@ def question_text(instruction: str, images: int) -> str:
         f" Your task is to {instruction} \n You should take one of the following actions:\n"
         " MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
     )
-    return _chat(SYSTEM, _SHOWN * images + task)
-
-
-def _chat(system: str, user: str) -> str:
-    chat = "".join(
-        f"{_BLOCK_START}{role}\n{text}{BLOCK_END}\n" for role, text in (("system", system), ("user", user))
-    )
-    return f"{chat}{_BLOCK_START}assistant\n"
+    return chat(("system", SYSTEM), ("user", SHOWN * images + task))
 
 
 def shown_steps(current: int, num_history: int) -> list[int]:

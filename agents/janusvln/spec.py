@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.common.model_type import is_network
+from agents.common.checkpoints.model_type import is_network
 from agents.janusvln.training.options import (
     SET_FILES,
     JanusVLNInference,

@@ -17,10 +17,10 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image
 
-from agents.openai.answers import AS_SCHEMA, AS_TEXT, read_answer, schema
+from agents.common.answers.names import AS_SCHEMA, AS_TEXT, read_answer, schema
+from agents.common.prompts.navigation import FORWARD_M, Template, read_template, spread
 from agents.openai.api import Api, ApiError
 from agents.openai.options import OpenAIOptions
-from agents.openai.prompt import FORWARD_M, Template, read_template, spread
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 

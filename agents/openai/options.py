@@ -20,7 +20,7 @@ class OpenAIOptions(AgentOptions):
     """Name of the model there."""
     prompt: Path | None = None
     """File with the prompt; fields in braces: instruction, step, history, actions, max_actions,
-    forward_m, turn_deg and format; default agents/openai/prompt.txt."""
+    forward_m, turn_deg and format; default agents/common/prompts/navigation.txt."""
     history: int = 4
     """Earlier frames shown beside the current one, spread evenly over the episode so far."""
     image_width: int | None = None

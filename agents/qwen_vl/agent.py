@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import torch
 
-from agents.common.placement import place
-from agents.janusvln.checkpoint import generation_settings
-from agents.openai.prompt import FORWARD_M
+from agents.common.checkpoints.placement import place
+from agents.common.prompts.navigation import FORWARD_M
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.qwen_vl import checkpoint
 from agents.qwen_vl.config import read_config
 from agents.qwen_vl.decode import Answerer

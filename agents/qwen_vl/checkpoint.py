@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from agents.common import files, weights
-from agents.common.files import DTYPES, GENERATION
-from agents.common.language import tokenizer as tokenizers
-from agents.common.language.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.janusvln.checkpoint import PROCESSOR_FILES, qwen_tokenizer
-from agents.qwen_vl.config import QwenVLConfig, read_config
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import DTYPES, GENERATION
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.qwen2_5_vl.config import QwenConfig
+from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
+from agents.qwen_vl.config import read_config
 from agents.qwen_vl.network import QwenVL
 
 NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
@@ -53,7 +54,7 @@ def _released_name(name: str) -> str:
     return name
 
 
-def load_tokenizer(folder: Path, config: QwenVLConfig, tokenizer: Path | None = None) -> Tokenizer:
+def load_tokenizer(folder: Path, config: QwenConfig, tokenizer: Path | None = None) -> Tokenizer:
     """The tokenizer of a checkpoint folder, or of the folder `tokenizer` where the checkpoint has none.
 
     Raises UsageError where there is none and where it does not suit the checkpoint.

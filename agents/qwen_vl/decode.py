@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
-from agents.janusvln.answers import Row, decode, in_batches, penalized
-from agents.janusvln.image import grid_of
-from agents.janusvln.network.language import expand
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.qwen2_5_vl.decode import Row, decode, in_batches, penalized
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.language import expand
 from agents.qwen_vl.network import QwenVL
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from agents.janusvln.config import BLOCK
+from agents.common.qwen2_5_vl.config import BLOCK
 
 FEWEST_PIXELS = 4 * BLOCK**2
 

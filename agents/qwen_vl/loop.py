@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from agents.openai.prompt import spread
+from agents.common.prompts.navigation import spread
 from agents.qwen_vl.decode import Question
 from agents.qwen_vl.image import resize
 from agents.qwen_vl.prompt import Prompts

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from agents.janusvln.image import grid_of
-from agents.janusvln.network.language import LanguageModel, expand
-from agents.janusvln.network.model import JanusVLN, Output, spread_labels
-from agents.janusvln.network.vision import VisionTower
-from agents.qwen_vl.config import QwenVLConfig
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels
 
 Part = Literal["vision", "merger", "language_model"]
 
@@ -26,26 +24,15 @@ def part_of(name: str) -> Part:
     return "language_model"
 
 
-class QwenVL(JanusVLN):
-    """JanusVLN without its geometry: tower, merger and language model are the same code.
-
-    `eager` computes the language model's attention without a fused kernel.
-    """
-
-    def __init__(self, config: QwenVLConfig, eager: bool = False) -> None:
-        nn.Module.__init__(self)
-        self.config = config
-        self.visual = VisionTower(config.vision, config.hidden_size)
-        self.model = LanguageModel(config, eager)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+class QwenVL(QwenNetwork):
+    """The network as it was published; see `QwenNetwork`."""
 
     def images(self, frames: Tensor) -> Tensor:
         """Embeddings (N * embeddings, hidden) of frames of one size, uint8 (N, height, width, 3)."""
         found: Tensor = self.visual.merger(self.tower_features(frames))
         return found.flatten(0, 1)
 
-    def forward(  # type: ignore[override]  # images without geometry
+    def forward(
         self,
         input_ids: Sequence[Sequence[int]],
         frames: Sequence[Tensor],

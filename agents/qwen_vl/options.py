@@ -23,7 +23,7 @@ class QwenVLOptions(CheckpointOptions):
     max_new_tokens: int = 64
     """Tokens of one answer at most; thinking takes hundreds."""
     prompt: Path | None = None
-    """File with the prompt; default agents/openai/prompt.txt."""
+    """File with the prompt; default agents/common/prompts/navigation.txt."""
     history: int = 4
     """Earlier frames shown beside the current one, spread evenly over the episode so far."""
     actions_per_answer: int = 4

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from agents.common.files import GENERATION
-from agents.openai.answers import NAMES
+from agents.common.answers.names import NAMES
+from agents.common.checkpoints.files import GENERATION
 from agents.qwen_vl.checkpoint import save
 from agents.qwen_vl.config import ARCHITECTURE, parse_config
 from agents.qwen_vl.network import QwenVL

@@ -9,14 +9,13 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from agents.common.language.tokenizer import Tokenizer
-from agents.janusvln.prompt import BLOCK_END, IMAGE
-from agents.openai.answers import AS_TEXT, NAMES, read_answer
-from agents.openai.prompt import Template, read_template
+from agents.common.answers.names import AS_TEXT, NAMES, read_answer
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.prompts.navigation import Template, read_template
+from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat
 from vlnbench.interfaces import Action
 
 SYSTEM = "You are a helpful assistant."
-SHOWN = f"<|vision_start|>{IMAGE}<|vision_end|>"
 TAGGED = (
     "First think between <think> and </think>, then give the names of the actions "
     f"({', '.join(NAMES)}), separated by spaces, between <answer> and </answer>."
@@ -59,9 +58,7 @@ class Prompts:
         """
         tagged = self.wording.answers == "tagged"
         text = self.template.question(instruction, done, earlier, TAGGED if tagged else AS_TEXT)
-        blocks = (("system", SYSTEM), ("user", text + SHOWN * (earlier + 1)))
-        chat = "".join(f"<|im_start|>{role}\n{content}{BLOCK_END}\n" for role, content in blocks)
-        ids = self._encode(f"{chat}<|im_start|>assistant\n")
+        ids = self._encode(chat(("system", SYSTEM), ("user", text + SHOWN * (earlier + 1))))
         (image,) = self._encode(IMAGE)
         if ids.count(image) != earlier + 1:
             raise ValueError(f"the instruction holds {IMAGE}, which stands for an image")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.common.model_type import is_network
+from agents.common.checkpoints.model_type import is_network
 from agents.qwen_vl.training.options import QwenVLInference, QwenVLPlanning, QwenVLTraining
 from vlnbench.training.family import FamilySpec
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from agents.common.files import generation_settings
+from agents.common.checkpoints.files import generation_settings
+from agents.common.checkpoints.placement import Placement, place
 from agents.common.paces import measured
-from agents.common.placement import Placement, place
 from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint

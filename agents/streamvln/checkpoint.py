@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from agents.common import files, weights
-from agents.common.files import CONFIG, DTYPES, GENERATION, Fields, read_json
-from agents.common.language import tokenizer as tokenizers
-from agents.common.language.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, Fields, read_json
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.streamvln import prompt
 from agents.streamvln.config import read_config
 from agents.streamvln.network.lean import would_be_lean

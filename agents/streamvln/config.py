@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agents.common.files import CONFIG, DTYPES, MAX_LAYERS, MAX_PIXELS, Fields, read_json
+from agents.common.checkpoints.files import CONFIG, DTYPES, MAX_LAYERS, MAX_PIXELS, Fields, read_json
 from vlnbench.errors import UsageError
 
 MODEL_TYPE = "llava_qwen"

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from agents.common.files import GENERATION
-from agents.common.language.conversations import SYMBOLS
-from agents.common.language.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.language.preset import LanguageSizes
+from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln.checkpoint import save
 from agents.streamvln.config import MODEL_TYPE, parse_config
 from agents.streamvln.network.model import StreamVLN

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.common.language import tokenizer
-from agents.common.language.conversations import SYMBOLS
-from agents.common.language.tokenizer import Tokenizer
+from agents.common.checkpoints import tokenizer
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln.network.model import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from agents.common.checkpoints.placement import place
 from agents.common.paces import measured
-from agents.common.placement import place
 from agents.common.threads import Threads
 from agents.vlnce.config import FEATURES, Kind
 from agents.vlnce.folder import folder_files, load_folder

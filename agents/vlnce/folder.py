@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from agents.common.files import CONFIG, content_hash, read_json
-from agents.common.weights import reason, shorten
+from agents.common.checkpoints.files import CONFIG, content_hash, read_json
+from agents.common.checkpoints.weights import reason, shorten
 from agents.vlnce.config import LARGEST, TOKENS, Config, NetworkConfig, Views
 from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents.common.model_type import model_type
+from agents.common.checkpoints.model_type import model_type
 from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES

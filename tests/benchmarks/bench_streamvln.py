@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from agents.common.files import DTYPES, GenerationSettings
+from agents.common.checkpoints.files import DTYPES, GenerationSettings
 from agents.streamvln import checkpoint
 from agents.streamvln.config import KNOWN_TOWERS, LANGUAGE_ATTENTION, StreamVLNConfig, parse_config
 from agents.streamvln.network import decode

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.base import EpisodeAgent
-from agents.common.trajectories import Trajectory, read_trajectories
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode, Observation
 from vlnbench.rollout.agent_options import CheckpointOptions

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.common.trajectories import read_trajectories
+from agents.common.sets.trajectories import read_trajectories
 from agents.streamvln.checkpoint import load, load_tokenizer
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training.features import fingerprint

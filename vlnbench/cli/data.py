@@ -126,7 +126,7 @@ class LeRobot:
     def run(self) -> None:
         from vlnbench.util.loading import import_string
 
-        written = import_string("agents.common.lerobot:write_lerobot")(
+        written = import_string("agents.common.sets.lerobot:write_lerobot")(
             self.folder, self.out, self.fps, self.videos
         )
         print(f"{written.episodes} episodes, {written.frames} frames: {self.out}")

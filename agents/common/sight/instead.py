@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.options import FramesOptions
 from agents.common.sight.pictures import AGAIN, decoded
-from agents.common.trajectories import Trajectory, read_trajectories
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Scalar

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agents.common.language.conversations import SYMBOLS, Conversation
-from agents.common.trajectories import Trajectory
+from agents.common.sets.conversations import SYMBOLS, Conversation
+from agents.common.sets.trajectories import Trajectory
 from vlnbench.interfaces import Action
 
 _TURNED = {Action.TURN_LEFT: Action.TURN_RIGHT, Action.TURN_RIGHT: Action.TURN_LEFT}

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.janusvln.config import PATCH, GeometrySizes
-from agents.janusvln.network.layers import angles, rotate
+from agents.common.qwen2_5_vl.config import PATCH
+from agents.common.qwen2_5_vl.layers import angles, rotate
+from agents.janusvln.config import GeometrySizes
 
 FIRST, RECENT = 8, 48
 """Frames that are kept from the beginning and from the end."""

@@ -6,22 +6,21 @@ Parameter names are those of the published checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.janusvln.config import MERGE, GeometrySizes, JanusVLNConfig
-from agents.janusvln.image import Grid, grid_of, patches, scaled
+from agents.common.qwen2_5_vl.config import MERGE
+from agents.common.qwen2_5_vl.image import Grid, grid_of, scaled
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.layers import PatchMerger
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels
+from agents.common.qwen2_5_vl.vision import VisionTower
+from agents.janusvln.config import GeometrySizes, JanusVLNConfig
 from agents.janusvln.network.geometry import Aggregator, FrameCache
-from agents.janusvln.network.language import KeyValues, LanguageModel, expand
-from agents.janusvln.network.layers import PatchMerger
 from agents.janusvln.network.stored import Stored, head_shapes
-from agents.janusvln.network.vision import VisionTower
-
-IGNORED = -100
-"""The label that takes no part in the loss."""
 
 Part = Literal["mm_vision", "mm_mlp", "mm_llm", "geometry_merger", "vggt"]
 
@@ -39,13 +38,6 @@ def part_of(name: str) -> Part:
     if name.startswith("visual."):
         return "mm_mlp" if name.startswith("visual.merger.") else "mm_vision"
     return "mm_llm"
-
-
-class Output(NamedTuple):
-    """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
-
-    logits: Tensor | None
-    loss: Tensor | None
 
 
 class Geometry(nn.Module):
@@ -77,42 +69,22 @@ class Geometry(nn.Module):
         return [found[i] for i in range(len(samples))]
 
 
-class JanusVLN(nn.Module):
+class JanusVLN(QwenNetwork):
     """Both encoders, both mergers and the language model of one checkpoint.
 
     `eager` computes the language model's attention without a fused kernel. Parameters are created in torch's
     default dtype on its default device. VGGT never trains.
     """
 
+    config: JanusVLNConfig
+
     def __init__(self, config: JanusVLNConfig, sizes: GeometrySizes, eager: bool = False) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.config = config
         self.visual = VisionTower(config.vision, config.hidden_size)
         self.vggt = Geometry(sizes).requires_grad_(False)
         self.merger = PatchMerger(2 * sizes.width, config.merger_hidden_size, config.hidden_size)
-        self.model = LanguageModel(config, eager)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.norm.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.model.norm.weight.dtype
-
-    def enable_checkpointing(self) -> None:
-        """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
-        self.visual.checkpointing = self.model.checkpointing = True
-
-    def tower_features(self, frames: Tensor) -> Tensor:
-        """What Qwen's tower sees in resized frames, uint8 (N, height, width, 3): (N, patches, width)."""
-        trained = any(parameter.requires_grad for parameter in self.visual.blocks.parameters())
-        with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-            return self.visual.features(
-                patches(frames.to(self.device)).to(self.dtype), grid_of(*frames.shape[1:3])
-            )
+        self.add_language(eager)
 
     def geometry_features(self, frames: Tensor, caches: Sequence[FrameCache]) -> Tensor:
         """What VGGT sees in the next frame of every cache, uint8 (N, height, width, 3).
@@ -131,30 +103,6 @@ class JanusVLN(nn.Module):
         """Embeddings of a sample's images (k, embeddings, hidden), each with the geometry of its current frame
         (embeddings, hidden) added: k is the sample's own, whatever else is in the batch."""
         return images + self.config.geometry_weight * geometry
-
-    def embed(self, expanded: Tensor, fused: Tensor) -> Tensor:
-        """Input embeddings (..., length, hidden) of expanded ids; `fused` (embeddings, hidden) in their order."""
-        expanded = expanded.to(self.device)
-        text: Tensor = self.model.embed_tokens(expanded)
-        places = (expanded == self.config.image_token)[..., None].expand_as(text)
-        return text.masked_scatter(places, fused.to(text.dtype))
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of the vocabulary (..., vocabulary)."""
-        scores: Tensor = self.model.embed_tokens(hidden) if self.config.tied else self.lm_head(hidden)
-        return scores
-
-    def hidden(
-        self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor, past: KeyValues | None = None
-    ) -> Tensor:
-        """Hidden states (rows, length, hidden) of expanded ids with their positions, padded on the right.
-
-        `fused`: embeddings of all images of all rows, in order.
-        """
-        ids = nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)
-        positions = nn.utils.rnn.pad_sequence([row.T for _, row in rows], batch_first=True).permute(2, 0, 1)
-        out: Tensor = self.model(self.embed(ids, fused), positions.to(self.device), past)
-        return out
 
     def forward(
         self,
@@ -207,16 +155,6 @@ class JanusVLN(nn.Module):
             loss = functional.cross_entropy(scores, targets)
         return Output(self.logits(hidden) if want_logits else None, loss)
 
-    def supervised(self, hidden: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Scores (n, vocabulary), float32, of all positions of a batch before a label that counts, and the labels.
-
-        hidden: (rows, length, hidden). labels: of every row's expanded ids, which may be fewer.
-        """
-        padded = nn.utils.rnn.pad_sequence(list(labels), batch_first=True, padding_value=IGNORED)
-        targets = padded[:, 1:].to(self.device)
-        chosen = targets != IGNORED
-        return self.logits(hidden[:, :-1][chosen]).float(), targets[chosen]
-
 
 def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
     """What a function makes of every tensor's rows, those of tensors of one shape at once."""
@@ -238,12 +176,3 @@ def geometry_features(vggt: Geometry, frames: Tensor, caches: Sequence[FrameCach
     found = found.reshape(len(frames), -1, columns * MERGE, found.shape[2])[:, : rows * MERGE]
     found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)
     return found.reshape(len(frames), rows * columns * MERGE**2, -1)
-
-
-def spread_labels(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:
-    """Labels of ids as labels of expanded ids; those of images are ignored."""
-    targets = torch.full_like(expanded, IGNORED)
-    targets[expanded != image_token] = torch.tensor(
-        [label for label, token in zip(labels, ids, strict=True) if token != image_token]
-    )
-    return targets

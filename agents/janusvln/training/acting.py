@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
-from agents.janusvln.answers import read
-from agents.janusvln.config import PATCH
+from agents.common.qwen2_5_vl.config import PATCH
+from agents.common.qwen2_5_vl.decode import read
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.decode import look
-from agents.janusvln.image import grid_of
 from agents.janusvln.network.geometry import FrameCache
-from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.training.options import JanusVLNInference
 from agents.janusvln.training.planning import shown_size

@@ -10,20 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.common import weights
+from agents.common.checkpoints import weights
+from agents.common.checkpoints.placement import place
+from agents.common.checkpoints.versions import check_transformers
 from agents.common.language.family import Chances, LanguageFamily
-from agents.common.placement import place
-from agents.common.versions import check_transformers
+from agents.common.qwen2_5_vl.config import MERGE
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln import checkpoint
-from agents.janusvln.config import (
-    MERGE,
-    GeometrySizes,
-    JanusVLNConfig,
-    geometry_sizes,
-    parse_config,
-    read_config,
-)
-from agents.janusvln.image import grid_of
+from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
 from agents.janusvln.network.model import JanusVLN, part_of
 from agents.janusvln.presets import PRESETS, create
 from agents.janusvln.prompt import Prompts
@@ -170,7 +165,7 @@ class JanusVLNFamily(LanguageFamily, Chances):
     def policy(self, model: nn.Module, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
         network = _janusvln(model)
         tokenizer = checkpoint.load_tokenizer(base, network.config, options.tokenizer)
-        settings = checkpoint.generation_settings(base, tokenizer)
+        settings = generation_settings(base, tokenizer)
         return JanusVLNPolicy(network, settings, Prompts(tokenizer), sampling)
 
     def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:

@@ -16,10 +16,13 @@ import PIL
 import torch
 from torch import Tensor, nn
 
+from agents.common.qwen2_5_vl import image as cutting
+from agents.common.qwen2_5_vl import layers, vision
+from agents.common.qwen2_5_vl.image import grid_of, patches
+from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.janusvln import image
-from agents.janusvln.network import geometry, layers, model, vision
+from agents.janusvln.network import geometry, model
 from agents.janusvln.network.model import Geometry, JanusVLN
-from agents.janusvln.network.vision import VisionTower
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Features
 
@@ -104,8 +107,8 @@ def _features(
 def _see(tower: nn.Module, frames: Tensor) -> Tensor:
     """Features of frames (N, height, width, 3)."""
     assert isinstance(tower, VisionTower)
-    shown = image.patches(frames.to(torch.uint8)).to(frames.dtype)
-    return tower.features(shown, image.grid_of(*frames.shape[1:3]))
+    shown = patches(frames.to(torch.uint8)).to(frames.dtype)
+    return tower.features(shown, grid_of(*frames.shape[1:3]))
 
 
 def _measure(vggt: nn.Module, samples: Tensor) -> Tensor:
@@ -133,7 +136,7 @@ def _fingerprint(network: JanusVLN, tower: nn.Module, device: torch.device) -> s
         PIL.__version__,
     ]
     digest = hashlib.sha256(repr(facts).encode())
-    for module in (image, model, vision, geometry, layers):
+    for module in (image, cutting, model, vision, geometry, layers):
         digest.update(Path(str(module.__file__)).read_bytes())
     for name, parameter in tower.named_parameters():
         if not name.startswith("merger."):  # that of Qwen's tower comes behind what is kept

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from agents.common.language.planning import operations, part_changes
-from agents.janusvln.config import PATCH, JanusVLNConfig
-from agents.janusvln.image import grid_of, resized_height
-from agents.janusvln.network.model import IGNORED
+from agents.common.qwen2_5_vl.config import PATCH
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.janusvln.config import JanusVLNConfig
+from agents.janusvln.image import resized_height
 from agents.janusvln.training.options import LLM, VGGT, VISION, JanusVLNPlanning, JanusVLNStep
 from vlnbench.errors import UsageError
 from vlnbench.training.family import Probe

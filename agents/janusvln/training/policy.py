@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
-from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
+from agents.common.decoders.sampling import Draws
+from agents.common.qwen2_5_vl.network import IGNORED
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.loop import EXPECTS, EpisodeLoop
-from agents.janusvln.network.model import IGNORED, JanusVLN
+from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.prompt import LABELS, Prompts
 from agents.janusvln.training.features import Seen
 from agents.janusvln.training.samples import Reader, Sample, StepSamples

@@ -14,9 +14,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from agents.janusvln.config import BLOCK, MERGE, JanusVLNConfig
-from agents.janusvln.image import Grid, grid_of, resize
-from agents.janusvln.network.model import IGNORED
+from agents.common.qwen2_5_vl.config import BLOCK, MERGE
+from agents.common.qwen2_5_vl.image import Grid, grid_of
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.janusvln.config import JanusVLNConfig
+from agents.janusvln.image import resize
 from agents.janusvln.prompt import Prompts, shown_steps
 from agents.janusvln.training.features import GEOMETRIES, TOWERS, Seen, frame_key, geometry_key, mix
 from agents.janusvln.training.walks import WalkSet

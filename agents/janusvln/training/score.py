@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.common.placement import place
+from agents.common.checkpoints.placement import place
+from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln import checkpoint
-from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN, together
 from agents.janusvln.prompt import LABELS, Prompts
 from agents.janusvln.training.options import JanusVLNTraining

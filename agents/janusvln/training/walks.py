@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.common.trajectories import read_trajectories
+from agents.common.sets.trajectories import read_trajectories
 from agents.janusvln.prompt import LABELS
 from agents.janusvln.training.options import EPISODES, SET_FILES, JanusVLNTraining
 from vlnbench.data.sets import TRAJECTORIES

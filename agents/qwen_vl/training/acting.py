@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from agents.janusvln.answers import Row, read
-from agents.janusvln.image import grid_of
-from agents.janusvln.network.language import expand
+from agents.common.qwen2_5_vl.decode import Row, read
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.language import expand
 from agents.qwen_vl.image import fitting
 from agents.qwen_vl.network import QwenVL
 from agents.qwen_vl.training.options import QwenVLInference

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from agents.common.checkpoints.placement import place
 from agents.common.language.family import Chances, LanguageFamily
-from agents.common.placement import place
-from agents.common.trajectories import read_trajectories
-from agents.janusvln.checkpoint import generation_settings
+from agents.common.qwen2_5_vl.config import QwenConfig
+from agents.common.qwen2_5_vl.tokens import generation_settings
+from agents.common.sets.trajectories import read_trajectories
 from agents.qwen_vl import checkpoint
-from agents.qwen_vl.config import QwenVLConfig, parse_config, read_config
+from agents.qwen_vl.config import parse_config, read_config
 from agents.qwen_vl.network import QwenVL, part_of
 from agents.qwen_vl.presets import PRESETS, create
 from agents.qwen_vl.prompt import Prompts, Wording
@@ -33,7 +34,7 @@ from vlnbench.training.policy import Policy, Sampling
 class QwenVLFamily(LanguageFamily, Chances):
     """Vision tower, merger and language model, trained on answers to questions along walks."""
 
-    def config(self, source: Source, options: QwenVLStep | QwenVLInference) -> QwenVLConfig:
+    def config(self, source: Source, options: QwenVLStep | QwenVLInference) -> QwenConfig:
         if source.kind == "sizes":
             return parse_config(planning.SIZES[source.name], source.name)
         if source.path is None:
@@ -97,25 +98,25 @@ class QwenVLFamily(LanguageFamily, Chances):
         prompts = Prompts(tokenizer, wording(options))
         return QwenVLPolicy(network, settings, prompts, options, sampling)
 
-    def build(self, config: QwenVLConfig, options: QwenVLPlanning) -> QwenVL:
+    def build(self, config: QwenConfig, options: QwenVLPlanning) -> QwenVL:
         return QwenVL(config, eager=options.attn == "eager")
 
-    def probe(self, config: QwenVLConfig, options: QwenVLPlanning, device: str) -> Probe:
+    def probe(self, config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
         return planning.probe(config, options, device)
 
-    def flops(self, config: QwenVLConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
+    def flops(self, config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
         return planning.flops(config, options, parts, tokens)
 
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
         return planning.changes(options)
 
-    def inference_config(self, source: Source, options: QwenVLInference) -> QwenVLConfig:
+    def inference_config(self, source: Source, options: QwenVLInference) -> QwenConfig:
         return self.config(source, options)
 
-    def inference_network(self, config: QwenVLConfig, options: QwenVLInference) -> QwenVL:
+    def inference_network(self, config: QwenConfig, options: QwenVLInference) -> QwenVL:
         return QwenVL(config)
 
-    def inference(self, network: QwenVL, config: QwenVLConfig, options: QwenVLInference) -> Acting:
+    def inference(self, network: QwenVL, config: QwenConfig, options: QwenVLInference) -> Acting:
         return acting(network, options)
 
     def inference_changes(self, options: QwenVLInference) -> Iterator[Change]:

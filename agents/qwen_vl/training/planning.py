@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from agents.common.language.planning import operations, part_changes
-from agents.janusvln.image import grid_of
-from agents.janusvln.network.model import IGNORED
-from agents.janusvln.sizes import QWEN_3B, QWEN_7B
-from agents.qwen_vl.config import ARCHITECTURE, QwenVLConfig
+from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.qwen_vl.config import ARCHITECTURE
 from agents.qwen_vl.image import fitting
 from agents.qwen_vl.training.options import LANGUAGE_MODEL, VISION, QwenVLPlanning, QwenVLStep
 from vlnbench.training.family import Probe
@@ -26,7 +26,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 FRAME = (480, 640)
 
 
-def probe(config: QwenVLConfig, options: QwenVLPlanning, device: str) -> Probe:
+def probe(config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
     """Questions late in an episode, which show all the frames they may."""
     shown = options.history + 1
     size = fitting(*FRAME, options.max_pixels)
@@ -43,7 +43,7 @@ def probe(config: QwenVLConfig, options: QwenVLPlanning, device: str) -> Probe:
     return Probe(batch, tokens=tokens, supervised=options.answer_tokens, width=config.vocab_size)
 
 
-def flops(config: QwenVLConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
+def flops(config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
     """See `operations`."""
     patches = 4 * grid_of(*fitting(*FRAME, options.max_pixels)).cells * (options.history + 1)
     return operations(options, parts, patches, tokens, (VISION,), LANGUAGE_MODEL)

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
-from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws
-from agents.janusvln.network.model import IGNORED
-from agents.openai.prompt import FORWARD_M
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
+from agents.common.decoders.sampling import Draws
+from agents.common.prompts.navigation import FORWARD_M
+from agents.common.qwen2_5_vl.network import IGNORED
 from agents.qwen_vl.decode import Answerer, Question
 from agents.qwen_vl.loop import EpisodeLoop
 from agents.qwen_vl.network import QwenVL

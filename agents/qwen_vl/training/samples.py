@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from agents.common.trajectories import Trajectory
-from agents.janusvln.network.model import IGNORED
-from agents.openai.prompt import spread
+from agents.common.prompts.navigation import spread
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.common.sets.trajectories import Trajectory
 from agents.qwen_vl.image import resize
 from agents.qwen_vl.prompt import Prompts
 from vlnbench.errors import UsageError

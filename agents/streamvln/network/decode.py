@@ -20,8 +20,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-from agents.common.batches import groups
-from agents.common.files import GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.batches import groups
 from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.network.cache import CacheView, TurnCache
 from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from agents.common.language.conversations import TAG, Conversation
+from agents.common.sets.conversations import TAG, Conversation
 from agents.common.sight.shown import Shown
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Content, Prompts

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.common.language.conversations import Conversation, read_conversations
+from agents.common.checkpoints.placement import place
 from agents.common.language.family import Chances, LanguageFamily
-from agents.common.placement import place
+from agents.common.sets.conversations import Conversation, read_conversations
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
 from agents.common.sight.pictures import beside, check_there
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
 from agents.common.sight.shown import Shown
-from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
 from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features

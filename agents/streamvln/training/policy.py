@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.files import generation_settings
-from agents.common.language.conversations import SYMBOLS
-from agents.common.language.policy import FIRST_SLOT, ActsByChance, Walk, Walks
-from agents.common.sampling import Draws
+from agents.common.checkpoints.files import generation_settings
+from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
+from agents.common.decoders.sampling import Draws
+from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln import checkpoint
 from agents.streamvln.loop import EpisodeLoop, expects
 from agents.streamvln.network.decode import Decoder, Row, Turn

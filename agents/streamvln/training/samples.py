@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from agents.common.language.conversations import SYMBOLS
-from agents.common.trajectories import Trajectory
+from agents.common.sets.conversations import SYMBOLS
+from agents.common.sets.trajectories import Trajectory
 from agents.streamvln.image import augment, network_input, resize
 from agents.streamvln.network.model import IGNORED, MEMORY
 from agents.streamvln.prompt import PHRASES, SYSTEM, Content, Prompts, task_text, view

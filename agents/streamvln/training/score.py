@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.language.conversations import SYMBOLS, read_conversations
-from agents.common.placement import place
-from agents.common.trajectories import read_trajectories
+from agents.common.checkpoints.placement import place
+from agents.common.sets.conversations import SYMBOLS, read_conversations
+from agents.common.sets.trajectories import read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.prompt import Prompts

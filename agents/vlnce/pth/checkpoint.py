@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.files import content_hash
-from agents.common.weights import shorten
+from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.weights import shorten
 from agents.vlnce.config import Config, NetworkConfig, read_config
 from agents.vlnce.policy import Policy
 from agents.vlnce.pth.container import ITEM_BYTES, Container, open_container

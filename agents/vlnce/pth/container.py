@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.archive import check_members
+from agents.common.checkpoints.archive import check_members
 from agents.vlnce.pth.pickles import Storage, StoredTensor, read_pickle
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
-from agents.common.archive import MAX_PICKLE
+from agents.common.checkpoints.archive import MAX_PICKLE
 from vlnbench.errors import UsageError
 
 DTYPES = {"torch FloatStorage": "float32", "torch LongStorage": "int64"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from agents.common.language.conversations import SYMBOLS, TAG, read_conversations
+from agents.common.sets.conversations import SYMBOLS, TAG, read_conversations
 from agents.common.sight.pictures import beside, check_there
 from agents.common.sight.semantics import Semantics, read_semantics
 from agents.common.sight.shown import Shown

@@ -13,10 +13,10 @@ import PIL
 import torch
 from torch import Tensor, nn
 
-from agents.common.placement import place
+from agents.common.checkpoints.placement import place
+from agents.common.sets.trajectories import read_trajectories
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling
 from agents.common.sight.shown import Shown
-from agents.common.trajectories import read_trajectories
 from agents.vlnce import encoders, presets, resnet
 from agents.vlnce import folder as folders
 from agents.vlnce.config import FEATURES, Config

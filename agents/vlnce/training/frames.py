@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from agents.common.sets.trajectories import Trajectory
 from agents.common.sight.pictures import AGAIN, decoded
-from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Views
 from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError

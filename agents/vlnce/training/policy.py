@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.sampling import Draws, Sampler
+from agents.common.decoders.sampling import Draws, Sampler
 from agents.vlnce.loop import EpisodeLoop
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.sight import Sight

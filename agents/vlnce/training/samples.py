@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from agents.common.sets.trajectories import Trajectory
 from agents.common.sight.pictures import AGAIN, content_of
-from agents.common.trajectories import Trajectory
 from agents.vlnce.config import Config, Views
 from agents.vlnce.training.frames import (
     Files,

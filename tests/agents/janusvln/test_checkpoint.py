@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
-from agents.common.language.tokenizer import TOKENIZER_FILES
-from agents.common.versions import check_transformers
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
+from agents.common.checkpoints.versions import check_transformers
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln import checkpoint
 from agents.janusvln.config import GeometrySizes, geometry_sizes, parse_config, read_config
 from agents.janusvln.network.model import JanusVLN
@@ -233,9 +234,9 @@ def test_tokenizers_that_do_not_fit_are_named(folder: Path, tmp_path: Path) -> N
 def test_answers_end_with_a_block_and_the_penalty_holds(folder: Path) -> None:
     """generation_config.json names a second end, which the published evaluation does not use."""
     tokenizer = checkpoint.load_tokenizer(folder, read_config(folder))
-    assert checkpoint.generation_settings(folder, tokenizer) == GenerationSettings(frozenset({END}), 1.05)
+    assert generation_settings(folder, tokenizer) == GenerationSettings(frozenset({END}), 1.05)
     (folder / "generation_config.json").unlink()
-    assert checkpoint.generation_settings(folder, tokenizer) == GenerationSettings(frozenset({END}), 1.0)
+    assert generation_settings(folder, tokenizer) == GenerationSettings(frozenset({END}), 1.0)
 
 
 @pytest.mark.parametrize("version", ["5.1.0", "5.4.0", "5.5.0", "5.5.3", "5.5.2.dev0"])

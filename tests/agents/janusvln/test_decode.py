@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.common.files import GenerationSettings
-from agents.janusvln import checkpoint
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.image import resize
-from agents.janusvln.network.language import expand
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.prompt import LABELS, Prompts, shown_steps
 from tests.agents.janusvln.recordings import Recorded, ids_of, recorded, recordings
@@ -107,7 +107,7 @@ class Replay:
 
 
 def make(goldens: Path, model: JanusVLN, prompts: Prompts, run: Recorded, max_batch: int = 8) -> Watched:
-    settings = checkpoint.generation_settings(goldens / "checkpoint", prompts._tokenizer)
+    settings = generation_settings(goldens / "checkpoint", prompts._tokenizer)
     decoder = Watched(model, settings, max_new_tokens=run.settings["max_new_tokens"], max_batch=max_batch)
     decoder.logits = {}
     return decoder

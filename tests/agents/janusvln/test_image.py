@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.janusvln.image import grid_of, patches, resize, scaled
+from agents.common.qwen2_5_vl.image import grid_of, patches, scaled
+from agents.janusvln.image import resize
 from tests.agents.janusvln.recordings import recordings
 from tests.agents.streamvln.frames import frame
 

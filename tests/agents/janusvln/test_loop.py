@@ -11,12 +11,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agents.common.language.tokenizer import Tokenizer, load_tokenizer
-from agents.janusvln import checkpoint
+from agents.common.checkpoints.tokenizer import Tokenizer, load_tokenizer
+from agents.common.qwen2_5_vl.tokens import TOKENS, generation_settings
 from agents.janusvln.decode import Decoder, Memory, Question
 from agents.janusvln.loop import EpisodeLoop
 from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.prompt import TOKENS, Prompts
+from agents.janusvln.prompt import Prompts
 from tests.agents.janusvln.recordings import recorded, replay
 from tests.agents.janusvln.tiny import write_tokenizer
 from vlnbench.interfaces import Action, Episode, Observation
@@ -113,7 +113,7 @@ def recorded_loop(goldens: Path, model: JanusVLN, prompts: Prompts, name: str, m
     settings = recorded(goldens, name)[0].settings
     decoder = Decoder(
         model,
-        checkpoint.generation_settings(goldens / "checkpoint", prompts._tokenizer),
+        generation_settings(goldens / "checkpoint", prompts._tokenizer),
         max_new_tokens=settings["max_new_tokens"],
         max_batch=max_batch,
     )

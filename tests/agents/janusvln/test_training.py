@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from agents.common.qwen2_5_vl.network import IGNORED
 from agents.janusvln import checkpoint
 from agents.janusvln.image import resize
-from agents.janusvln.network.model import IGNORED, JanusVLN, part_of
+from agents.janusvln.network.model import JanusVLN, part_of
 from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import IMAGE, tiny_frames, tiny_model
 

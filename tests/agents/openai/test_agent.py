@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from agents.common.prompts.navigation import spread
 from agents.openai import api
 from agents.openai.agent import OpenAIAgent
 from agents.openai.api import ApiError
 from agents.openai.options import OpenAIOptions
-from agents.openai.prompt import spread
 from tests.agents.openai.stub import Stub, says, stub
 from tests.fakes import make_set
 from tests.faulty import PictureEnv

@@ -12,9 +12,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from agents.common.versions import check_transformers
-from agents.janusvln.checkpoint import generation_settings
-from agents.janusvln.image import grid_of, patches
+from agents.common.checkpoints.versions import check_transformers
+from agents.common.qwen2_5_vl.image import grid_of, patches
+from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.openai.agent import OpenAIAgent
 from agents.qwen_vl import checkpoint
 from agents.qwen_vl.agent import QwenVLAgent
@@ -234,9 +234,9 @@ def test_answers_are_read(base: Path) -> None:
 
 def test_the_question_is_that_of_a_served_model(base: Path) -> None:
     """Word for word: what `OpenAIAgent` sends as text stands in the chat."""
-    from agents.openai.answers import AS_TEXT
+    from agents.common.answers.names import AS_TEXT
+    from agents.common.prompts.navigation import Template, read_template
     from agents.openai.options import OpenAIOptions
-    from agents.openai.prompt import Template, read_template
 
     prompts = prompts_of(base)
     options = OpenAIOptions()

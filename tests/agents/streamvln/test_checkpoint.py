@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from agents.common.files import GenerationSettings, generation_settings
-from agents.common.language.tokenizer import TOKENIZER_FILES
+from agents.common.checkpoints.files import GenerationSettings, generation_settings
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.streamvln import checkpoint
 from tests.agents.streamvln.recordings import RUNS, recorded
 from tests.agents.streamvln.tiny import END, tiny_images, write_tiny

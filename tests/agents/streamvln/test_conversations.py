@@ -13,8 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.language.conversations import Conversation, read_conversations
-from agents.common.trajectories import read_trajectories
+from agents.common.sets.conversations import Conversation, read_conversations
+from agents.common.sets.trajectories import read_trajectories
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network.model import IGNORED, IMAGE
 from agents.streamvln.prompt import SYSTEM, Prompts

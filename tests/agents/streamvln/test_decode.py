@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.common.batches import groups
-from agents.common.files import GenerationSettings, generation_settings
+from agents.common.checkpoints.files import GenerationSettings, generation_settings
+from agents.common.decoders.batches import groups
 from agents.streamvln import checkpoint
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network import decode

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from agents.common.trajectories import Trajectory
+from agents.common.sets.trajectories import Trajectory
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.feeling import FeelingLoop
 from agents.streamvln.network.decode import Turn

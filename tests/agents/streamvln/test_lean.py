@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agents.common.files import GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings
 from agents.streamvln import checkpoint
 from agents.streamvln.network.backbone import read
 from agents.streamvln.network.bare import Bare

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.common.language.conversations import SYMBOLS
+from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
 from tests.agents.streamvln.recordings import RUNS, recorded, recordings
 from vlnbench.errors import UsageError

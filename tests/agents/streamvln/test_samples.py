@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from agents.common.language.conversations import SYMBOLS, Conversation
-from agents.common.language.new_tokenizer import write_tokenizer
+from agents.common.checkpoints.new_tokenizer import write_tokenizer
+from agents.common.sets.conversations import SYMBOLS, Conversation
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
-from agents.common.trajectories import Trajectory, read_trajectories
 from agents.streamvln import checkpoint
 from agents.streamvln.network.model import IGNORED
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer

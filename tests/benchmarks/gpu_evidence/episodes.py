@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.files import GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings
 from agents.streamvln import checkpoint
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.loop import EpisodeLoop

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agents.common.files import GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings
 from agents.streamvln.network.decode import Decoder, window_tokens
 from agents.streamvln.network.model import StreamVLN
 from tests.benchmarks.gpu_evidence import plots

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.common.files import generation_settings
+from agents.common.checkpoints.files import generation_settings
 from agents.janusvln import checkpoint as janusvln
 from agents.janusvln.image import resize as resize_janusvln
 from agents.janusvln.prompt import Prompts as JanusPrompts

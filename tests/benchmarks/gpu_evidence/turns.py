@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agents.common.files import GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings
 from agents.streamvln.config import StreamVLNConfig
 from agents.streamvln.network import decode
 from agents.streamvln.network.decode import Turn

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from agents.common import weights
-from agents.common.files import generation_settings
+from agents.common.checkpoints import weights
+from agents.common.checkpoints.files import generation_settings
+from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
 from agents.janusvln import checkpoint as janusvln
 from agents.janusvln.config import read_config as janusvln_config
 from agents.streamvln import checkpoint as streamvln
@@ -110,7 +111,7 @@ def _read_streamvln(folder: Path) -> None:
 
 def _read_janusvln(folder: Path) -> None:
     tokenizer = janusvln.load_tokenizer(folder, janusvln_config(folder))
-    janusvln.generation_settings(folder, tokenizer)
+    qwen_settings(folder, tokenizer)
     janusvln.load(folder)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agents.common.trajectories import read_trajectories
+from agents.common.sets.trajectories import read_trajectories
 from envs.habitat_env import HabitatEnv
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark

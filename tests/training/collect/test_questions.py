@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agents.common.language.conversations import read_conversations
+from agents.common.sets.conversations import read_conversations
 from agents.vlnce.training.albums import read_albums
 from envs.embedded.assets import SceneAssets
 from envs.houses.files.manifest import SCENES_DIR

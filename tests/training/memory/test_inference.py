@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.janusvln.answers import read
+from agents.common.qwen2_5_vl.decode import read
+from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.decode import look
-from agents.janusvln.image import grid_of
 from agents.janusvln.network.geometry import FrameCache
-from agents.janusvln.network.language import expand
 from agents.janusvln.training.options import JanusVLNInference
 from agents.qwen_vl.config import parse_config
 from agents.qwen_vl.image import fitting

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from agents.janusvln.network.language import expand
+from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.spec import FAMILY
 from agents.janusvln.training.family import HEAD, JanusVLNFamily

@@ -3,7 +3,7 @@
 The library does not go into one environment with habitat-lab. docs/train.md says how it is installed; with pytest
 beside it these are run by
 
-python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/common/test_lerobot.py
+python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/common/sets/test_lerobot.py
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agents.common import lerobot
-from agents.common.lerobot import write_lerobot
+from agents.common.sets import lerobot
+from agents.common.sets.lerobot import write_lerobot
 from vlnbench.errors import UsageError
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from agents.common.batches import groups
-from agents.common.files import GenerationSettings
-from agents.janusvln.network.language import KeyValues
-from agents.janusvln.network.model import JanusVLN
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.batches import groups
+from agents.common.qwen2_5_vl.language import KeyValues
+from agents.common.qwen2_5_vl.network import QwenNetwork
 
 Row = tuple[Tensor, Tensor]
 """A question's expanded ids and their positions."""
@@ -36,7 +36,12 @@ def in_batches(rows: Sequence[Row], most: int, answer: Callable[[list[int]], lis
 
 
 def decode(
-    model: JanusVLN, rows: Sequence[Row], fused: Tensor, settings: GenerationSettings, longest: int, choose: Choose
+    model: QwenNetwork,
+    rows: Sequence[Row],
+    fused: Tensor,
+    settings: GenerationSettings,
+    longest: int,
+    choose: Choose,
 ) -> list[list[int]]:
     """Answer one batch. fused: embeddings of all its images. An answer ends with an end token, included, or after
     `longest`."""
@@ -65,7 +70,7 @@ def decode(
         following = following + 1
 
 
-def read(model: JanusVLN, rows: Sequence[Row], fused: Tensor) -> tuple[KeyValues, Tensor]:
+def read(model: QwenNetwork, rows: Sequence[Row], fused: Tensor) -> tuple[KeyValues, Tensor]:
     """What questions leave behind: keys and values, and the last states (rows, hidden)."""
     lengths = [len(ids) for ids, _ in rows]
     past = KeyValues(model.config, lengths, like=fused)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2TokenizerFast
 
-from agents.common.language import tokenizer
-from agents.common.language.tokenizer import Tokenizer
+from agents.common.checkpoints import tokenizer
+from agents.common.checkpoints.tokenizer import Tokenizer
 from vlnbench.training.sources import shipped
 
 FOLDER = shipped()["streamvln-tiny"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from agents.common.trajectories import Trajectory, read_trajectories
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.util.progress import Progress
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.openai.answers import NAMES, read_answer, schema
+from agents.common.answers.names import NAMES, read_answer, schema
 from vlnbench.interfaces import Action
 
 STOP, FORWARD, LEFT, RIGHT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT

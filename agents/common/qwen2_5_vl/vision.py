@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from agents.janusvln.config import BLOCK, MERGE, PATCH, VisionSizes
-from agents.janusvln.image import Grid
-from agents.janusvln.network.layers import GatedMLP, PatchMerger, RMSNorm, angles, rotate
+from agents.common.qwen2_5_vl.config import BLOCK, MERGE, PATCH, VisionSizes
+from agents.common.qwen2_5_vl.image import Grid
+from agents.common.qwen2_5_vl.layers import GatedMLP, PatchMerger, RMSNorm, angles, rotate
 
 THETA = 10000.0
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from agents.janusvln.config import JanusVLNConfig
-from agents.janusvln.image import Grid
-from agents.janusvln.network.layers import GatedMLP, RMSNorm, angles, rotate
+from agents.common.qwen2_5_vl.config import QwenConfig
+from agents.common.qwen2_5_vl.image import Grid
+from agents.common.qwen2_5_vl.layers import GatedMLP, RMSNorm, angles, rotate
 
 SPARE = 8  # columns a cache grows by, beyond what is asked for
 
@@ -50,7 +50,7 @@ class KeyValues:
     side by side; `valid` (rows, columns) says which entries are no padding.
     """
 
-    def __init__(self, config: JanusVLNConfig, lengths: Sequence[int], like: Tensor) -> None:
+    def __init__(self, config: QwenConfig, lengths: Sequence[int], like: Tensor) -> None:
         self.fed = 0
         columns = max(lengths) + SPARE
         shape = (config.num_hidden_layers, 2, len(lengths), config.num_key_value_heads, columns, config.head_dim)
@@ -74,7 +74,7 @@ class KeyValues:
 class LanguageAttention(nn.Module):
     """Grouped-query attention with rotary positions on three axes."""
 
-    def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
+    def __init__(self, config: QwenConfig, layer: int, eager: bool) -> None:
         super().__init__()
         self.layer, self.eager, self.head_dim = layer, eager, config.head_dim
         queries = config.num_attention_heads * config.head_dim
@@ -128,7 +128,7 @@ class Embeddings(nn.Embedding):
 class LanguageLayer(nn.Module):
     """One block: attention and gated MLP, each after a norm and added to what came in."""
 
-    def __init__(self, config: JanusVLNConfig, layer: int, eager: bool) -> None:
+    def __init__(self, config: QwenConfig, layer: int, eager: bool) -> None:
         super().__init__()
         self.self_attn = LanguageAttention(config, layer, eager)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, bias=False)
@@ -144,7 +144,7 @@ class LanguageLayer(nn.Module):
 class LanguageModel(nn.Module):
     """Embeddings to hidden states. `eager` computes attention without a fused kernel."""
 
-    def __init__(self, config: JanusVLNConfig, eager: bool = False) -> None:
+    def __init__(self, config: QwenConfig, eager: bool = False) -> None:
         super().__init__()
         self.config = config
         self.embed_tokens = Embeddings(config.vocab_size, config.hidden_size)

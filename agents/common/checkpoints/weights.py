@@ -17,9 +17,9 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from agents.common.archive import check_archive
-from agents.common.files import CONFIG, GENERATION, read_json
-from agents.common.language.tokenizer import TOKENIZER_FILES
+from agents.common.checkpoints.archive import check_archive
+from agents.common.checkpoints.files import CONFIG, GENERATION, read_json
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE, regular

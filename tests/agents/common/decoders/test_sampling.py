@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.common.sampling import Draws, Sampler
+from agents.common.decoders.sampling import Draws, Sampler
 
 
 def drawn(sampler: Sampler, logits: Tensor, count: int) -> list[int]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from agents.common.files import DTYPES
+from agents.common.checkpoints.files import DTYPES
 from vlnbench.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
-from agents.common.files import read_json
+from agents.common.checkpoints.files import read_json
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_TABLE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from agents.common.sampling import Sampler
+from agents.common.decoders.sampling import Sampler
 from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
 from vlnbench.training.policy import Recorded, Sampling
 

@@ -6,8 +6,8 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
-from agents.common import placement
-from agents.common.placement import place
+from agents.common.checkpoints import placement
+from agents.common.checkpoints.placement import place
 from vlnbench.errors import UsageError
 
 Machine = Callable[..., None]

@@ -41,7 +41,7 @@ class Template:
 
 def read_template(path: Path | None) -> str:
     """The prompt, with known fields only."""
-    path = path or Path(__file__).with_name("prompt.txt")
+    path = path or Path(__file__).with_name("navigation.txt")
     try:
         template = regular(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.common.trajectories import BELOW, stays_below
+from agents.common.sets.trajectories import BELOW, stays_below
 from vlnbench.data.sets import CONVERSATIONS, read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action

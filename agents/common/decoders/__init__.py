@@ -1,0 +1,1 @@
+"""Causal language models that answer many questions at once: batches, sampling."""

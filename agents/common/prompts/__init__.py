@@ -1,0 +1,1 @@
+"""What a vision-language model is asked in words."""

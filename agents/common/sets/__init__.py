@@ -1,0 +1,1 @@
+"""Training sets as they lie on disk: walks, conversations, and what hands them on."""

@@ -272,4 +272,16 @@ def start_engine(
         optimizer=make_optimizer(options, groups, process.device),
         config=deepspeed_config(options, dtype),
     )
+    _keep_norms(engine)
     return engine
+
+
+def _keep_norms(engine: Any) -> None:
+    """Have the engine know the gradient's norm without ZeRO too: there DeepSpeed clips by it and forgets it."""
+    from deepspeed.runtime.utils import clip_grad_norm_
+
+    def clip() -> None:
+        parameters, most = engine.module.parameters(), engine.gradient_clipping()
+        engine._global_grad_norm = clip_grad_norm_(parameters=parameters, max_norm=most, mpu=engine.mpu)
+
+    engine.clip_fp32_gradients = clip  # asked where neither ZeRO nor another wrapper of the optimizer clips

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.streamvln.training.options import StreamVLNTraining
 from tests.training.rewarded import rewarded
@@ -125,10 +128,54 @@ def test_a_failed_rollout_drops_its_group_and_all_of_them_end_the_run() -> None:
         every.make(1)
 
 
-def test_every_prompt_has_its_turn_and_a_resumed_run_finds_it() -> None:
-    epoch = [prompts_of(update, 2, 10, seed=3) for update in range(1, 6)]
-    assert sorted(prompt for found in epoch for prompt in found) == list(range(10))
-    over = prompts_of(2, 7, 10, seed=3)  # three of this epoch, four of the next
-    assert len(over) == 7
-    assert prompts_of(4, 2, 10, seed=3) == epoch[3]
-    assert other_prompts(1, 1, 3, 10, 3) == other_prompts(1, 1, 3, 10, 3) != other_prompts(1, 2, 3, 10, 3)
+@pytest.mark.parametrize("even_groups", ["skip", "resample"])
+@pytest.mark.parametrize(("prompts", "batch", "group"), [(6, 8, 2), (5, 8, 2), (4, 8, 2), (50, 16, 2), (3, 4, 4)])
+def test_no_update_has_a_prompt_twice(prompts: int, batch: int, group: int, even_groups: str) -> None:
+    """Also where an epoch's prompts are no multiple of an update's, and where dull groups are replaced."""
+    rollouts = Scripted(lambda prompt, member: float(member) if prompt % 2 else 0.5, prompts)
+    made, _ = grouping(rollouts, batch=batch, group=group, even_groups=even_groups, resamples=3)
+    for number in range(1, 31):
+        rollouts.asked.clear()
+        update = made.make(number)
+        learned = [name.partition(".")[0] for name in samples(update)]
+        assert len(set(learned)) * group == len(learned)
+        assert len(set(rollouts.asked)) == len(rollouts.asked), "nothing is drawn twice"
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 300), st.integers(0, 3))
+def test_every_prompt_has_its_turn_and_a_resumed_run_finds_it(few: int, more: int, update: int, seed: int) -> None:
+    count, prompts = min(few, more), max(few, more)
+    found = prompts_of(update, count, prompts, seed)
+    assert found == prompts_of(update, count, prompts, seed)
+    assert len(set(found)) == len(found) == count
+    assert set(found) <= set(range(prompts))
+    per_epoch = prompts // count
+    first = (update - 1) // per_epoch * per_epoch + 1
+    epoch = [
+        prompt for each in range(first, first + per_epoch) for prompt in prompts_of(each, count, prompts, seed)
+    ]
+    assert len(set(epoch)) == len(epoch) == per_epoch * count, "each once in an epoch"
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.data())
+def test_other_prompts_are_new_ones_where_there_are_any(count: int, more: int, data: st.DataObject) -> None:
+    prompts = count + more
+    chosen = data.draw(st.permutations(range(prompts)))[:count]
+    kept = chosen[: data.draw(st.integers(0, count - 1))]
+    wanted = count - len(kept)
+    found = other_prompts(1, 1, wanted, prompts, 3, taken=kept, tried=chosen)
+    assert len(set(found)) == wanted
+    assert not set(found) & set(kept)
+    assert more < wanted or not set(found) & set(chosen)
+
+
+def test_a_process_whose_rollouts_have_no_window_takes_one_of_an_earlier_update() -> None:
+    rollouts = Scripted(lambda *_: 0.5)
+    made, _ = grouping(rollouts)
+    spare = made.make(1).spare
+    whole = rollouts._made
+    rollouts._made = lambda pick: replace(whole(pick), recorded=Recorded((), (), (), 0, 0))  # type: ignore[method-assign]
+    assert made.make(2).spare == spare
+    nothing, _ = grouping(rollouts)
+    with pytest.raises(RunError, match="a process has nothing of an update"):
+        nothing.make(1)

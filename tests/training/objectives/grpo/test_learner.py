@@ -169,6 +169,23 @@ def test_the_loss_is_the_sum_of_its_definition(walked: tuple[Any, list[Recorded]
         assert found == pytest.approx(loss, abs=1e-5), aggregation
 
 
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_an_answer_without_advantage_counts_in_the_divisor(
+    walked: tuple[Any, list[Recorded]], passes: int
+) -> None:
+    """bnpo divides by the tokens of a forward pass: those of an answer whose advantage is 0 are among them."""
+    model, recorded = walked
+    gains = [1.0, 0.0, -0.5, 0.0]
+    lengths = [each.tokens[0] for each in recorded]
+    whole = [replace(each, samples=each.samples[:1], tokens=each.tokens[:1]) for each in recorded]
+    losses = [-gain * length for gain, length in zip(gains, lengths, strict=True)]
+    size = 4 // passes
+    parts = [slice(first, first + size) for first in range(0, 4, size)]
+    wanted = sum(sum(losses[part]) / sum(lengths[part]) for part in parts) / passes
+    found, _, _ = learned(model, update_of(whole, gains), aggregation="bnpo", batch=size, accumulation=passes)
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
 def test_without_advantages_there_is_no_gradient(walked: tuple[Any, list[Recorded]]) -> None:
     model, recorded = walked
     loss, gradients, told = learned(model, update_of(recorded, [0.0] * 4))

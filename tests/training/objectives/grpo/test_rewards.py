@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,15 @@ def test_walks_by_hand() -> None:
     assert 0 < value("ndtw", "episodes", wrong) < 1
 
 
+def test_what_is_near_depends_on_the_benchmark() -> None:
+    """A success 2.75 m from the goal, where 6 m are near enough; and one beyond 3 m is never below a failure."""
+    (_, wrong) = _rehearsal("episodes")
+    assert wrong.walk is not None
+    wide = replace(wrong, walk=replace(wrong.walk, success_m=6.0))
+    assert value("success-near", "episodes", wide) == pytest.approx(1 - 2.75 / 6)
+    assert value("success", "episodes", wide) == 1.0
+
+
 def test_the_end_without_a_way_counts_as_the_farthest_that_is_known() -> None:
     (right, _) = _rehearsal("episodes")
     assert right.walk is not None
@@ -53,7 +63,7 @@ def test_the_end_without_a_way_counts_as_the_farthest_that_is_known() -> None:
     lost = Trajectory(moved.poses, moved.actions, moved.collided, (*moved.goal_distances[:-1], math.inf))
     from vlnbench.evaluation.metrics import score
 
-    walk = Walked(lost, right.walk.episode, score(lost, right.walk.episode))
+    walk = Walked(lost, right.walk.episode, score(lost, right.walk.episode), 3.0)
     assert walk.distance == 3.0
 
 

@@ -129,6 +129,7 @@ def test_the_log_tells_of_rollouts_and_ratios(runs: dict[str, Path]) -> None:
     assert told["reward"] == pytest.approx(told[f"reward_{DOUBLES}tokens"])
     assert first["seconds"]["rollout"] > 0
     assert first["memory_rollout"] == [None]
+    assert first["grad_norm"] > 0, "without ZeRO, too"
     assert second["step"] == 2
     units = json.loads((runs["projector"] / "train.json").read_text())["units"]
     assert units == {
@@ -150,6 +151,8 @@ def test_a_constant_reward_changes_no_byte(workshop: Path, runs: dict[str, Path]
 def test_batches_and_shards_do_not_change_the_update(workshop: Path, runs: dict[str, Path]) -> None:
     norms = [log_of(runs[name])[0]["loss"] for name in ("in one", "in four", "in four, zero 2")]
     assert norms[1:] == [pytest.approx(norms[0], abs=1e-5)] * 2
+    lengths = [log_of(runs[name])[0]["grad_norm"] for name in ("in one", "in four", "in four, zero 2")]
+    assert lengths[1:] == [pytest.approx(lengths[0], rel=1e-3)] * 2
     first = dict(load(runs["in one"] / "model").named_parameters())
     for name in ("in four", "in four, zero 2"):
         other = dict(load(runs[name] / "model").named_parameters())

@@ -147,8 +147,9 @@ class Episodes:
         steps, seconds = len(trajectory.actions), rollout.env_seconds
         if not math.isfinite(trajectory.goal_distances[0]):
             return Made(recorded, steps=steps, simulator_s=seconds, missing="unreachable", note=f"{what}: no path")
-        scores = score(trajectory, task.episode, self._benchmark.success_distance_m)
-        walk = Walked(trajectory, task.episode, scores)
+        success_m = self._benchmark.success_distance_m
+        scores = score(trajectory, task.episode, success_m)
+        walk = Walked(trajectory, task.episode, scores, success_m)
         values = self.rewards.of(Deed(recorded.formed / max(1, recorded.answers), walk=walk), what)
         return Made(recorded, tuple(values), steps, trajectory.stopped, bool(scores.success), seconds)
 

@@ -59,21 +59,26 @@ class Grouping:
         self.count = options.completions(process.world_size) // self.size
         self.dull = 0
         """Updates so far in which no group taught anything."""
+        self._spare: Any = None
 
     def make(self, number: int) -> Update:
         """The groups of an update (from 1). Raises RunError if all rollouts failed."""
         options, seed = self._options, self._options.seed
         chosen = prompts_of(number, self.count, self._rollouts.prompts, seed)
-        groups = self._run([(prompt, str(number)) for prompt in chosen], number)
+        groups, tried = self._run([(prompt, str(number)) for prompt in chosen], number), list(chosen)
         for attempt in range(1, options.resamples + 1 if options.even_groups == "resample" else 1):
             places = [place for place, group in enumerate(groups) if group.missing or self._is_dull(group)]
             if not places:
                 break
             self._count_missing([groups[place] for place in places])
-            others = other_prompts(number, attempt, len(places), self._rollouts.prompts, seed)
+            taken = [prompt for place, prompt in enumerate(chosen) if place not in places]
+            others = other_prompts(
+                number, attempt, len(places), self._rollouts.prompts, seed, taken=taken, tried=tried
+            )
+            tried += others
             made = self._run([(prompt, f"{number}.{attempt}") for prompt in others], number)
-            for place, group in zip(places, made, strict=True):
-                groups[place] = group
+            for place, prompt, group in zip(places, others, made, strict=True):
+                groups[place], chosen[place] = group, prompt
             self._count("resampled", len(places))
         self._count_missing(groups)
         if all(group.missing == "failed" for group in groups):
@@ -116,12 +121,9 @@ class Grouping:
             if options.even_groups == "keep"
             else [each for each, flat in zip(whole, dull, strict=True) if not flat]
         )
-        recorded = [each.recorded for group in groups for each in group.mine.values() if each.recorded]
-        if not recorded:
-            raise RunError("a process has nothing of an update: all of its rollouts failed; try --envs 1")
-        spare = recorded[0].samples[0]
+        self._keep_a_spare(groups)
         if not kept:
-            return Update((), (), spare)
+            return Update((), (), self._spare)
         judged = advantages(self._rewards(kept), options.reward_scaling)
         mine = [
             Judged(made.recorded, float(judged[place, member]))
@@ -130,7 +132,15 @@ class Grouping:
             if made.recorded is not None
         ]
         lengths = tuple(each["tokens"] for group in kept for each in group.shared)
-        return Update(tuple(mine), lengths, spare)
+        return Update(tuple(mine), lengths, self._spare)
+
+    def _keep_a_spare(self, groups: Sequence[_Group]) -> None:
+        """A window of this process, of this update or of one before it."""
+        recorded = (each.recorded for group in groups for each in group.mine.values())
+        windows = (sample for each in recorded if each is not None for sample in each.samples)
+        self._spare = next(windows, self._spare)
+        if self._spare is None:
+            raise RunError("a process has nothing of an update: all of its rollouts failed; try --envs 1")
 
     def _rewards(self, groups: Sequence[_Group]) -> Tensor:
         total = self._rollouts.rewards.total

@@ -50,14 +50,19 @@ class Learner:
         self._windows: list[_Window] = []
 
     def take(self, update: Update, longest: int) -> None:
-        """Learn from this from now on. Left out is what has no gradient: no advantage and no beta."""
+        """Learn from this from now on.
+
+        Left out is what has no gradient: no advantage and no beta; but for bnpo, whose divisor are the tokens of a
+        forward pass, these among them.
+        """
+        counts = bool(self._options.beta) or self._options.aggregation == "bnpo"
         self._windows, self._spare = [], update.spare
         for each in update.mine:
             recorded, drawn = each.recorded, list(each.recorded.chances)
             weight = token_weight(self._options.aggregation, sum(recorded.tokens), update.lengths, longest)
             for sample, tokens in zip(recorded.samples, recorded.tokens, strict=True):
                 own, drawn = drawn[:tokens], drawn[tokens:]
-                if each.advantage or self._options.beta:
+                if each.advantage or counts:
                     self._windows.append(_Window(sample, tokens, each.advantage, weight, own))
 
     def losses(self, engine: Any) -> Iterator[Tensor]:

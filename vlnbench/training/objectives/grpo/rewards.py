@@ -21,17 +21,21 @@ DEFAULTS: dict[str, tuple[str, ...]] = {"steps": ("match-decayed",), "episodes":
 
 DECAY = 0.5
 """What each further action of an answer counts, beside the one before it, in the decayed match."""
-SUCCESS_M, FAR_M = 3.0, 6.0
-"""Meters at which success · (1 - d / 3) and 1 - d / 6 are 0."""
+FAR_M = 6.0
+"""Meters at which 1 - d / 6 is 0."""
 
 
 @dataclass(frozen=True)
 class Walked:
-    """A walk: where it went, the episode, and its scores; `distance` is that to the goal at its end, in meters."""
+    """A walk: where it went, the episode, and its scores; `distance` is that to the goal at its end, in meters.
+
+    success_m: the benchmark's success distance, within which a walk that stops succeeds, in meters.
+    """
 
     trajectory: Trajectory
     episode: Episode
     scores: Scores
+    success_m: float
 
     @property
     def distance(self) -> float:
@@ -84,11 +88,15 @@ def match_decayed(deed: Deed) -> float:
 
 
 REWARDS: dict[str, tuple[tuple[Kind, ...], Reward, str]] = {
-    "success": (("episodes",), _of_walk(lambda walk: walk.scores.success), "1 for a STOP within 3 m of the goal"),
+    "success": (
+        ("episodes",),
+        _of_walk(lambda walk: walk.scores.success),
+        "1 for a STOP within the success distance",
+    ),
     "success-near": (
         ("episodes",),
-        _of_walk(lambda walk: walk.scores.success * (1 - walk.distance / SUCCESS_M)),
-        "success · (1 - d / 3), d meters from the goal",
+        _of_walk(lambda walk: walk.scores.success * (1 - walk.distance / walk.success_m)),
+        "success · (1 - d / success distance), d meters from the goal",
     ),
     "spl": (("episodes",), _of_walk(lambda walk: walk.scores.spl), "success weighted by path length"),
     "ndtw": (
@@ -197,6 +205,10 @@ def _value(part: Part, deed: Deed, error: type[UsageError] | type[RunError], wha
     return value
 
 
+SUCCESS_M = 3.0
+"""Of made-up walks."""
+
+
 def _rehearsal(kind: Kind) -> list[Deed]:
     """An answer or a walk that is right and one that is wrong."""
     if kind == "steps":
@@ -219,5 +231,6 @@ def _rehearsal(kind: Kind) -> list[Deed]:
         actions = (*(Action.MOVE_FORWARD,) * walked, Action.STOP)
         distances = tuple(3.0 + pose.position[2] for pose in poses)
         trajectory = Trajectory(poses, actions, (False,) * len(actions), distances)
-        deeds.append(Deed(1.0, walk=Walked(trajectory, episode, score(trajectory, episode))))
+        scores = score(trajectory, episode, SUCCESS_M)
+        deeds.append(Deed(1.0, walk=Walked(trajectory, episode, scores, SUCCESS_M)))
     return deeds

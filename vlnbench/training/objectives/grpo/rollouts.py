@@ -78,17 +78,25 @@ class Rollouts(Protocol):
 
 
 def prompts_of(update: int, count: int, prompts: int, seed: int) -> list[int]:
-    """The prompts of an update (from 1): shuffled epochs one after the other, each prompt once in each."""
-    found: list[int] = []
-    place = (update - 1) * count
-    while len(found) < count:
-        epoch, first = divmod(place + len(found), prompts)
-        order = list(range(prompts))
-        random.Random(f"{seed}/prompts/{epoch}").shuffle(order)
-        found += order[first : first + count - len(found)]
-    return found
+    """The prompts of an update (from 1): `count` different ones of a shuffled epoch.
+
+    An epoch has as many whole updates as there are prompts for; the few that are left have their turn in other
+    epochs, as in TRL. An update that went on in the next epoch could draw a prompt twice, in two groups that are
+    one.
+    """
+    epoch, place = divmod(update - 1, prompts // count)
+    order = list(range(prompts))
+    random.Random(f"{seed}/prompts/{epoch}").shuffle(order)
+    return order[place * count : (place + 1) * count]
 
 
-def other_prompts(update: int, attempt: int, count: int, prompts: int, seed: int) -> list[int]:
-    """Prompts to be tried instead of some, at random."""
-    return random.Random(f"{seed}/again/{update}/{attempt}").sample(range(prompts), count)
+def other_prompts(
+    update: int, attempt: int, count: int, prompts: int, seed: int, taken: Sequence[int], tried: Sequence[int]
+) -> list[int]:
+    """Prompts to be tried instead of some, at random: none that is `taken`.
+
+    None that was tried, either, where there are enough others; what is tried again is drawn otherwise.
+    """
+    free = sorted(set(range(prompts)) - set(taken))
+    fresh = sorted(set(free) - set(tried))
+    return random.Random(f"{seed}/again/{update}/{attempt}").sample(fresh if len(fresh) >= count else free, count)

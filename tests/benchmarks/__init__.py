@@ -1,1 +1,1 @@
-"""Measurements to run by hand, and tests of those that keep a record."""
+"""Tests of the benchmarks that keep a record."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tests.benchmarks.gpu_evidence.pieces import CannotRunError, Job
+from benchmarks.gpu_evidence.pieces import CannotRunError, Job
 
 
 def run(job: Job) -> Mapping[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.gpu_evidence import record, runner
-from tests.benchmarks.gpu_evidence.__main__ import main
-from tests.benchmarks.gpu_evidence.fit import fit, measured
-from tests.benchmarks.gpu_evidence.pieces import GB, PIECES, SETTINGS, Case, Job, Piece, find
+from benchmarks.gpu_evidence import record, runner
+from benchmarks.gpu_evidence.__main__ import main
+from benchmarks.gpu_evidence.fit import fit, measured
+from benchmarks.gpu_evidence.pieces import GB, PIECES, SETTINGS, Case, Job, Piece, find
 from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -205,7 +205,7 @@ def test_constants_are_fitted_so_that_every_setting_lies_within() -> None:
 
 
 def test_a_page_of_a_record_shows_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.benchmarks.gpu_evidence import page
+    from benchmarks.gpu_evidence import page
 
     content = settings_record(len(SETTINGS))
     content["pieces"]["turns"] = {"sdpa": {"status": "out of memory", "found": turns_found()}}
@@ -233,7 +233,7 @@ def turns_found() -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_committed_page_is_what_the_module_makes(tmp_path: Path) -> None:
     """Until there is a record: of plans alone, which also are what the pieces say that they need."""
-    from tests.benchmarks.gpu_evidence import page
+    from benchmarks.gpu_evidence import page
 
     settings = page.planned(page.NONE)
     for name, planned in settings.items():
@@ -263,8 +263,8 @@ def check_parity(case: str, job: Job) -> None:
     import torch
 
     from agents.streamvln.network import decode
-    from tests.benchmarks.gpu_evidence import parity
-    from tests.benchmarks.gpu_evidence.pieces import CannotRunError
+    from benchmarks.gpu_evidence import parity
+    from benchmarks.gpu_evidence.pieces import CannotRunError
 
     before = decode.DRAFT, torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
@@ -285,7 +285,7 @@ def test_every_piece_runs_at_toy_size(tmp_path: Path) -> None:
     """The whole command, with three of the training settings; parity at toy size has a test of its own."""
     settings = [f"training/{name}" for name in ("adapters", "projector-offloaded", "all-adafactor")]
     pieces = [*settings, *(each.name for each in PIECES if each.name not in ("training", "parity"))]
-    command = [sys.executable, "-m", "tests.benchmarks.gpu_evidence", "--toy", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--toy", "--out", str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
         [*command, "--pieces", *pieces], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2400

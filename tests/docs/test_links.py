@@ -9,7 +9,7 @@ from tests.docs.pages import PAGES, ROOT, blocks, inline, prose
 from vlnbench.util.plugins import KINDS
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_CODE = re.compile(r"^(?:vlnbench|agents|envs|tests|examples|results|docs)(?:[/.][\w.-]+)+(?::\w+)?$")
+_CODE = re.compile(r"^(?:vlnbench|agents|envs|tests|benchmarks|examples|results|docs)(?:[/.][\w.-]+)+(?::\w+)?$")
 
 
 GROUPS = {f"vlnbench.{group}" for group in KINDS}

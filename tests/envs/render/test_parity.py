@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.envs.render import dense
 from envs.embedded.render import Renderer, load_scene
 from envs.embedded.render.glb import read_glb
 from envs.embedded.render.scene import prepare
-from tests.benchmarks.bench_render import dense
 from tests.envs.render.glb_writer import GlbWriter, quad
 from vlnbench.interfaces import Camera
 

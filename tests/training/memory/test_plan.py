@@ -220,15 +220,15 @@ def test_the_page_on_memory_shows_the_planned_levers() -> None:
 def test_plans_hold_on_a_gpu(name: str, tmp_path: Path) -> None:
     """Full-size network, random weights: PyTorch's peak within 5 %, the process's within the plan's margin.
 
-    Two settings; `python -m tests.benchmarks.gpu_evidence` compares them all.
+    Two settings; `python -m benchmarks.gpu_evidence` compares them all.
     """
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     pytest.importorskip("deepspeed")
-    from tests.benchmarks.gpu_evidence.pieces import find
-    from tests.benchmarks.gpu_evidence.runner import start
+    from benchmarks.gpu_evidence.pieces import find
+    from benchmarks.gpu_evidence.runner import start
 
     ((piece, case),) = find(f"training/{name}")
     entry = start(piece, case, tmp_path, toy=False, remaining=400)

@@ -17,7 +17,7 @@ the variance of a contrast with weights w, whose squares sum up to q:
 - R = q r^2, what S and T have in common: r^2 is the CR2 variance by scene of those differences between seeds.
 
 The variance is T + max(S - R, 0), with Satterthwaite's degrees of freedom in Hillis's form, V^2 / (T^2 / d_T +
-(S - R)^2 / d_S). Simulations: tests/benchmarks/bench_effects.py.
+(S - R)^2 / d_S). Simulations: benchmarks/statistics/effects.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ those of the whole matrix are taken: with 2, intervals hold the truth in 92 to 9
 LEAST_DEGREES = 3
 """Below, in the whole matrix, how much trainings differ counts as unknown: two seeds that agree by chance would
 make the interval narrower than that over episodes alone. With 1 it held the truth in 88 to 93 of 100 simulated
-cases, with 2 in 93 to 95, with 3 in 94 to 95 (tests/benchmarks/bench_effects.py)."""
+cases, with 2 in 93 to 95, with 3 in 94 to 95 (benchmarks/statistics/effects.py)."""
 
 
 @dataclass(frozen=True)

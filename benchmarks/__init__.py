@@ -1,0 +1,1 @@
+"""What is measured by hand, not tested: timings, side by side with other programs, evidence from a GPU."""

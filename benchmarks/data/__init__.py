@@ -1,0 +1,1 @@
+"""Reading large files of episodes."""

@@ -1,0 +1,1 @@
+"""The embedded simulator: reading, building and asking navmeshes, drawing, memory."""

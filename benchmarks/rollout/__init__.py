@@ -1,0 +1,1 @@
+"""Episodes per hour: the engine, agents, served agents, many episodes, older checkouts."""

@@ -1,0 +1,1 @@
+"""Training steps beside those of an older checkout and of the original program."""

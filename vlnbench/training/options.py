@@ -43,7 +43,7 @@ class StepOptions:
     The class variables are what a family says about its network: PARTS, the names of its tunable parts in order;
     FROZEN, those of parts that never train; ADAPTED, the part whose layers get low-rank adapters, if any can;
     CACHED, the part whose features can be kept while it is frozen, if there is one; FOLLOWS, whether its agent can
-    go on from what somebody else did.
+    go on from what somebody else did. EXECUTION is what an objective says: its options that change no result.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = ()
@@ -51,6 +51,7 @@ class StepOptions:
     ADAPTED: ClassVar[str | None] = None
     CACHED: ClassVar[str | None] = None
     FOLLOWS: ClassVar[bool] = True
+    EXECUTION: ClassVar[tuple[str, ...]] = ()
 
     family: str = ""
     """Kind of model: a name from `vlnbench list` or an import string package.module:OBJECT; default what the

@@ -1,7 +1,8 @@
 """Run folders of training.
 
 A run folder holds `train.json` (what is trained on what; written first), `counts.json` (parameters and data),
-`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), on a CPU `threads.json` (PyTorch's
+`train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), of training by rewards `rollouts/`
+(what was done and what it was worth), on a CPU `threads.json` (PyTorch's
 threads of a process), after an attempt for which a GPU was too small `out_of_memory.json`, and, when the run is
 complete, `model/`, a checkpoint that agents load.
 """
@@ -33,13 +34,11 @@ EXECUTION = (
     "log_every",
     "save_every",
     "trajectories",
-    "data_root",
-    "envs",
     "feature_cache",
     "feature_cache_gb",
     "tracker",
 )
-"""Options that do not change the result: a run may go on with other values."""
+"""Options that do not change the result: a run may go on with other values. Objectives have further ones."""
 
 
 def run_manifest(
@@ -75,7 +74,9 @@ def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
             **differences({**found, "options": None}, {**manifest, "options": None}),
             **differences(options_then, manifest["options"]),
         }
-        refuse_another(options.out, KIND, {k: v for k, v in differing.items() if k not in EXECUTION})
+        refuse_another(
+            options.out, KIND, {k: v for k, v in differing.items() if k not in (*EXECUTION, *options.EXECUTION)}
+        )
 
     with open_folder(options.out, KIND, manifest, check):
         try:

@@ -31,6 +31,7 @@ from tests.training.objectives.grpo.doubles import ENDS_AT
 from tests.training.objectives.grpo.test_learner import TEXTS
 from tests.training.objectives.grpo.test_training import DOUBLES, lesson, options, walks
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.objectives.grpo.kept import FOLDER
 
 SHORT: dict[str, Any] = {"rewards": [f"{DOUBLES}ending"], "steps": 3, "save_every": 2}
 WALKED: dict[str, Any] = {**SHORT, "rewards": [f"{DOUBLES}ending", "near"], "step_cap": 12}
@@ -118,6 +119,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(ended: tuple[Path, Pa
             for entry in (found, wanted)
         )
         assert told == known
+    files = [{path.name: path.read_bytes() for path in (folder / FOLDER).iterdir()} for folder in (whole, killed)]
+    assert files[0] == files[1]
+    assert sorted(files[0]) == [f"update-{number:06}.jsonl.gz" for number in (1, 2, 3)]
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.grpo.episodes import Episodes
+from vlnbench.training.objectives.grpo.kept import read_rollouts, recompute
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.prefix import ExpertFirst
 from vlnbench.training.objectives.grpo.rollouts import Pick
@@ -103,7 +104,7 @@ def runs(workshop: Path) -> dict[str, Path]:
             workshop, trained, tunable_parts=[], lora_rank=2, lora_dropout=0.0, beta=0.1, learning_rate=1e-2
         ),
         "whole": options(workshop, trained, **long),
-        "walks": walks(workshop, trained, **long, expert_prefix=0.5, stop_beyond=1.0),
+        "walks": walks(workshop, trained, **long, batch=6, expert_prefix=0.5, stop_beyond=1.0),
     }
     for name, request in named.items():
         request["out"], request["checkpoint"] = trained / name, taught / "model"
@@ -139,6 +140,25 @@ def test_the_log_tells_of_rollouts_and_ratios(runs: dict[str, Path]) -> None:
         "windows_per_forward_pass": 4,
         "optimizer_steps_per_update": 1,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("whole", 4), ("walks", 6)])
+def test_rewards_can_be_computed_again(runs: dict[str, Path], name: str, count: int) -> None:
+    """From what the folder keeps: those of then to the last bit, others, and the advantages."""
+    kept = list(read_rollouts(runs[name]))
+    again = list(recompute(runs[name]))
+    assert [each for each in kept if each.deed] == [each for each, _ in again]
+    assert all(dict(each.rewards) == found for each, found in again)
+    assert [each.update for each in kept] == [1] * count + [2] * count
+    learned = [each for each in kept if each.advantage is not None]
+    assert learned
+    assert sum(each.advantage or 0.0 for each in learned) == pytest.approx(0.0, abs=1e-9)
+    log = log_of(runs[name])
+    means = [sum(found.values()) for each, found in again if each.update == 1]
+    assert log[0]["grpo"]["reward"] == pytest.approx(sum(means) / len(means), abs=1e-6)
+    others = [found for _, found in recompute(runs[name], ["format"])]
+    assert all(found.keys() == {"format"} for found in others)
 
 
 @pytest.mark.slow

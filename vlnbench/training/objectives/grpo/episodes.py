@@ -150,8 +150,9 @@ class Episodes:
         success_m = self._benchmark.success_distance_m
         scores = score(trajectory, task.episode, success_m)
         walk = Walked(trajectory, task.episode, scores, success_m)
-        values = self.rewards.of(Deed(recorded.formed / max(1, recorded.answers), walk=walk), what)
-        return Made(recorded, tuple(values), steps, trajectory.stopped, bool(scores.success), seconds)
+        deed = Deed(recorded.formed / max(1, recorded.answers), walk=walk)
+        values, stopped = self.rewards.of(deed, what), trajectory.stopped
+        return Made(recorded, tuple(values), steps, stopped, bool(scores.success), seconds, deed=deed)
 
 
 def _without_last_stop(trajectory: Trajectory) -> Trajectory:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vlnbench.errors import RunError
+from vlnbench.training.objectives.grpo.kept import Keeper, encode
 from vlnbench.training.objectives.grpo.loss import advantages, without_spread
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick, Rollouts, other_prompts, prompts_of
@@ -38,10 +40,15 @@ class Update:
 
 @dataclass
 class _Group:
-    """The completions of a prompt by member: a process knows what its own are (`Made`), and of all the rewards."""
+    """The completions of a prompt by member: a process knows what its own are (`Made`), and of all the rewards.
 
+    advantages: of all members, where something is learned from them.
+    """
+
+    prompt: int
     mine: dict[int, Made]
     shared: list[dict[str, Any]]
+    advantages: Sequence[float | None] = ()
 
     @property
     def missing(self) -> str:
@@ -60,17 +67,21 @@ class Grouping:
         self.dull = 0
         """Updates so far in which no group taught anything."""
         self._spare: Any = None
+        self.keeper: Keeper | None = None
+        """Keeps what was done, on the first process of a run."""
 
     def make(self, number: int) -> Update:
         """The groups of an update (from 1). Raises RunError if all rollouts failed."""
         options, seed = self._options, self._options.seed
         chosen = prompts_of(number, self.count, self._rollouts.prompts, seed)
         groups, tried = self._run([(prompt, str(number)) for prompt in chosen], number), list(chosen)
+        replaced: list[_Group] = []
         for attempt in range(1, options.resamples + 1 if options.even_groups == "resample" else 1):
             places = [place for place, group in enumerate(groups) if group.missing or self._is_dull(group)]
             if not places:
                 break
-            self._count_missing([groups[place] for place in places])
+            replaced += [groups[place] for place in places]
+            self._count_missing(replaced[-len(places) :])
             taken = [prompt for place, prompt in enumerate(chosen) if place not in places]
             others = other_prompts(
                 number, attempt, len(places), self._rollouts.prompts, seed, taken=taken, tried=tried
@@ -84,7 +95,20 @@ class Grouping:
         if all(group.missing == "failed" for group in groups):
             notes = [each["note"] for group in groups for each in group.shared if each["note"]]
             raise RunError(f"update {number}: all rollouts failed; the last: {notes[-1]}")
-        return self._judge(groups)
+        update = self._judge(groups)
+        if self.keeper is not None:
+            self.keeper.keep(
+                number, [line for group in [*replaced, *groups] for line in self._lines(number, group)]
+            )
+        return update
+
+    def _lines(self, number: int, group: _Group) -> Iterator[dict[str, Any]]:
+        """A group as it is kept."""
+        names = [part.name for part in self._rollouts.rewards.parts]
+        for member, (each, advantage) in enumerate(zip_longest(group.shared, group.advantages)):
+            rewards = dict(zip(names, each["rewards"], strict=False))  # none of what does not count
+            judged = {"rewards": rewards, "advantage": advantage, "missing": each["missing"], "note": each["note"]}
+            yield {"update": number, "prompt": group.prompt, "member": member, **judged, "deed": each["deed"]}
 
     def _run(self, chosen: Sequence[tuple[int, str]], number: int) -> list[_Group]:
         """Make groups, each process its share of the completions, and tell each other the rewards."""
@@ -104,7 +128,7 @@ class Grouping:
         groups = []
         for place in range(len(chosen)):
             own = {member: made[place, member] for member in range(size) if (place, member) in made}
-            groups.append(_Group(own, [known[place, member] for member in range(size)]))
+            groups.append(_Group(chosen[place][0], own, [known[place, member] for member in range(size)]))
         return groups
 
     def _judge(self, groups: Sequence[_Group]) -> Update:
@@ -124,10 +148,12 @@ class Grouping:
         self._keep_a_spare(groups)
         if not kept:
             return Update((), (), self._spare)
-        judged = advantages(self._rewards(kept), options.reward_scaling)
+        judged = advantages(self._rewards(kept), options.reward_scaling).tolist()
+        for group, gains in zip(kept, judged, strict=True):
+            group.advantages = gains
         mine = [
-            Judged(made.recorded, float(judged[place, member]))
-            for place, group in enumerate(kept)
+            Judged(made.recorded, gains[member])
+            for group, gains in zip(kept, judged, strict=True)
             for member, made in group.mine.items()
             if made.recorded is not None
         ]
@@ -181,4 +207,6 @@ class Grouping:
 def _shared(made: Made) -> dict[str, Any]:
     """What other processes have to know of a completion."""
     tokens = 0 if made.recorded is None else sum(made.recorded.tokens)
-    return {"rewards": made.rewards, "tokens": tokens, "missing": made.missing, "note": made.note}
+    deed = None if made.deed is None else encode(made.deed)
+    told = {"rewards": made.rewards, "tokens": tokens, "missing": made.missing, "note": made.note}
+    return {**told, "deed": deed}

@@ -18,6 +18,7 @@ from vlnbench.training.data import Schedule
 from vlnbench.training.family import ModelFamily
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.groups import Grouping
+from vlnbench.training.objectives.grpo.kept import Keeper
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.reference import Reference, make_reference
@@ -105,6 +106,9 @@ class GRPO:
             self._policy.renew()
         self._rollouts.begin(self._policy, partial(self._phases.goes_on, ROLLOUT))
         self._check_prompts(self._rollouts.prompts)
+        if self._process.first:
+            done = begun.done // options.iterations
+            self._grouping.keeper = Keeper(options.out, options.rollouts_gb, done)
         self._learner = Learner(options, family, self._process, self._tally, self._reference)
 
     def losses(self, step: int) -> Iterator[Tensor]:

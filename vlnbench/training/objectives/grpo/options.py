@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.options import LearnsFrom, at_least, flag
@@ -80,6 +80,8 @@ class GRPOPlanning(_Step):
 class GRPOOptions(GRPOPlanning, _Train):
     """How a network acts by chance, what that is worth, and what is learned from it."""
 
+    EXECUTION: ClassVar[tuple[str, ...]] = ("data_root", "envs", "rollouts_gb")
+
     rollouts: Literal["steps", "episodes"] | None = None
     """What is judged: steps are answers to windows of the collected --sets, without a simulator; episodes
     are walks in simulators."""
@@ -119,6 +121,9 @@ class GRPOOptions(GRPOPlanning, _Train):
     """Walks begin where the expert is after this share of its actions; the share falls evenly to 0."""
     prefix_updates: int | None = None
     """Updates until walks begin at the start; default half of them."""
+    rollouts_gb: float = 1.0
+    """Largest size of the run's folder rollouts/ in GB (1e9 bytes), in which every answer or walk is kept with its
+    rewards. When it is full, what is in it stays and no more is added; 0: none are kept."""
     benchmark: str = "houses-r2r"
     """With --rollouts episodes: name from `vlnbench list`."""
     split: str = "train"
@@ -174,6 +179,8 @@ class GRPOOptions(GRPOPlanning, _Train):
                 f"--save-every {self.save_every}: expected a multiple of --iterations {self.iterations}, for "
                 "rollouts are not made again"
             )
+        if not 0 <= self.rollouts_gb < math.inf:
+            raise UsageError(f"--rollouts-gb {self.rollouts_gb:g}: expected 0 or more")
         if self.stop_beyond is not None and not 0 < self.stop_beyond < math.inf:
             raise UsageError(f"--stop-beyond {self.stop_beyond:g}: expected a number above 0")
         if not 0 <= self.expert_prefix < 1:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from vlnbench.training.objectives.grpo.rewards import Rewards
+from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
 from vlnbench.training.policy import Policy, Recorded
 
 
@@ -27,7 +27,7 @@ class Made:
     """A completion: what was recorded, and each reward; or why it does not count.
 
     missing: `unreachable` (no way to the goal, so rewards mean nothing) or `failed` (a simulator did), with a
-    `note` for people. steps: actions. simulator_s: seconds of the simulator.
+    `note` for people. steps: actions. simulator_s: seconds of the simulator. deed: what the rewards looked at.
     """
 
     recorded: Recorded | None
@@ -38,6 +38,7 @@ class Made:
     simulator_s: float = 0.0
     missing: str = ""
     note: str = ""
+    deed: Deed | None = None
 
 
 class Rollouts(Protocol):

@@ -57,9 +57,8 @@ class Steps:
             deed = Deed(answer.formed / answer.answers, answer.actions, question.expected)
             values = self.rewards.of(deed, f"window {pick.prompt}")
             stopped = Action.STOP in answer.actions
-            made.append(
-                Made(answer, tuple(values), len(answer.actions), stopped, answer.actions == question.expected)
-            )
+            right = answer.actions == question.expected
+            made.append(Made(answer, tuple(values), len(answer.actions), stopped, right, deed=deed))
         return made
 
     def close(self) -> None:

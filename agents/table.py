@@ -17,7 +17,7 @@ FAMILIES: dict[str, str] = {
     "streamvln": "agents.streamvln.spec:FAMILY",
     "vlnce": "agents.vlnce.spec:FAMILY",
     "janusvln": "agents.janusvln.spec:FAMILY",
-    "qwen_vl": "agents.qwen_vl.spec:FAMILY",
+    "qwen_vl": "agents.qwen_vl.options:FAMILY",
 }
 """Import strings of the `FamilySpec`s by name."""
 

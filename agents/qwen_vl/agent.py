@@ -3,23 +3,178 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 
+from agents.common.answers.names import AS_TEXT, NAMES, read_answer
 from agents.common.checkpoints.placement import place
-from agents.common.prompts.navigation import FORWARD_M
-from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.qwen_vl import checkpoint
-from agents.qwen_vl.config import read_config
-from agents.qwen_vl.decode import Answerer
-from agents.qwen_vl.loop import EpisodeLoop
-from agents.qwen_vl.options import QwenVLOptions
-from agents.qwen_vl.prompt import Prompts, Wording
-from agents.qwen_vl.spec import FAMILY
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.inputs import described
+from agents.common.prompts.navigation import FORWARD_M, Template, spread
+from agents.common.qwen2_5_vl.image import resize
+from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
+from agents.qwen_vl import network
+from agents.qwen_vl.network import Answerer, Question, inputs_of, read_config
+from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenVLOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.sources import find_checkpoint
+
+SYSTEM = "You are a helpful assistant."
+TAGGED = (
+    "First think between <think> and </think>, then give the names of the actions "
+    f"({', '.join(NAMES)}), separated by spaces, between <answer> and </answer>."
+)
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def _sequences(longest: int) -> Iterator[tuple[Action, ...]]:
+    """All answers of up to so many actions; nothing follows a STOP."""
+    moves = [action for action in NAMES.values() if action is not Action.STOP]
+    for length in range(longest):
+        for before in product(moves, repeat=length):
+            for last in NAMES.values():
+                yield (*before, last)
+
+
+class Prompts:
+    """Writes questions and reads answers with one tokenizer, as `inputs` say."""
+
+    def __init__(self, tokenizer: Tokenizer, inputs: QwenVLInputs) -> None:
+        self._tokenizer, self.inputs = tokenizer, inputs
+        self.template = Template(inputs.prompt, inputs.actions_per_answer, inputs.turn_deg)
+
+    def question(self, instruction: str, done: Sequence[Action], earlier: int) -> list[int]:
+        """Token ids that ask for the next actions, a placeholder for each of `earlier` frames and the current.
+
+        Raises ValueError where the instruction holds a placeholder itself.
+        """
+        tagged = self.inputs.answers == "tagged"
+        text = self.template.question(instruction, done, earlier, TAGGED if tagged else AS_TEXT)
+        ids = self._encode(chat(("system", SYSTEM), ("user", text + SHOWN * (earlier + 1))))
+        (image,) = self._encode(IMAGE)
+        if ids.count(image) != earlier + 1:
+            raise ValueError(f"the instruction holds {IMAGE}, which stands for an image")
+        return ids
+
+    def answer(self, actions: Sequence[Action]) -> list[int]:
+        """Token ids of an answer with these actions and its end."""
+        names = " ".join(action.name for action in actions)
+        tagged = self.inputs.answers == "tagged"
+        return self._encode((f"<answer>{names}</answer>" if tagged else names) + BLOCK_END)
+
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        """The actions of an answer, None where it cannot be read. What is before <answer> tags does not count."""
+        text = self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        if self.inputs.answers == "tagged":
+            found = _ANSWER.findall(text)
+            if not found:
+                return None
+            text = found[-1]
+        try:
+            return read_answer(text, self.inputs.actions_per_answer)
+        except ValueError:
+            return None
+
+    def allowed(self) -> Callable[[Sequence[int]], Sequence[int]]:
+        """Tokens that may follow the beginning of an answer, if it is to be one of those that can be read."""
+        following: dict[tuple[int, ...], set[int]] = {}
+        for ids in map(self.answer, _sequences(self.inputs.actions_per_answer)):
+            for i, id_ in enumerate(ids):
+                following.setdefault(tuple(ids[:i]), set()).add(id_)
+        found = {before: sorted(after) for before, after in following.items()}
+        return lambda answer: found.get(tuple(answer), [])
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+
+class Asked(Protocol):
+    """The part of `Answerer` that the loop needs."""
+
+    def run(self, questions: Sequence[Question]) -> list[list[int]]:
+        """The tokens of the answer to each question."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    """One episode under way: all frames as the network sees them, what was done and what is planned."""
+
+    instruction: str
+    frames: list[NDArray[np.uint8]] = field(default_factory=list)
+    done: list[Action] = field(default_factory=list)
+    queue: deque[Action] = field(default_factory=deque)
+
+
+class EpisodeLoop:
+    """Drives many episodes. An answer that cannot be read is a STOP, which `unreadable` counts."""
+
+    def __init__(self, prompts: Prompts, answers: Asked) -> None:
+        self._prompts, self._inputs = prompts, prompts.inputs
+        self._answers: Asked | None = answers
+        self._slots: dict[int, _Running] = {}
+        self.unreadable = 0
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        self._slots[slot] = _Running(episode.instruction)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot; the slots whose queues are empty ask the model together."""
+        if self._answers is None:
+            raise RuntimeError("the agent is closed")
+        asking = []
+        for slot, seen in observations.items():
+            self._see(slot, seen)
+            if not self._slots[slot].queue:
+                asking.append(self._question(slot))
+        if asking:
+            for question, answer in zip(asking, self._answers.run(asking), strict=True):
+                actions = self._prompts.read(answer)
+                self.unreadable += actions is None
+                self._slots[question.slot].queue.extend(actions or [Action.STOP])
+        chosen = {slot: self._slots[slot].queue.popleft() for slot in observations}
+        for slot, action in chosen.items():
+            self._slots[slot].done.append(action)
+        return chosen
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See frames on which somebody else acts: what was planned is forgotten."""
+        for slot, seen in observations.items():
+            self._see(slot, seen)
+            self._slots[slot].queue.clear()
+
+    def feel(self, slot: int, action: Action) -> None:
+        """Take in that `action` is done instead of what `act` has just returned."""
+        self._slots[slot].done[-1] = action
+        self._slots[slot].queue.clear()
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the model."""
+        self._slots.clear()
+        self._answers = None
+
+    def _see(self, slot: int, seen: Observation) -> None:
+        if seen.rgb is None:
+            raise ValueError("the environment reported no RGB frame")
+        self._slots[slot].frames.append(resize(Image.fromarray(seen.rgb), self._inputs.max_pixels))
+
+    def _question(self, slot: int) -> Question:
+        running = self._slots[slot]
+        step = len(running.frames) - 1
+        earlier = spread(step, self._inputs.history)
+        ids = self._prompts.question(running.instruction, running.done, len(earlier))
+        frames = torch.from_numpy(np.stack([running.frames[each] for each in (*earlier, step)]))
+        return Question(slot, ids, frames)
 
 
 class QwenVLAgent(EpisodeLoop):
@@ -35,14 +190,17 @@ class QwenVLAgent(EpisodeLoop):
             raise UsageError("agent 'qwen_vl' needs a model: name its folder with --checkpoint")
         options.check()
         folder = find_checkpoint(options.checkpoint, FAMILY)
-        config = read_config(folder)
+        config, inputs = read_config(folder), inputs_of(folder, options)
+        if options.constrained and inputs.actions_per_answer > MOST_CONSTRAINED:
+            raise UsageError(
+                f"--constrained: all answers there are are written down, which {MOST_CONSTRAINED} actions per "
+                f"answer allow at most; found {inputs.actions_per_answer}: give --actions-per-answer"
+            )
         attn = "sdpa" if options.attn == "auto" else options.attn
         placement = place(options.device, options.dtype, attn, config.dtype)
-        tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
-        settings = generation_settings(folder, tokenizer)
-        wording = Wording(options.prompt, options.actions_per_answer, options.answers, options.turn_deg)
-        prompts = Prompts(tokenizer, wording)
-        model = checkpoint.load(
+        tokenizer = network.load_tokenizer(folder, config, options.tokenizer)
+        prompts = Prompts(tokenizer, inputs)
+        model = network.load(
             folder,
             dtype=placement.dtype,
             device=placement.device,
@@ -51,33 +209,36 @@ class QwenVLAgent(EpisodeLoop):
         )
         answerer = Answerer(
             model,
-            settings,
+            generation_settings(folder, tokenizer),
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             allowed=prompts.allowed() if options.constrained else None,
         )
-        super().__init__(prompts, answerer, options.history, options.max_pixels)
-        self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
+        super().__init__(prompts, answerer)
+        self.expects = Conventions(forward_m=FORWARD_M, turn_deg=inputs.turn_deg)
         self.identity: Mapping[str, Scalar] = {
-            "checkpoint": checkpoint.content_hash(
+            "checkpoint": network.content_hash(
                 folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
             ),
             "device": placement.device.type,
             "dtype": placement.dtype_name,
             "attn": placement.attn,
-            "prompt": hashlib.sha256(prompts.template.text.encode()).hexdigest()[:12],
-            "answers": options.answers,
+            "prompt": hashlib.sha256(inputs.prompt.encode()).hexdigest()[:12],
+            "answers": inputs.answers,
             "constrained": options.constrained,
-            "history": options.history,
-            "actions_per_answer": options.actions_per_answer,
-            "max_pixels": options.max_pixels,
+            "history": inputs.history,
+            "actions_per_answer": inputs.actions_per_answer,
+            "max_pixels": inputs.max_pixels,
             "max_new_tokens": options.max_new_tokens,
             "torch": torch.__version__,
         }
         count = sum(parameter.numel() for parameter in model.parameters())
-        self.description = (
-            f"checkpoint {folder}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on {placement.device}, "
-            f"{placement.attn} attention"
+        self.description = "\n".join(
+            (
+                f"checkpoint {folder}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
+                f"{placement.device}, {placement.attn} attention",
+                described(inputs, folder),
+            )
         )
 
     @property

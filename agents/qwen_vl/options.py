@@ -1,19 +1,91 @@
-"""Options of the Qwen2.5-VL agent. Imports nothing heavy."""
+"""What the command line knows of Qwen2.5-VL: its inputs, its options, its family. Loads nothing heavy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
+from agents.common.checkpoints.model_type import is_network
+from agents.common.inputs import Inputs
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.training.family import FamilySpec
+from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
+ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
+"""What config.json of a plain checkpoint says; JanusVLN's says more."""
+
+PARTS = ("vision", "merger", "language_model")
+"""Tunable parts."""
+VISION, MERGER, LANGUAGE_MODEL = PARTS
+
+LEAST_PIXELS = 4 * 28 * 28
 MOST_CONSTRAINED = 6
+
+Answers = Literal["plain", "tagged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class QwenVLOptions(CheckpointOptions):
+class QwenVLInputs(Inputs):
+    """What a Qwen2.5-VL sees and says; `QwenVLShown` has the same fields as options.
+
+    prompt: the text of a question with its fields in braces; empty for the one that comes with vlnbench.
+    """
+
+    history: int = 4
+    max_pixels: int = 401_408  # 512 embeddings; frames of 640 x 480 pixels become 23 x 17 = 391
+    actions_per_answer: int = 4
+    answers: Answers = "plain"
+    turn_deg: float = 15.0
+    prompt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLShown:
+    """Options that decide what the network sees.
+
+    None: as the checkpoint was trained, and for one that does not say so the defaults of `QwenVLInputs`.
+    """
+
+    history: int | None = None
+    """Earlier frames shown beside the current one, spread evenly over the episode so far; default as
+    the checkpoint was trained, 4 where it does not say."""
+    max_pixels: int | None = None
+    """Pixels of a frame at most; every 28 x 28 of them take one position; default as trained, else 401408."""
+    actions_per_answer: int | None = None
+    """Actions in one answer at most; they are done before the model is asked again; default as trained, else 4."""
+
+    def check_shown(self) -> None:
+        """Raise UsageError for the first of these that cannot be."""
+        at_least("history", self.history, 0)
+        at_least("actions_per_answer", self.actions_per_answer, 1)
+        at_least("max_pixels", self.max_pixels, LEAST_PIXELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLAsked(QwenVLShown):
+    """The same, and how a question is put."""
+
+    prompt: Path | None = None
+    """File with the prompt; default as trained, else agents/common/prompts/navigation.txt."""
+    answers: Answers | None = None
+    """Names of actions alone (plain), or within <answer> tags (tagged, VLM-R1), before which there may be <think>
+    tags; default as trained, else plain."""
+    turn_deg: float | None = None
+    """Degrees of a turn that the prompt speaks of; a benchmark with another is refused; default as trained, else
+    15."""
+
+    def check_shown(self) -> None:
+        super().check_shown()
+        if self.turn_deg is not None and not self.turn_deg >= 1:
+            raise UsageError(f"--turn-deg {self.turn_deg:g}: expected 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLOptions(QwenVLAsked, CheckpointOptions):
     """How a plain Qwen2.5-VL checkpoint is loaded and asked; the question is that of the agent `openai`."""
 
     tokenizer: Path | None = None
@@ -22,26 +94,96 @@ class QwenVLOptions(CheckpointOptions):
     """Attention of the language model; auto is sdpa."""
     max_new_tokens: int = 64
     """Tokens of one answer at most; thinking takes hundreds."""
-    prompt: Path | None = None
-    """File with the prompt; default agents/common/prompts/navigation.txt."""
-    history: int = 4
-    """Earlier frames shown beside the current one, spread evenly over the episode so far."""
-    actions_per_answer: int = 4
-    """Actions in one answer at most; they are done before the model is asked again."""
-    answers: Literal["plain", "tagged"] = "plain"
-    """Names of actions alone, or within <answer> tags (VLM-R1), before which there may be <think> tags."""
     constrained: bool = False
     """Let nothing be answered but what can be read, without thinking; for up to 6 actions per answer."""
-    max_pixels: int = 401_408
-    """Pixels of a frame at most; every 28 x 28 of them take one position."""
-    turn_deg: float = 15.0
-    """Degrees of a turn that the prompt speaks of; a benchmark with another is refused."""
 
     def check(self) -> None:
         super().check()
-        if self.constrained and self.actions_per_answer > MOST_CONSTRAINED:
-            raise UsageError(
-                f"--constrained --actions-per-answer {self.actions_per_answer}: expected {MOST_CONSTRAINED} or "
-                "fewer, for all answers there are are written down"
-            )
-        self.at_least(max_new_tokens=1, history=0, actions_per_answer=1, max_pixels=4 * 28 * 28, turn_deg=1)
+        self.check_shown()
+        self.at_least(max_new_tokens=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLStep(QwenVLShown, StepOptions):
+    """Options of this family that the memory of a step depends on."""
+
+    PARTS: ClassVar[tuple[str, ...]] = PARTS
+    ADAPTED: ClassVar[str | None] = LANGUAGE_MODEL
+
+    tunable_parts: tuple[str, ...] = PARTS
+    """Parts that are trained; everything else does not change by a single byte. One word may name several,
+    separated by commas."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        self.check_shown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLTraining(QwenVLAsked, QwenVLStep, TrainOptions):
+    """Training of a Qwen2.5-VL on collected walks (annotations.json), a window for every answer."""
+
+    RATES: ClassVar[Mapping[str, str]] = {VISION: "vision_lr", MERGER: "merger_lr"}
+
+    vision_lr: float | None = None
+    """Learning rate of the vision tower."""
+    merger_lr: float | None = None
+    """Learning rate of the merger."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer's files, where the checkpoint has none."""
+    attn: Literal["auto", "eager", "sdpa"] = "auto"
+    """Attention of the language model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLPlanning(QwenVLStep, PlanOptions):
+    """Memory planning of a Qwen2.5-VL; frames are of 640 x 480 pixels."""
+
+    model: str = "qwen2.5-vl-3b"
+    """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
+    that comes with vlnbench, by its name, or a folder (only its config is read)."""
+    text_tokens: int = 260
+    """Tokens of a question that are not images."""
+    answer_tokens: int = 24
+    """Tokens of an answer."""
+    attn: Literal["sdpa", "eager"] = "sdpa"
+    """Attention of the language model."""
+
+    @classmethod
+    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
+        eager = isinstance(options, QwenVLTraining) and options.attn == "eager"
+        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QwenVLInference(QwenVLShown, InferenceOptions):
+    """Planning what a Qwen2.5-VL needs while it acts; frames are of 640 x 480 pixels."""
+
+    model: str = "qwen2.5-vl-7b"
+    """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
+    that comes with vlnbench, by its name, or a folder (only its config is read)."""
+    text_tokens: int = 260
+    """Tokens of a question that are not images; long RxR instructions make it about 430."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_shown()
+        at_least("text_tokens", self.text_tokens, 1)
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a plain Qwen2.5-VL."""
+    return is_network(folder, ARCHITECTURE)
+
+
+FAMILY = FamilySpec(
+    name="qwen_vl",
+    training=QwenVLTraining,
+    planning=QwenVLPlanning,
+    inference=QwenVLInference,
+    implementation="agents.qwen_vl.family:QwenVLFamily",
+    recognizes=recognizes,
+    agent="qwen_vl",
+    presets=("qwen-vl-tiny",),
+    sizes=("qwen2.5-vl-3b", "qwen2.5-vl-7b"),
+)

@@ -118,13 +118,9 @@ class FamilyConformance:
         assert made.family.content_hash(again, made.options) != digest
 
     def test_presets_are_the_same_bytes_every_time(self, tmp_path: Path) -> None:
-        spec, options = self.make_spec(), self.make_options(tmp_path)
-        family = spec.load()
-        texts = [
-            text
-            for name in options.mixture
-            for text in family.read_set(options.trajectories / name, options).texts()
-        ]
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        spec, family = made.spec, made.family
+        texts = [text for content in made.sets for text in content.texts()]
         for preset in spec.presets:
             folders = [tmp_path / f"{preset}-{number}" for number in range(2)]
             for folder in folders:
@@ -235,11 +231,12 @@ class _Made:
     def __init__(self, spec: FamilySpec, options: TrainOptions, folder: Path) -> None:
         from vlnbench.util.loading import import_string
 
-        self.spec, self.options = spec, options
+        self.spec = spec
         self.family: ModelFamily = spec.load()
         self.device = import_string("torch:device")("cpu")
-        self.sets = [self.family.read_set(options.trajectories / name, options) for name in options.mixture]
         source = with_weights(find_source(options.checkpoint, [spec]))
+        self.options = options = self.family.settled(source, options)
+        self.sets = [self.family.read_set(options.trajectories / name, options) for name in options.mixture]
         self.family.config(source, options)
         if source.path is None:
             texts = [text for content in self.sets for text in content.texts()]

@@ -61,6 +61,7 @@ def _steps(setting: Setting, processes: int) -> int | None:
         return None
     family = setting.family.load()
     try:
+        options = family.settled(find_family(options.family, options.checkpoint)[1], options)
         return data.make_schedule(options, family, data.read_sets(options, family), processes).steps
     except UsageError:
         return None
@@ -70,7 +71,8 @@ def window_flops(setting: Setting, planned: Plan) -> float:
     """Operations of training on one window of a setting."""
     options, family = setting.train, setting.family.load()
     source = find_family(options.family, options.checkpoint)[1]
-    return family.flops(family.config(source, options), options, planned.parts, planned.tokens)
+    settled = family.settled(source, options)
+    return family.flops(family.config(source, settled), settled, planned.parts, planned.tokens)
 
 
 def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]], hours: Mapping[str, float | None]) -> str:

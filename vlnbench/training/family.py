@@ -225,6 +225,14 @@ class ModelFamily(Protocol):
         """
         ...
 
+    def settled(self, source: Source, options: Any) -> Any:
+        """Options with the checkpoint's own say in the place of those that were not given.
+
+        Asked once, where a command knows its checkpoint: whoever comes later finds every option that decides what
+        the network sees. Options of training, of planning and of planning to act alike.
+        """
+        return options
+
     def content_hash(self, path: Path, options: Any) -> str:
         """Hash of all files that training from a checkpoint reads."""
         ...

@@ -78,6 +78,7 @@ def train(options: TrainOptions) -> Trained:
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written
     family = spec.load()
+    options = family.settled(source, options)
     placement = family.placement(options, process.device)
     deepspeed_config(options, placement.dtype)  # a contradicting file is named before anything is read
     started_from = _identify(family, source, options)

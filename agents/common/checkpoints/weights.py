@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from agents.common.checkpoints.archive import check_archive
 from agents.common.checkpoints.files import CONFIG, GENERATION, read_json
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
+from agents.common.inputs import INPUTS, Inputs
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE, regular
@@ -145,15 +146,26 @@ def write(model: nn.Module, folder: Path, shard_size: str | int) -> None:
 
 def folder_files(folder: Path, words: Path, trust_pickle: bool, more: Iterable[Path] = ()) -> Iterator[Path]:
     """The files that loading a checkpoint folder reads; words: where its tokenizer is, more: read beside them."""
-    known = [folder / CONFIG, folder / GENERATION, *(words / name for name in TOKENIZER_FILES), *more]
+    known = [
+        folder / CONFIG,
+        folder / GENERATION,
+        folder / INPUTS,
+        *(words / name for name in TOKENIZER_FILES),
+        *more,
+    ]
     yield from (path for path in known if path.is_file())
     yield from weight_files(folder, trust_pickle)
 
 
 def write_folder(
-    model: nn.Module, folder: Path, config: Mapping[str, Any], copied: Iterable[Path], shard_size: str | int
+    model: nn.Module,
+    folder: Path,
+    config: Mapping[str, Any],
+    copied: Iterable[Path],
+    shard_size: str | int,
+    inputs: Inputs | None = None,
 ) -> None:
-    """Write a checkpoint folder: config.json, copies of the files that there are, weights as `write` does.
+    """Write a checkpoint folder: config.json, inputs, copies of the files that there are, weights as `write` does.
 
     The folder appears at its name only when complete. Raises UsageError if `folder` exists.
     """
@@ -164,6 +176,8 @@ def write_folder(
         made = Path(name, "checkpoint")
         made.mkdir()
         (made / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        if inputs is not None:
+            (made / INPUTS).write_text(inputs.text())
         for path in copied:
             if path.is_file():
                 shutil.copyfile(path, made / path.name)

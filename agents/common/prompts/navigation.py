@@ -40,21 +40,24 @@ class Template:
 
 
 def read_template(path: Path | None) -> str:
-    """The prompt, with known fields only."""
+    """The prompt of a file, None for the one that comes with vlnbench, with known fields only."""
     path = path or Path(__file__).with_name("navigation.txt")
     try:
         template = regular(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--prompt {path}: cannot be read ({error})") from error
+    return checked(template, f"--prompt {path}")
+
+
+def checked(template: str, where: str) -> str:
+    """The template itself. Raises UsageError, which begins with `where`, for fields that are not known."""
     try:
         for _, name, spec, conversion in string.Formatter().parse(template):
             if name is not None and (name not in _FIELDS or spec or conversion):
                 known = ", ".join(_FIELDS)
-                raise UsageError(
-                    f"--prompt {path}: unknown field {{{name}}}; known: {known}; write {{{{ for a brace"
-                )
+                raise UsageError(f"{where}: unknown field {{{name}}}; known: {known}; write {{{{ for a brace")
     except ValueError as error:
-        raise UsageError(f"--prompt {path}: {error}; write {{{{ and }}}} for braces") from error
+        raise UsageError(f"{where}: {error}; write {{{{ and }}}} for braces") from error
     return template
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from agents.common.qwen2_5_vl.config import BLOCK, MERGE, PATCH
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """Per channel, of Qwen's image processor (CLIP's)."""
+
+FEWEST_PIXELS = 4 * BLOCK**2
 
 
 class Grid(NamedTuple):
@@ -22,6 +28,27 @@ class Grid(NamedTuple):
     @property
     def cells(self) -> int:
         return self.rows * self.columns
+
+
+def fitting(height: int, width: int, most_pixels: int) -> tuple[int, int]:
+    """Height and width in whole embeddings, as near as can be to the frame's shape, with at most so many pixels.
+
+    The rule is that of Qwen's image processor (`smart_resize`), whose least number of pixels is its default.
+    """
+    rows, columns = (round(side / BLOCK) * BLOCK for side in (height, width))
+    if rows * columns > most_pixels:
+        ratio = math.sqrt(height * width / most_pixels)
+        rows, columns = (max(1, math.floor(side / ratio / BLOCK)) * BLOCK for side in (height, width))
+    elif rows * columns < FEWEST_PIXELS:
+        ratio = math.sqrt(FEWEST_PIXELS / (height * width))
+        rows, columns = (math.ceil(side * ratio / BLOCK) * BLOCK for side in (height, width))
+    return rows, columns
+
+
+def resize(frame: Image.Image, most_pixels: int) -> NDArray[np.uint8]:
+    """An RGB frame as uint8 (height, width, 3) at the size of `fitting`, bicubic."""
+    rows, columns = fitting(frame.height, frame.width, most_pixels)
+    return np.asarray(frame.resize((columns, rows), Image.Resampling.BICUBIC)).copy()
 
 
 def grid_of(height: int, width: int) -> Grid:

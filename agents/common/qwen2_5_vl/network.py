@@ -16,6 +16,9 @@ from agents.common.qwen2_5_vl.vision import VisionTower
 IGNORED = -100
 """The label that takes no part in the loss."""
 
+NEVER = -1e9
+"""A score that no softmax gives a chance; finite, so that a chance of 0 times its logarithm is 0 and not NaN."""
+
 
 class Output(NamedTuple):
     """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
@@ -99,6 +102,15 @@ class QwenNetwork(nn.Module):
         targets = padded[:, 1:].to(self.device)
         chosen = targets != IGNORED
         return self.logits(hidden[:, :-1][chosen]).float(), targets[chosen]
+
+
+def undrawn(logits: Tensor, token: int) -> Tensor:
+    """Scores (..., vocabulary) with which `token` is never drawn.
+
+    An answer that is drawn becomes part of a sample, and there the image token would ask for a frame that nobody
+    gave. Drawing and learning from what was drawn must both leave it out, or their log-probabilities would differ.
+    """
+    return logits.index_fill(-1, torch.tensor([token], device=logits.device), NEVER)
 
 
 def spread_labels(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:

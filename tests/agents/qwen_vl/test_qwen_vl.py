@@ -1,8 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +16,21 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from agents.common.checkpoints.versions import check_transformers
-from agents.common.qwen2_5_vl.image import grid_of, patches
+from agents.common.inputs import INPUTS
+from agents.common.prompts.navigation import read_template
+from agents.common.qwen2_5_vl.image import fitting, grid_of, patches
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.openai.agent import OpenAIAgent
-from agents.qwen_vl import checkpoint
-from agents.qwen_vl.agent import QwenVLAgent
-from agents.qwen_vl.config import parse_config
-from agents.qwen_vl.decode import Answerer, Question
-from agents.qwen_vl.image import fitting
-from agents.qwen_vl.network import QwenVL
-from agents.qwen_vl.options import QwenVLOptions
-from agents.qwen_vl.presets import END, IMAGE, PRESETS, create
-from agents.qwen_vl.prompt import Prompts, Wording
-from agents.qwen_vl.spec import FAMILY
-from agents.qwen_vl.training.options import QwenVLPlanning, QwenVLTraining
-from agents.qwen_vl.training.planning import SIZES
+from agents.qwen_vl import network
+from agents.qwen_vl.agent import Prompts, QwenVLAgent
+from agents.qwen_vl.family import END, IMAGE, PRESETS, SIZES, create
+from agents.qwen_vl.network import Answerer, Question, QwenVL, parse_config
+from agents.qwen_vl.options import FAMILY, QwenVLAsked, QwenVLInputs, QwenVLOptions, QwenVLPlanning, QwenVLTraining
+from agents.qwen_vl.samples import QwenVLPolicy
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import planned as of_rewards
@@ -36,7 +39,7 @@ from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family import FamilySpec, Source
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
@@ -44,6 +47,7 @@ from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.policy import Sampling
 
+ROOT = Path(__file__).parents[3]
 PIXELS = 4 * 28 * 28
 
 
@@ -51,6 +55,7 @@ def _family() -> Any:
     return FAMILY.load()
 
 
+NEW = Source("preset", "qwen-vl-tiny")
 FORWARD, LEFT, STOP = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
 
 
@@ -149,7 +154,7 @@ def test_folders_that_transformers_writes_are_read(stock: Any, released: bool, t
     stock.save_pretrained(tmp_path, save_original_format=released)
     stored = load_file(tmp_path / "model.safetensors")
     assert ("model.language_model.norm.weight" in stored) is not released
-    found, wanted = checkpoint.load(tmp_path).state_dict(), tiny().state_dict()
+    found, wanted = network.load(tmp_path).state_dict(), tiny().state_dict()
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
@@ -172,7 +177,7 @@ def test_names_of_neither_layout_are_refused(
     state = {**nested(load_file(folder / "model.safetensors")), **change}
     save_file({name: each for name, each in state.items() if each is not None}, folder / "model.safetensors")
     with pytest.raises(UsageError) as caught:
-        checkpoint.load(folder)
+        network.load(folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -215,7 +220,7 @@ def test_frames_are_resized_by_the_rule_of_qwen(size: tuple[int, int], most: int
 
 def prompts_of(base: Path, **wording: Any) -> Prompts:
     config = parse_config(PRESETS["qwen-vl-tiny"], "preset")
-    return Prompts(checkpoint.load_tokenizer(base, config), Wording(**wording))
+    return Prompts(network.load_tokenizer(base, config), QwenVLInputs(prompt=read_template(None), **wording))
 
 
 def test_answers_are_read(base: Path) -> None:
@@ -281,13 +286,13 @@ def test_constrained_answers_can_always_be_read(base: Path, answers: str) -> Non
         assert answer[-1] in settings.eos
     allowed = prompts.allowed()
     assert allowed(prompts.answer([STOP])) == [], "a whole answer"
-    with pytest.raises(UsageError, match=r"--constrained --actions-per-answer 7: expected 6 or fewer"):
-        QwenVLOptions(constrained=True, actions_per_answer=7).check()
+    with pytest.raises(UsageError, match=r"--constrained: .* which 6 actions per answer allow at most; found 7"):
+        QwenVLAgent(QwenVLOptions(checkpoint=base, constrained=True, actions_per_answer=7))
 
 
 def test_it_is_learned_from_rewards(base: Path) -> None:
     """Ratio 1, log-probabilities that agree with those of acting, and a gradient in every part."""
-    model = checkpoint.load(base)
+    model = network.load(base)
     options = rewarded(QwenVLTraining)(
         checkpoint="", out=Path(), objective="grpo", rollouts="steps", group=2, batch=2, accumulation=2, history=1,
         max_pixels=PIXELS,
@@ -320,9 +325,9 @@ def test_it_is_learned_from_rewards(base: Path) -> None:
 
 def test_questions_of_recorded_walks_have_the_expert_s_actions(base: Path, tmp_path: Path) -> None:
     root = write_walks(tmp_path, "R2R")
-    options = QwenVLTraining(checkpoint="", out=Path(), history=1, max_pixels=PIXELS)
     family = _family()
-    policy = family.policy(checkpoint.load(base), base, options, Sampling(1.0, answer_tokens=3))
+    options = family.settled(NEW, QwenVLTraining(checkpoint="", out=Path(), history=1, max_pixels=PIXELS))
+    policy = family.policy(network.load(base), base, options, Sampling(1.0, answer_tokens=3))
     content = family.read_set(root / "R2R", options)
     questions = policy.questions([content])
     assert len(questions) == content.windows
@@ -359,10 +364,112 @@ def test_a_frame_that_is_broken_is_named(base: Path, tmp_path: Path) -> None:
     root = write_walks(tmp_path, "R2R")
     path = root / "R2R" / "images" / "scan_r2r_000000" / "rgb" / "000.jpg"
     path.write_bytes(b"no picture")
-    options = QwenVLTraining(checkpoint="", out=Path(), trajectories=root)
+    options = _family().settled(NEW, QwenVLTraining(checkpoint="", out=Path(), trajectories=root))
     family = _family()
-    model = checkpoint.load(base)
+    model = network.load(base)
     (samples,) = family.samples([family.read_set(root / "R2R", options)], model, base, options, None)
 
     with pytest.raises(UsageError, match=r"000\.jpg: cannot be read as an image"):
         samples.sample(0, random.Random(0))
+
+
+UNUSUAL: dict[str, Any] = {"history": 1, "max_pixels": 6 * 28 * 28, "actions_per_answer": 2, "answers": "tagged"}
+
+
+def test_a_checkpoint_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
+    """Every input other than usual: ids and images of training are those of its evaluation."""
+    root = write_walks(tmp_path, "R2R")
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("{instruction} Step {step}, turns of {turn_deg}, at most {max_actions}. {format}")
+    folder = tmp_path / "run/model"
+    command = ["train", "--checkpoint", "preset:qwen-vl-tiny", "--out", tmp_path / "run", "--trajectories", root]
+    command += [
+        "--steps",
+        2,
+        "--batch",
+        1,
+        "--accumulation",
+        1,
+        "--workers",
+        0,
+        "--prompt",
+        prompt,
+        "--turn-deg",
+        30,
+    ]
+    command += [word for name, value in UNUSUAL.items() for word in ("--" + name.replace("_", "-"), value)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-m", "vlnbench", *map(str, command)], env=environment, check=True, cwd=ROOT)
+    prompt.unlink()  # the text is the checkpoint's own by now
+    agent = QwenVLAgent(QwenVLOptions(checkpoint=folder, max_new_tokens=2))
+    assert agent.expects.turn_deg == 30
+    assert {name: agent.identity[name] for name in UNUSUAL} == UNUSUAL
+    assert "assumed" not in agent.description
+    asked: list[Question] = []
+
+    class Recording:
+        def run(self, questions: Sequence[Question]) -> list[list[int]]:
+            asked.extend(questions)
+            return [agent._prompts.answer(acted[step : step + 2])]
+
+    agent._answers = Recording()
+    family = _family()
+    model = network.load(folder)
+    settled = family.settled(Source("checkpoint", str(folder), folder), QwenVLTraining(checkpoint="", out=Path()))
+    content = family.read_set(root / "R2R", settled)
+    (samples,) = family.samples([content], model, folder, settled, None)
+    walk = content.trajectories[0]
+    acted = walk.actions
+    agent.reset(0, replace(make_episode(1), instruction=walk.instructions[0]), 0)
+    for step, name in enumerate(walk.frame_names()):
+        with Image.open(walk.frames_dir / name) as image:
+            agent.act({0: Observation(walk.instructions[0], step, rgb=np.asarray(image.convert("RGB")))})
+    assert len(asked) > 2
+    for number, question in enumerate(asked):
+        trained = samples.sample(number, random.Random(0))
+        assert trained.input_ids[: len(question.input_ids)] == question.input_ids
+        assert torch.equal(trained.frames, question.frames)
+
+
+def test_what_a_checkpoint_does_not_say_is_assumed_in_a_line_and_what_it_says_is_checked(base: Path) -> None:
+    folder = base.with_name("foreign")
+    shutil.copytree(base, folder)
+    (folder / INPUTS).unlink()
+    agent = QwenVLAgent(QwenVLOptions(checkpoint=folder, max_new_tokens=2))
+    assert "history 4" in agent.description
+    assert f"assumed where no option says so, for the checkpoint has no {INPUTS}" in agent.description
+    for text, message in (
+        ('{"history": "4"}', "history: input should be a valid integer"),
+        ('{"memory": 4}', "memory: "),
+        ('{"prompt": "{secret}"}', "prompt: unknown field {secret}"),
+    ):
+        (folder / INPUTS).write_text(text)
+        with pytest.raises(UsageError, match=re.escape(message)):
+            QwenVLAgent(QwenVLOptions(checkpoint=folder))
+
+
+def test_options_and_inputs_have_the_same_fields() -> None:
+    options = {each.name for each in fields(QwenVLAsked)}
+    assert {each.name for each in fields(QwenVLInputs)} == options
+    assert all(each.default is None for each in fields(QwenVLAsked))
+
+
+def test_the_image_token_is_never_drawn_and_takes_no_share(base: Path) -> None:
+    """A drawn one would ask for a frame that nobody gave; the chances of the others add up to 1 without it."""
+    model = network.load(base)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[IMAGE] *= 1000  # its score is far above the others or far below
+    prompts = prompts_of(base)
+    ids = prompts.question("Go.", [], 0)
+    frames = torch.zeros(1, 56, 56, 3, dtype=torch.uint8)
+    policy = QwenVLPolicy(
+        model, generation_settings(base, prompts._tokenizer), prompts, Sampling(1.0, answer_tokens=4)
+    )
+    policy.renew()
+    found = policy.answer([(ids, frames)] * 8, list(range(8)))
+    assert all(IMAGE not in each.samples[0].labels for each in found)
+    sample = found[0].samples[0]
+    with torch.no_grad():
+        output = model([sample.input_ids], [sample.frames], [sample.labels], want_logits=False, at_labels=True)
+    assert output.logits is not None
+    assert float(output.logits.softmax(-1)[:, IMAGE].max()) == 0

@@ -9,16 +9,14 @@ import pytest
 import torch
 
 from agents.common.qwen2_5_vl.decode import read
-from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.image import fitting, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.decode import look
 from agents.janusvln.network.geometry import FrameCache
 from agents.janusvln.training.options import JanusVLNInference
-from agents.qwen_vl.config import parse_config
-from agents.qwen_vl.image import fitting
-from agents.qwen_vl.network import QwenVL
-from agents.qwen_vl.presets import PRESETS
-from agents.qwen_vl.training.options import QwenVLInference
+from agents.qwen_vl.family import PRESETS
+from agents.qwen_vl.network import QwenVL, parse_config
+from agents.qwen_vl.options import QwenVLInference
 from agents.streamvln.training.options import StreamVLNInference
 from tests.agents.janusvln.tiny import tiny_frames, write_tiny
 from vlnbench.cli import main

@@ -105,6 +105,7 @@ def plan_inference(options: InferenceOptions) -> InferencePlan:
     if not isinstance(options, spec.check_inference()):
         raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
     options.check()
+    options = spec.load().settled(source, options)
     gpus = parse_gpus(options.gpus)
     found = _run(spec, source, replace(options, gpus="1x24GB", simulators=0, agent=""))
     return InferencePlan(

@@ -1,0 +1,304 @@
+"""Qwen2.5-VL as a model family: its checkpoints, what trains of it and on what, what that takes of a GPU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor, nn
+
+from agents.common.answers.names import NAMES
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.placement import place
+from agents.common.language.family import Chances, LanguageFamily
+from agents.common.language.planning import operations, part_changes
+from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
+from agents.common.qwen2_5_vl.decode import Row, read
+from agents.common.qwen2_5_vl.image import fitting, grid_of
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.common.qwen2_5_vl.tokens import generation_settings
+from agents.common.sets.trajectories import read_trajectories
+from agents.qwen_vl import network
+from agents.qwen_vl.agent import Prompts
+from agents.qwen_vl.network import QwenVL, inputs_of, parse_config, part_of, read_config
+from agents.qwen_vl.options import (
+    ARCHITECTURE,
+    LANGUAGE_MODEL,
+    VISION,
+    QwenVLInference,
+    QwenVLInputs,
+    QwenVLPlanning,
+    QwenVLShown,
+    QwenVLStep,
+    QwenVLTraining,
+)
+from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, QwenVLSet, collate
+from vlnbench.data.sets import TRAJECTORIES
+from vlnbench.errors import UsageError
+from vlnbench.training.family import Acting, Known, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.memory.changes import Change
+from vlnbench.training.policy import Policy, Sampling
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
+WORDS = (*NAMES, "<answer>", "</answer>", "<think>", "</think>")
+"""One token each, so that a small network's answers are short."""
+BYTES = 256
+END, IMAGE = BYTES + SPECIAL.index("<|im_end|>"), BYTES + SPECIAL.index("<|image_pad|>")
+ROWS = 288
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "qwen-vl-tiny": {
+        "model_type": "qwen2_5_vl",
+        "architectures": [ARCHITECTURE],
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": ROWS,
+        "rope_theta": 1000000.0,
+        "rope_scaling": {"type": "default", "mrope_section": [2, 3, 3]},
+        "rms_norm_eps": 1e-6,
+        "image_token_id": IMAGE,
+        "eos_token_id": END,
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+        "vision_config": {
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "depth": 2,
+            "num_heads": 2,
+            "window_size": 112,
+            "fullatt_block_indexes": [1],
+            "out_hidden_size": 64,
+        },
+    }
+}
+
+
+def create(config: Mapping[str, Any], folder: Path, seed: int) -> None:
+    """Write a checkpoint folder. The same arguments give the same bytes. Raises UsageError if `folder` exists."""
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made)
+        _write_tokenizer(source)
+        (source / GENERATION).write_text(json.dumps({"eos_token_id": [END]}, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = QwenVL(parse_config(config, "preset"))
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
+        network.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
+
+
+def _write_tokenizer(folder: Path) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in WORDS])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "additional_special_tokens": list(SPECIAL[1:]),
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "model_max_length": 32768,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "qwen2.5-vl-3b": {**QWEN_3B, "architectures": [ARCHITECTURE]},
+    "qwen2.5-vl-7b": {**QWEN_7B, "architectures": [ARCHITECTURE]},
+}
+"""Published sizes: 3,754,622,976 and 8,292,166,656 parameters."""
+
+FRAME = (480, 640)
+
+
+def _shown(options: QwenVLShown) -> tuple[int, int]:
+    """Earlier frames and pixels of one, of options that are settled."""
+    assert options.history is not None
+    assert options.max_pixels is not None
+    return options.history, options.max_pixels
+
+
+def _frames(options: QwenVLShown) -> tuple[int, tuple[int, int]]:
+    """Frames of a question late in an episode, and their height and width."""
+    history, most = _shown(options)
+    return history + 1, fitting(*FRAME, most)
+
+
+def probe(config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
+    """Questions late in an episode, which show all the frames they may."""
+    shown, size = _frames(options)
+    text = [1] * options.text_tokens
+    ids = [*text, *[config.image_token] * shown, *[1] * options.answer_tokens]
+    labels = [IGNORED] * (len(ids) - options.answer_tokens) + [1] * options.answer_tokens
+    frames = torch.zeros(shown, *size, 3, dtype=torch.uint8, device=device)
+    batch = {
+        "input_ids": [ids] * options.batch,
+        "frames": [frames] * options.batch,
+        "labels": [labels] * options.batch,
+    }
+    tokens = options.text_tokens + options.answer_tokens + shown * grid_of(*size).cells
+    return Probe(batch, tokens=tokens, supervised=options.answer_tokens, width=config.vocab_size)
+
+
+def flops(config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
+    """See `operations`."""
+    shown, size = _frames(options)
+    patches = 4 * grid_of(*size).cells * shown
+    return operations(options, parts, patches, tokens, (VISION,), LANGUAGE_MODEL)
+
+
+def fewer_shown(options: QwenVLShown, what: str) -> Iterator[Change]:
+    """Ways to show less, after which there are other results or answers, as `what` says."""
+    history, most = _shown(options)
+    if most > 100_352:
+        half = most // 2
+        yield Change(
+            "pixels", f"--max-pixels {half}", 13, (("max_pixels", half),), f"coarser frames: other {what}"
+        )
+    if history > 1:
+        half = history // 2
+        price = f"less of the way is shown: other {what}"
+        yield Change("history", f"--history {half}", 14, (("history", half),), price)
+
+
+def acting(model: QwenVL, options: QwenVLInference) -> Acting:
+    """A question late in an episode. Nothing stays on the GPU from one to the next: frames are the host's."""
+    config = model.config
+    images, (height, width) = _frames(options)
+    ids = [0] * options.text_tokens + [config.image_token] * images
+    grid = grid_of(height, width)
+    rows = [expand(ids, [grid] * images, config.image_token) for _ in range(options.max_batch)]
+    frames = torch.zeros(images, height, width, 3, dtype=torch.uint8, device="meta")
+    return Acting(caches={}, passes={"reading a question with its frames": lambda: _read(model, rows, frames)})
+
+
+def _read(model: QwenVL, rows: list[Row], frames: Tensor) -> Tensor:
+    fused = torch.cat([model.images(frames) for _ in rows])
+    return model.logits(read(model, rows, fused)[1]).float()
+
+
+Shown = TypeVar("Shown", bound=QwenVLShown)
+
+
+class QwenVLFamily(LanguageFamily, Chances):
+    """Vision tower, merger and language model, trained on answers to questions along walks."""
+
+    def config(self, source: Source, options: QwenVLStep | QwenVLInference) -> QwenConfig:
+        if source.kind == "sizes":
+            return parse_config(SIZES[source.name], source.name)
+        if source.path is None:
+            return parse_config(PRESETS[source.name], source.name)
+        return read_config(source.path)
+
+    def settled(self, source: Source, options: Shown) -> Shown:
+        inputs = inputs_of(source.path, options)
+        own = {each.name for each in fields(QwenVLInputs)} - {"prompt"}
+        return replace(options, **{name: getattr(inputs, name) for name in own if hasattr(options, name)})
+
+    def content_hash(self, path: Path, options: QwenVLTraining) -> str:
+        return network.content_hash(path, tokenizer=options.tokenizer)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        create(PRESETS[preset], folder, seed)
+
+    def placement(self, options: QwenVLTraining, device: torch.device) -> Placement:
+        attn = "sdpa" if options.attn == "auto" else options.attn
+        found = place(str(device), options.dtype, attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
+
+    def load(self, path: Path, options: QwenVLTraining, placement: Placement) -> QwenVL:
+        return network.load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
+
+    def shapes(self, model: nn.Module) -> QwenVL:
+        with torch.device("meta"):
+            return QwenVL(_qwen_vl(model).config)
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: QwenVLTraining) -> None:
+        inputs = inputs_of(base, options)
+        network.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
+
+    def part_of(self, name: str) -> str:
+        return part_of(name)
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        _qwen_vl(model).enable_checkpointing()
+
+    def read_set(self, folder: Path, options: QwenVLTraining) -> QwenVLSet:
+        walks = read_trajectories(folder)
+        file = folder / TRAJECTORIES
+        if any(walk.labels for walk in walks):
+            raise UsageError(
+                f"{file}: has labels of single steps (collect --relabel); an answer has several actions and is "
+                "what was done: collect without --relabel"
+            )
+        assert options.actions_per_answer is not None  # settled
+        return QwenVLSet(file, tuple(walks), options.actions_per_answer)
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: QwenVLTraining, known: Known | None
+    ) -> list[Samples]:
+        prompts = Prompts(_tokenizer(model, base, options), inputs_of(base, options))
+        return [QuestionDataset(each, prompts) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        visual = _qwen_vl(model).visual
+        return Stretches(("vision", "language"), visual.patch_embed, visual.merger)
+
+    def policy(self, model: nn.Module, base: Path, options: QwenVLTraining, sampling: Sampling) -> Policy:
+        tokenizer = _tokenizer(model, base, options)
+        prompts = Prompts(tokenizer, inputs_of(base, options))
+        return QwenVLPolicy(_qwen_vl(model), generation_settings(base, tokenizer), prompts, sampling)
+
+    def build(self, config: QwenConfig, options: QwenVLPlanning) -> QwenVL:
+        return QwenVL(config, eager=options.attn == "eager")
+
+    def probe(self, config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
+        return probe(config, options, device)
+
+    def flops(self, config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
+        return flops(config, options, parts, tokens)
+
+    def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
+        yield from fewer_shown(options, "results")
+        yield from part_changes(options, VISION, LANGUAGE_MODEL, "vision tower frozen")
+
+    def inference_config(self, source: Source, options: QwenVLInference) -> QwenConfig:
+        return self.config(source, options)
+
+    def inference_network(self, config: QwenConfig, options: QwenVLInference) -> QwenVL:
+        return QwenVL(config)
+
+    def inference(self, network: QwenVL, config: QwenConfig, options: QwenVLInference) -> Acting:
+        return acting(network, options)
+
+    def inference_changes(self, options: QwenVLInference) -> Iterator[Change]:
+        return fewer_shown(options, "answers")
+
+
+def _tokenizer(model: nn.Module, base: Path, options: QwenVLTraining) -> Any:
+    return network.load_tokenizer(base, _qwen_vl(model).config, options.tokenizer)
+
+
+def _qwen_vl(model: nn.Module) -> QwenVL:
+    assert isinstance(model, QwenVL)
+    return model

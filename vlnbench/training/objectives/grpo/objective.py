@@ -78,11 +78,12 @@ class GRPO:
     def describe(self) -> str:
         options, units = self._options, self._units()
         what = "answers to each of" if options.rollouts == "steps" else "walks in each of"
+        nucleus = f", of the likeliest {options.top_p:g} (learned as drawn among all)" if options.top_p < 1 else ""
         rewards = " + ".join(f"{part.weight:g} x {part.name}" for part in self._rollouts.rewards.parts)
         return (
             f"{self._rollouts.describe()}\n\n{self.schedule.steps} optimizer steps, {options.iterations} per "
             f"update: {units['group']} {what} {units['prompts_per_update']} prompts, at temperature "
-            f"{options.temperature:g}; reward: {rewards}"
+            f"{options.temperature:g}{nucleus}; reward: {rewards}"
         )
 
     def counts(self) -> Mapping[str, Any]:

@@ -10,8 +10,13 @@ from hypothesis import HealthCheck, settings
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers have the cores; before anything imports torch
 
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy machine")  # tests say what is right, not how fast this machine is at the moment
+_ANY_SPEED = settings(
+    deadline=None,  # tests say what is right, not how fast this machine is at the moment
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("same", _ANY_SPEED, derandomize=True)  # the same examples every time, everywhere
+settings.register_profile("long", _ANY_SPEED, max_examples=10_000, print_blob=True)
+settings.load_profile("same")
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 SHARED = next((base / "shared" for base in (_CHECKOUT, _CHECKOUT.parent) if (base / "shared").is_dir()), None)

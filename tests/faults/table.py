@@ -1,7 +1,7 @@
 """Write the tables of docs/reliability.md: `python -m tests.faults.table [FOLDER]`.
 
 With a folder, records of what was tried are taken from it into tests/faults/tried.json first: those that
-`python -m tests.fuzz`, `tests.crash.points` and `tests.faults` write with `--record`.
+`pytest tests/fuzz`, `tests.crash.points` and `tests.faults` write with `--record`.
 """
 
 from __future__ import annotations

@@ -1,55 +1,130 @@
-"""Every known case ends as it should, and 200 random ones of each kind are read or refused in one line."""
+"""Files that nobody would write are read, or refused in one line, within the limits of `tests.fuzz.judge`.
+
+    pytest tests/fuzz  # 20 of each kind, always the same
+    pytest tests/fuzz -n 2 -m slow --hypothesis-profile=long --record records  # 10,000 of each, others every time
+
+A case is made from its seed, which is shown where one fails; a long run keeps it and tries it first the next time.
+Once mended it becomes a case of its kind's `corpus`.
+"""
 
 from __future__ import annotations
 
-import importlib
-import subprocess
+import os
+import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from tests.fuzz import harness
-from tests.fuzz.__main__ import KINDS
+from tests.faults.tried import Tried, commit, write_tried
+from tests.fuzz import judge as limits
+from tests.fuzz.judge import FINE, KINDS, Kind, Verdict, empty_folder, find, judge
 from vlnbench.errors import UsageError
 
+LARGE = {"episodes", "glb", "matrices"}
+"""Kinds whose known cases are large files."""
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_200_cases_and_everything_found_so_far(kind: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "--what", kind, "--cases", "200", "--corpus"]
-    done = subprocess.run([*command, "--keep", tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert "read " in done.stdout.splitlines()[-1], "some cases are harmless"
-    assert "refused " in done.stdout.splitlines()[-1]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, pipes and devices of Linux")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_case_can_be_written_again(kind: str) -> None:
-    module = cast("harness.Kind", importlib.import_module(f"tests.fuzz.kinds.{kind}"))
+@pytest.mark.parametrize("cases", [20, pytest.param(None, id="as the profile says", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", KINDS)
+def test_changed_files_are_read_or_refused(name: str, cases: int | None, request: pytest.FixtureRequest) -> None:
+    kind, verdicts = find(name), list[Verdict]()
 
-    def contents() -> list[dict[str, bytes]]:
-        found = []
-        for number in range(3):
-            with harness.case(module, kind, number, seed=7) as folder:
-                files = (path for path in folder.rglob("*") if path.is_file())
-                found.append({str(path.relative_to(folder)): path.read_bytes() for path in files})
-        return found
+    @settings(
+        max_examples=cases or settings().max_examples,
+        phases=[Phase.reuse, Phase.generate],  # a smaller seed makes no smaller file
+    )
+    @given(st.integers(0, 2**64))
+    def one(seed: int) -> None:
+        with empty_folder() as folder:
+            kind.write(folder, Random(seed))
+            verdicts.append(judge(kind, folder))
+        assert verdicts[-1].name in FINE, verdicts[-1]
 
-    first = contents()
-    assert len(first) == 3
-    assert all(a != b for a, b in combinations(first, 2))
-    assert contents() == first
+    try:
+        one()
+    finally:
+        record(name, verdicts, request.config.getoption("--record", None))
+    assert {verdict.name for verdict in verdicts} == FINE, "some cases are harmless, others are not"
 
 
-def judged(tmp_path: Path, read: Callable[[Path], None]) -> harness.Verdict:
+def record(name: str, verdicts: list[Verdict], folder: Path | None) -> None:
+    """Write down what came of cases, for the table of docs/reliability.md."""
+    if folder is None:
+        return
+    happened = Counter(verdict.name for verdict in verdicts)
+    measured = {"slowest": max(each.seconds for each in verdicts), "grown": max(each.grown for each in verdicts)}
+    wrong = sum(count for verdict, count in happened.items() if verdict not in FINE)
+    command = f"pytest tests/fuzz -m slow --hypothesis-profile=long -k {name}"
+    tried = Tried(f"fuzz {name}", command, commit(), len(verdicts), dict(happened), wrong, measured)
+    write_tried(folder / f"fuzz-{name}.json", tried)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in KINDS],
+)
+def test_everything_found_so_far_ends_as_it_should(name: str) -> None:
+    kind, wrong = find(name), []
+    for case, (build, expected) in kind.corpus.items():
+        with empty_folder() as folder:
+            build(folder)
+            verdict = judge(kind, folder)
+        if verdict.name != ("refused" if expected else "read") or expected not in verdict.detail:
+            wrong.append((case, expected, *verdict[:2]))
+    assert not wrong
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        folder = os.open(path.parent, os.O_PATH)  # an address has 108 bytes at most, however long the path is
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+        os.close(folder)
+
+
+SPECIAL: dict[str, Callable[[Path], None]] = {
+    "pipe": lambda path: os.mkfifo(path),
+    "socket": make_socket,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "wire_messages"])
+def test_what_is_no_file_is_refused_or_not_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe, a socket, an endless device or a folder in the place of every file of every honest case."""
+    kind, wrong = find(name), []
+    monkeypatch.setattr(limits, "WALL_SECONDS", 20)
+    for case, (build, expected) in kind.corpus.items():
+        with empty_folder() as folder:
+            build(folder)
+            files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and not expected]
+        for file in files:
+            for special, make in SPECIAL.items():
+                with empty_folder() as folder:
+                    build(folder)
+                    (folder / file).unlink()
+                    make(folder / file)
+                    verdict = judge(kind, folder)
+                if verdict.name not in FINE:
+                    wrong.append((case, file, special, *verdict[:2]))
+    assert not wrong
+
+
+def judged(tmp_path: Path, read: Callable[[Path], Any]) -> Verdict:
     (tmp_path / "file").write_bytes(b"content")
-    kind = cast("harness.Kind", SimpleNamespace(read=read))
-    return harness.judge(kind, tmp_path)
+    return judge(cast("Kind", SimpleNamespace(read=read)), tmp_path)
 
 
 def refuse(text: str) -> Callable[[Path], None]:
@@ -62,10 +137,6 @@ def refuse(text: str) -> Callable[[Path], None]:
 def write_and_refuse(folder: Path) -> None:
     (folder / "half").write_text("done")
     raise UsageError("file: no")
-
-
-def allocate(folder: Path) -> None:
-    bytearray(2 * harness.MEMORY_BYTES)  # far beyond, as the child may have freed something by then
 
 
 def fail(folder: Path) -> None:
@@ -85,7 +156,7 @@ def compute(folder: Path) -> None:
         (refuse("two\nlines"), "not one short line", "two"),
         (refuse("x" * 700), "not one short line", "xxx"),
         (write_and_refuse, "refused after writing", "file: no"),
-        (allocate, "memory", ""),
+        (lambda folder: bytearray(2 * limits.MEMORY_BYTES), "memory", ""),
         (fail, "traceback", "KeyError"),
     ],
 )
@@ -95,17 +166,14 @@ def test_verdicts(tmp_path: Path, read: Any, verdict: str, detail: str) -> None:
     assert detail in found.detail
 
 
-def test_verdict_of_a_child_that_computes_or_waits_without_end(
+def test_verdict_of_a_case_that_computes_or_waits_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harness, "CPU_SECONDS", 1)
+    monkeypatch.setattr(limits, "CPU_SECONDS", 1)
     assert judged(tmp_path, compute).name == "hang"
-    monkeypatch.setattr(harness, "WALL_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "WALL_SECONDS", 0.2)
     assert judged(tmp_path, lambda folder: time.sleep(60)).name == "hang"
 
 
 def test_memory_is_measured(tmp_path: Path) -> None:
-    def read(folder: Path) -> None:
-        bytearray(200 * 2**20)
-
-    assert 190 * 2**20 < judged(tmp_path, read).grown < 300 * 2**20
+    assert 190 * 2**20 < judged(tmp_path, lambda folder: bytearray(200 * 2**20)).grown < 300 * 2**20

@@ -1,1 +1,1 @@
-"""Kinds of files to fuzz: a module each, with the interface of `tests.fuzz.harness.Kind`."""
+"""Kinds of files to fuzz: a module each, with the interface of `tests.fuzz.judge.Kind`."""

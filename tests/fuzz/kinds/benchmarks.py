@@ -10,10 +10,10 @@ from random import Random
 
 import yaml
 
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from vlnbench.data.benchmark_files import recorded_benchmark
-from vlnbench.data.benchmarks import BENCHMARKS, get_benchmark
+from vlnbench.data.benchmarks import get_benchmark
 
 NAME = "benchmark.yaml"
 HONEST = """
@@ -28,10 +28,6 @@ roles: [guide]
 languages: [en-US]
 metrics: {success_distance_m: 2.0, max_steps: 100}
 """
-
-
-def prepare() -> None:
-    assert BENCHMARKS
 
 
 def read(folder: Path) -> None:

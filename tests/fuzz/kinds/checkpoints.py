@@ -34,7 +34,7 @@ from agents.vlnce.spec import recognizes as recognizes_vlnce
 from tests.agents.janusvln import tiny as tiny_janusvln
 from tests.agents.streamvln import tiny as tiny_streamvln
 from tests.agents.vlnce.released import write_tiny
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from vlnbench.interfaces import Conventions
 
@@ -126,13 +126,6 @@ READERS: Mapping[str, Callable[[Path], None]] = {
     "vlnce": _read_vlnce,
     "released": lambda folder: released.load(folder / RELEASED) and None,
 }
-
-
-def prepare() -> None:
-    for name in MADE:
-        with tempfile.TemporaryDirectory() as folder:
-            put(Path(folder), name, {})
-            read(Path(folder))
 
 
 def read(folder: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from tests.runs import FILES, nine_episodes, write_dataset
 from vlnbench.data.benchmarks import get_benchmark
@@ -37,12 +37,6 @@ def honest() -> Mapping[str, bytes]:
         found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.gz")}
     unpacked = {name: gzip.decompress(content) for name, content in found.items()}
     return {**unpacked, VERSION: b'{"version": "houses-2"}'}
-
-
-def prepare() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        put(Path(folder), R2R, {})
-        read(Path(folder))
 
 
 def put(folder: Path, stem: str, changed: Mapping[str, bytes]) -> None:

@@ -19,20 +19,12 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render import Renderer, load_scene
 from tests.envs.render.glb_writer import GlbWriter, quad
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes, hostile
 from vlnbench.interfaces import Camera
 
 NAME = "scene.glb"
 PIXELS = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
-
-
-def prepare() -> None:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        room().save(Path(folder) / NAME)
-        read(Path(folder))
 
 
 def read(folder: Path) -> None:

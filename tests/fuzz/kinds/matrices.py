@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from random import Random
 
 import yaml
 
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from vlnbench.matrix.spec import read_matrix
 
@@ -21,12 +20,6 @@ ROOT = Path(__file__).parents[3]
 @cache
 def honest() -> bytes:
     return (ROOT / "results" / "matrices" / "smoke.yaml").read_bytes()
-
-
-def prepare() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / NAME).write_bytes(honest())
-        read(Path(folder))
 
 
 def read(folder: Path) -> None:

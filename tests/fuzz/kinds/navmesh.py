@@ -15,7 +15,7 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from tests.envs.navmesh.scenes import KINDS, random_scene
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.kinds.glb import ask
 from tests.fuzz.values import change_bytes
 
@@ -24,14 +24,6 @@ SET_HEADER, SETTINGS, TILE_PREFIX, TILE_HEADER = 40, 56, 8, 100
 TILE = SET_HEADER + SETTINGS + TILE_PREFIX
 BOX = TILE + 72
 """Lowest and highest corner in the tile's header, then the quantization of its tree."""
-
-
-def prepare() -> None:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / NAME).write_bytes(honest()[0])
-        read(Path(folder))
 
 
 def read(folder: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from vlnbench.leaderboard.board import make_tables, render
 from vlnbench.leaderboard.published import read_published
@@ -25,12 +24,6 @@ def honest() -> bytes:
     root = json.loads((ROOT / "results" / NAME).read_bytes())
     rows = root["rows"]
     return json.dumps({**root, "rows": rows[:: max(1, len(rows) // 6)][:6]}).encode()
-
-
-def prepare() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / NAME).write_bytes(honest())
-        read(Path(folder))
 
 
 def read(folder: Path) -> None:

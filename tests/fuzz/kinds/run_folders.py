@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from agents.scripted import RandomAgent
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes, hostile
 from tests.runs import record, write_dataset
 from vlnbench.errors import UsageError
@@ -56,13 +56,6 @@ def literature() -> Literature:
     """A few published rows."""
     found = read_published(ROOT / "results" / "published.json")
     return found.model_copy(update={"rows": found.rows[:5]})
-
-
-def prepare() -> None:
-    literature()
-    with tempfile.TemporaryDirectory() as folder:
-        put(Path(folder), {})
-        read(Path(folder))
 
 
 def put(folder: Path, changed: Mapping[str, bytes]) -> None:

@@ -6,13 +6,13 @@ import json
 import logging
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import msgpack
 import numpy as np
@@ -24,7 +24,7 @@ from agents.remote import RemoteAgent, RemoteError
 from agents.remote_options import RemoteOptions
 from agents.scripted import RandomAgent
 from tests.fakes import make_episode
-from tests.fuzz.harness import Builder
+from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes
 from tests.served import serving
 from vlnbench.errors import LostBatchError, RunError, UsageError
@@ -92,14 +92,6 @@ RAW = (
     b"HTTP/1.1 429 Too Many Requests\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 300 + b"\r\n", b"",
 )  # fmt: skip
 """Bytes of those who speak something else."""
-
-
-def prepare() -> None:
-    logging.raiseExceptions = False
-    for role, honest in ((SERVER, REQUESTS), (CLIENT, REPLIES)):
-        with tempfile.TemporaryDirectory() as folder:
-            put(Path(folder), role, [("binary", packed(each)) for each in honest])
-            read(Path(folder))
 
 
 def put(folder: Path, role: str, messages: list[Message]) -> None:
@@ -177,10 +169,9 @@ def _with_bytes(value: Any) -> Any:
 
 
 def read(folder: Path) -> None:
-    os.environ["VLNBENCH_TOKEN"] = TOKEN
     role, *lines = map(json.loads, (folder / NAME).read_text().splitlines())
     messages = [(frame, bytes.fromhex(content)) for frame, content in lines]
-    with _nothing_logged():
+    with _nothing_logged(), patch.dict(os.environ, VLNBENCH_TOKEN=TOKEN):
         (_to_server if role == SERVER else _to_client)(messages)
 
 

@@ -67,6 +67,14 @@ def test_an_option_that_came_later_counts_where_it_is_given(write: Write) -> Non
     assert len({each.train_key for each in read_matrix(write(axes=axes)).settings}) == 4
 
 
+def test_a_group_of_eight_is_what_the_default_comes_to(write: Write) -> None:
+    """Settings that were trained when it was the default, with or without saying so, stay as they were."""
+    train = {"checkpoint": "streamvln-tiny", "objective": "grpo", "rollouts": "episodes", "batch": 8}
+    settings = read_matrix(write(train=train, axes={"group": [None, 8, 4]})).settings
+    assert len({each.train_key for each in settings}) == 2
+    assert settings[0].train_key == settings[1].train_key
+
+
 def test_a_matrix_can_be_of_costs_alone(write: Write) -> None:
     matrix = read_matrix(write(axes={"seed": [0, 1]}, evaluate={"splits": []}, references=[]))
     assert [stages(Path("work"), each)[0].name for each in matrix.settings] == ["train", "train"]
@@ -167,6 +175,8 @@ BAD: dict[str, dict[str, Any]] = {
     "contrasts.a: pairs: 'mm_mlp_adapter' stands in them twice": {
         "contrasts": {"a": {"axis": "tunable_parts", "pairs": [["mm_mlp_adapter", "mm_mlp_adapter"]]}}
     },
+    "group: for objective: grpo; leave it out there": {"axes": {"group": [4]}},
+    "unknown objective 'grop': did you mean 'grpo'": {"axes": {"objective": ["grop"]}},
     "run.jobs 0: expected 1 or more": {"run": {"jobs": 0}},
     "run.gpu 80: expected a size": {"run": {"gpu": "80"}},
     "run: unfit 'drop': input should be 'run' or 'skip'": {"run": {"unfit": "drop"}},

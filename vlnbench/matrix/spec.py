@@ -150,10 +150,9 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     Options that came later, and lists that were texts then, leave the hashes of older settings as they were.
     """
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
-    values = asdict(options) | joined | {"family": family.name}
+    values = get_objective(options.objective).counted(asdict(options) | joined | {"family": family.name})
     names = TrainOptions.LATER + options.LATER
     later = {each.name: each.default for each in fields(options) if each.name in names}
-    later |= get_objective(options.objective).unchanged()
     later["family"] = default_family().name
     return {name: value for name, value in values.items() if name not in later or value != later[name]}
 

@@ -71,9 +71,12 @@ class ObjectiveSpec:
                 "--objective supervised"
             )
 
-    def unchanged(self) -> dict[str, Any]:
-        """Its own options at the values that leave a setting's hash as if they were not there."""
-        return {each.name: self.same.get(each.name, each.default) for each in fields(self.training)}
+    def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a training's options those that its hash takes: of the objective's own those that change something."""
+        plain = {
+            each.name: (each.default, self.same.get(each.name, each.default)) for each in fields(self.training)
+        }
+        return {name: value for name, value in values.items() if value not in plain.get(name, ())}
 
 
 @cache

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,25 @@ settings.load_profile("same")
 _CHECKOUT = Path(__file__).resolve().parents[1]
 SHARED = next((base / "shared" for base in (_CHECKOUT, _CHECKOUT.parent) if (base / "shared").is_dir()), None)
 """Reference recordings: beside the checkout, or in it where a copy of the checkout travels with them."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="the tests marked slow, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests, but where they are asked for: by --all, by -m or by name."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            missing = [name for name in mark.args if find_spec(name) is None]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(missing)}: pip install -e '.[test]'"))
+    if config.option.all or config.option.markexpr or any("::" in name for name in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from vlnbench.leaderboard.committed import read_run
 AGENTS = ("shortest-path", "cma-tiny", "seq2seq-tiny", "streamvln-tiny", "read-and-look", "blind", "random")
 
 
+@cache
 def summary(agent: str, split: str = "val-unseen") -> Any:
-    run, _ = read_run(ROOT / "results" / "runs" / f"houses-r2r-{split}-{agent}")
+    run, _ = read_run(ROOT / "results" / "runs" / f"houses-r2r-{split}-{agent}", trajectories=False)
     return summarize(run.rows.values(), list(run.rows), run.identity)
 
 

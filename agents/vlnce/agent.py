@@ -17,7 +17,7 @@ from agents.vlnce.folder import folder_files, load_folder
 from agents.vlnce.loop import EpisodeLoop, Running
 from agents.vlnce.options import PTH, VLNCEOptions
 from agents.vlnce.policy import Decisions
-from agents.vlnce.pth.checkpoint import Loaded, load
+from agents.vlnce.released import Loaded, load
 from agents.vlnce.sight import Sight
 from agents.vlnce.spec import FAMILY
 from agents.vlnce.views import TextFeatures

@@ -16,7 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from agents.common.checkpoints.files import CONFIG, content_hash, read_json
-from agents.common.checkpoints.weights import reason, shorten
+from agents.common.checkpoints.pickled import reason
+from agents.common.checkpoints.weights import shorten
 from agents.vlnce.config import LARGEST, TOKENS, Config, NetworkConfig, Views
 from agents.vlnce.options import MODEL_TYPE
 from agents.vlnce.policy import Policy

@@ -17,8 +17,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from agents.common.checkpoints.archive import check_archive
 from agents.common.checkpoints.files import CONFIG, GENERATION, read_json
+from agents.common.checkpoints.pickled import LONGEST, read_pickled, reason
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.common.inputs import INPUTS, Inputs
 from vlnbench.errors import UsageError
@@ -28,7 +28,7 @@ from vlnbench.util.durable.limits import MAX_TABLE, regular
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
 FLOATS = ("F64", "F32", "F16", "BF16")
-NAMED, LONGEST = 3, 120  # keys of one kind that a message lists, and characters of one
+NAMED = 3  # keys of one kind that a message lists
 SHARD = re.compile(r"[\w. -]{1,200}\.safetensors")
 
 
@@ -213,25 +213,10 @@ def _opened(path: Path) -> Any:
         raise UsageError(f"{path} is damaged: {reason(error)}; copy it again") from None
 
 
-def reason(error: Exception) -> str:
-    """What a library says, in one line that is not long."""
-    return ascii(" ".join(str(error).split()))[1:-1][:LONGEST]
-
-
 def _unpickled(path: Path) -> dict[str, Tensor]:
     """Tensors of a pickle that the user trusts, which still may hold nothing else."""
-    try:
-        check_archive(regular(path))
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except UsageError:
-        raise
-    except Exception as error:  # torch raises half a dozen kinds for damage and for forbidden content
-        raise UsageError(f"{path} cannot be read as weights: {reason(error)}") from None
+    state = read_pickled(path)
     named = isinstance(state, dict) and all(map(TEXT.fits, state))
-    if not named or not all(type(value) in (Tensor, nn.Parameter) for value in state.values()):
+    if not named or not all(isinstance(value, Tensor) for value in state.values()):
         raise UsageError(f"{path}: expected nothing but named tensors")
-    if not all(value.layout is torch.strided and value.device.type == "cpu" for value in state.values()):
-        raise UsageError(f"{path}: expected plain tensors")
-    if sum(value.numel() * value.element_size() for value in state.values()) > path.stat().st_size:
-        raise UsageError(f"{path}: its tensors claim more bytes than the file has")
     return dict(state)

@@ -17,11 +17,10 @@ from agents.common.checkpoints.placement import place
 from agents.common.sets.trajectories import read_trajectories
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling
 from agents.common.sight.shown import Shown
-from agents.vlnce import encoders, presets, resnet
+from agents.vlnce import encoders, presets, released, resnet
 from agents.vlnce import folder as folders
 from agents.vlnce.config import FEATURES, Config
 from agents.vlnce.options import PTH
-from agents.vlnce.pth import checkpoint
 from agents.vlnce.resnet import GRID
 from agents.vlnce.training.albums import AlbumSamples, AlbumSet, read_albums
 from agents.vlnce.training.frames import check_depth, pack, pack_features
@@ -74,7 +73,7 @@ class VLNCEFamily(ModelFamily):
         if source.path is None:
             config = presets.SIZES[source.name] if source.kind == "sizes" else presets.PRESETS[source.name]
         elif source.path.suffix == PTH:
-            config = checkpoint.read(source.path)
+            config = released.read(source.path)
         else:
             config = folders.read_folder_config(source.path)
         if config.network.reads == FEATURES:
@@ -84,7 +83,7 @@ class VLNCEFamily(ModelFamily):
         return _trained(config, options)
 
     def content_hash(self, path: Path, options: VLNCETraining) -> str:
-        return checkpoint.load(path).sha256 if path.suffix == PTH else folders.folder_hash(path)
+        return released.load(path).sha256 if path.suffix == PTH else folders.folder_hash(path)
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         presets.create(preset, folder, texts, seed)
@@ -94,7 +93,7 @@ class VLNCEFamily(ModelFamily):
 
     def load(self, path: Path, options: VLNCETraining, placement: Placement) -> Learner:
         if path.suffix == PTH:
-            loaded = checkpoint.load(path)
+            loaded = released.load(path)
             policy, config = loaded.policy, loaded.config
         else:
             policy, config, _ = folders.load_folder(path)

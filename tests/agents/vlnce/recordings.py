@@ -17,7 +17,7 @@ from torch import Tensor
 from agents.vlnce.config import FEATURES, NetworkConfig
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Policy
-from agents.vlnce.pth.checkpoint import load
+from agents.vlnce.released import load
 from tests.agents.vlnce import formula
 
 LOOSE = 1e-4

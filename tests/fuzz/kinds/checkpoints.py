@@ -26,10 +26,10 @@ from agents.streamvln import checkpoint as streamvln
 from agents.streamvln.config import read_config as streamvln_config
 from agents.streamvln.spec import recognizes
 from agents.streamvln.windows import Windows
+from agents.vlnce import released
 from agents.vlnce.config import Config, NetworkConfig, Views
 from agents.vlnce.folder import load_folder, save_folder
 from agents.vlnce.policy import Policy
-from agents.vlnce.pth import checkpoint as released
 from agents.vlnce.spec import recognizes as recognizes_vlnce
 from tests.agents.janusvln import tiny as tiny_janusvln
 from tests.agents.streamvln import tiny as tiny_streamvln

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import resource
 import struct
 import tracemalloc
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.vlnce.pth.container import open_container
-from agents.vlnce.pth.pickles import Storage, StoredTensor, read_pickle
+from agents.common.checkpoints.pickled import read_pickled
 from tests.agents.vlnce import released
 from vlnbench.errors import UsageError
 
+SETTINGS = ("habitat.config.default.Config",)
 HOSTILE = ("config", "config_legacy", "state_dict", "torch_prefix")
 
 
@@ -41,17 +43,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def read_all(path: Path) -> None:
-    """Open a checkpoint and read every tensor."""
-    with open_container(path) as container:
-        for value in container.content["state_dict"].values():
-            container.tensor(value)
-
-
 def refused(path: Path) -> str:
     """The line with which a file is refused."""
     with pytest.raises(UsageError) as raised:
-        read_all(path)
+        read_pickled(path, SETTINGS, checksums=True)
     line = str(raised.value)
     assert "\n" not in line
     assert line.startswith(str(path))
@@ -65,13 +60,12 @@ def test_tensors_and_settings_come_back(here: Path, legacy: bool) -> None:
     model = {"x": 1.5, "on": True, "off": None, "list": [1, ["two"]], "pair": (1, 2, 3, 4)}
     values = {"MODEL": model, "n": -(2**40)}
     released.write(here / "a.pth", state, values, legacy=legacy)
-    with open_container(here / "a.pth") as container:
-        assert container.content["config"] == values
-        for key, value in state.items():
-            found = container.tensor(container.content["state_dict"][key])
-            assert torch.equal(found, value)
-            assert found.dtype == value.dtype
-            assert found.is_contiguous()
+    content = read_pickled(here / "a.pth", SETTINGS)
+    assert content["config"] == values
+    assert not vars(content["config"])
+    for key, value in state.items():
+        assert torch.equal(content["state_dict"][key], value)
+        assert content["state_dict"][key].dtype == value.dtype
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -97,73 +91,110 @@ def test_a_class_of_the_users_own(here: Path) -> None:
     assert "names pathlib" in refused(path)
 
 
-def raw(content: bytes) -> Any:
-    return read_pickle(io.BytesIO(content), "file.pth")
+class Rebuilt:
+    """Pickles as a tensor of any shape in a storage of any length."""
+
+    def __init__(self, claimed: int, *place: Any) -> None:
+        self.storage, self._place = ("storage", torch.FloatStorage, "0", "cpu", claimed), place
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return torch._utils._rebuild_tensor_v2, (self, *self._place, False, OrderedDict())
 
 
+class Claims(pickle.Pickler):
+    """Writes `Rebuilt` tensors in the layout of torch.save."""
+
+    def __init__(self, file: io.BytesIO, legacy: bool) -> None:
+        super().__init__(file, 2)
+        self._more, self._within = ((None,) if legacy else ()), set[int]()
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, Rebuilt) or id(value) not in self._within:
+            if isinstance(value, Rebuilt):
+                self._within.add(id(value))
+            return None
+        return (*value.storage, *self._more)
+
+
+def claiming(path: Path, legacy: bool, *claims: Any) -> Path:
+    """A file with 12 numbers whose pickle claims one tensor: count, offset, shape, stride."""
+    file = io.BytesIO()
+    Claims(file, legacy).dump({"state_dict": {"a": Rebuilt(*claims)}})
+    numbers = torch.arange(12.0).numpy().tobytes()
+    if legacy:
+        head = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
+        start = b"".join(pickle.dumps(each, 2) for each in head)
+        path.write_bytes(start + file.getvalue() + pickle.dumps(["0"], 2) + struct.pack("<q", 12) + numbers)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in (("data.pkl", file.getvalue()), ("byteorder", b"little"), ("data/0", numbers)):
+                archive.writestr(f"a/{name}", content)
+            archive.writestr("a/version", "3\n")
+    return path
+
+
+@pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize(
-    ("content", "line"),
+    "claims",
     [
-        (b"\x80\x02.", "damaged"),
-        (b"\x80\x02}", "cut off"),
-        (b"\x80\x02X\xff\xff\xff\xffab.", "damaged"),
-        (b"\x80\x02h\x07.", "damaged"),
-        (b"\x80\x02K\x01K\x02s.", "damaged"),
-        (b"\x80\x02)}b.", "damaged"),
-        (b"\x80\x02K\x01\x85R.", "damaged"),
-        (b"\x80\x02}(K\x01\x85K\x02u.", "damaged"),
-        (b"\x80\x02ccollections\nOrderedDict\n(]tR.", "damaged"),
-        (b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00N.", "FRAME"),
-        (b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\x00\x00.", "damaged"),
-        (b"\x80\x02\x82\x01.", "EXT1"),
-        (b"(S'os'\nios\nsystem\n.", "STRING"),
-        (b"\x80\x02cos\nsystem\n.", "names os system"),
-        (b"\x80\x02c__builtin__\neval\n.", "names __builtin__ eval"),
+        (12, 0, (1 << 28,), (1,)),
+        (1 << 28, 0, (1 << 28,), (1,)),
+        (1 << 50, 0, (1 << 50,), (1,)),
+        (12, 0, (1 << 40,), (0,)),
+        (12, -1, (2,), (1,)),
+        (12, 0, (2,), (-1,)),
+        (12, 0, (2,), (1, 1)),
+        ("12", 0, (2,), (1,)),
     ],
 )
-def test_a_broken_or_foreign_pickle(content: bytes, line: str) -> None:
-    with pytest.raises(UsageError, match=line):
-        raw(content)
+def test_claims_beyond_the_file_take_no_memory(here: Path, legacy: bool, claims: tuple[Any, ...]) -> None:
+    found = read_pickled(claiming(here / "a.pth", legacy, 12, 0, (3, 4), (4, 1)))["state_dict"]["a"]
+    assert found.tolist() == torch.arange(12.0).view(3, 4).tolist()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(claiming(here / "a.pth", legacy, *claims))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_a_memo_far_away_takes_no_memory() -> None:
+@pytest.mark.parametrize("legacy", [False, True])
+def test_attributes_cannot_hide_methods(here: Path, legacy: bool) -> None:
+    state = OrderedDict(a=torch.ones(2))
+    vars(state)["get"] = 1
+    content = read_pickled(released.write(here / "a.pth", state, {}, legacy=legacy), SETTINGS)
+    assert content["state_dict"].get("a") is not None
+
+
+def test_a_memo_far_away_takes_no_memory(here: Path) -> None:
+    whole = released.write(here / "a.pth", {"a": torch.ones(2)}, {}, legacy=True).read_bytes()
+    head = whole[: whole.index(b"\x80\x02", 16)]
+    (here / "a.pth").write_bytes(head + b"\x80\x02Nr\xff\xff\xff\x7f.")
     tracemalloc.start()
-    assert raw(b"\x80\x02Nr\xff\xff\xff\x7f.") is None
+    refused(here / "a.pth")
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
 
+@pytest.fixture(scope="module")
+def legacy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("legacy") / "a.pth"
+    return released.write(path, {"a": torch.arange(9.0)}, {"x": [1, 2.5, None]}, legacy=True)
+
+
 @given(st.binary(max_size=300))
-def test_any_bytes_are_data_or_one_line(content: bytes) -> None:
+def test_any_bytes_are_data_or_one_line(legacy: Path, content: bytes) -> None:
+    changed = legacy.with_name("changed.pth")
+    changed.write_bytes(b"\x80\x02" + content)
     with contextlib.suppress(UsageError):
-        raw(b"\x80\x02" + content)
+        read_pickled(changed, SETTINGS)
 
 
 @given(st.integers(0, 10_000), st.integers(0, 255))
-def test_a_changed_byte_is_data_or_one_line(place: int, value: int) -> None:
-    made = pickle.dumps({"state_dict": {"a": [1, 2.5, "x", None]}, "epoch": 3, 7: (1, 2, 3, 4)}, protocol=2)
-    changed = bytearray(made)
-    changed[place % len(made)] = value
+def test_a_changed_byte_is_data_or_one_line(legacy: Path, place: int, value: int) -> None:
+    whole = bytearray(legacy.read_bytes())
+    whole[place % len(whole)] = value
+    changed = legacy.with_name("changed.pth")
+    changed.write_bytes(whole)
     with contextlib.suppress(UsageError):
-        raw(bytes(changed))
-
-
-@pytest.mark.parametrize(
-    ("offset", "shape", "stride"),
-    [
-        (0, (4, 4), (4, 1)),
-        (1, (3, 4), (4, 1)),
-        (0, (2, 3), (10, 1)),
-        (0, (1 << 40,), (0,)),
-        (-1, (2,), (1,)),
-        (0, (2,), (-1,)),
-        (0, (2,), (1, 1)),
-        (0, (True,), (1,)),
-    ],
-)
-def test_a_tensor_not_in_its_storage(offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="a tensor"):
-        StoredTensor(Storage("0", "float32", 12), offset, shape, stride)
+        read_pickled(changed, SETTINGS)
 
 
 def repack(path: Path, change: Callable[[zipfile.ZipFile, str, bytes], None]) -> None:
@@ -184,27 +215,17 @@ def without_data(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
         archive.writestr(name, content)
 
 
-def shorter_data(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(name, content[:8] if name.endswith("data/0") else content)
-
-
 def without_pickle(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     if not name.endswith("data.pkl"):
         archive.writestr(name, content)
-
-
-def big_endian(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(name, b"big" if name.endswith("byteorder") else content)
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
         (packed, "is packed"),
-        (without_data, "data/0 is absent"),
-        (shorter_data, "data/0 is absent or of another length"),
-        (without_pickle, "0 data.pkl"),
-        (big_endian, "big-endian"),
+        (without_data, "data/0"),
+        (without_pickle, "data.pkl"),
     ],
 )
 def test_a_zip_that_torch_would_not_write(here: Path, change: Callable[..., None], line: str) -> None:
@@ -227,14 +248,12 @@ def test_a_legacy_storage_with_a_false_count(here: Path) -> None:
     whole = path.read_bytes()
     for count in (-1, 99, 101, 1 << 60):
         path.write_bytes(whole[:-408] + struct.pack("<q", count) + whole[-400:])
-        assert "storage" in refused(path)
+        refused(path)
 
 
 def test_a_pickle_larger_than_any_checkpoints(here: Path) -> None:
     path = released.write(here / "a.pth", {"a": torch.ones(2)}, {"notes": "x" * (9 << 20)})
     assert "longer than a checkpoint" in refused(path)
-    released.write(path, {"a": torch.ones(2)}, {"notes": "x" * (9 << 20)}, legacy=True)
-    assert "more than 8 MB" in refused(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"hello", b"\x80\x02K\x01.\x80\x02K\x01.\x80\x02K\x01."])

@@ -73,7 +73,7 @@ class _Storages:
     def __init__(self, path: Path, zipped: bool) -> None:
         self._path, self._zipped, self._left = path, zipped, path.stat().st_size
 
-    def __call__(self, storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+    def __call__(self, storage: Any, location: str) -> Any:
         size = storage.nbytes()
         self._left -= size
         if self._left < 0:

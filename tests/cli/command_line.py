@@ -1,4 +1,4 @@
-"""Writes down the whole command line, so that a change of it shows: `python -m tests.cli.command_line`.
+"""Writes down the whole command line, so that a change of it shows.
 
 It is read from the dataclasses of the commands, not from the parser, whose layout changes with its version.
 """
@@ -47,7 +47,7 @@ def selections() -> dict[str, Selection]:
 
 def written() -> str:
     """The content of the file."""
-    parts = ["The command line: names, types, defaults, help. Written by `python -m tests.cli.command_line`."]
+    parts = ["The command line: names, types, defaults, help. Written by `python -m tests.regenerate`."]
     for name, kind in commands():
         chosen: tuple[Selection, ...] = getattr(kind, "selections", ())
         lines = [name, *_indented(inspect.cleandoc(kind.__doc__ or "")), ""]
@@ -147,7 +147,3 @@ def _indented(text: str, by: str = "  ") -> list[str]:
     return [
         line for each in paragraphs for line in textwrap.wrap(each, 100, initial_indent=by, subsequent_indent=by)
     ]
-
-
-if __name__ == "__main__":
-    FILE.write_text(written(), encoding="utf-8")

@@ -1,8 +1,6 @@
 """Model cards of the checkpoints that come with vlnbench, made from their files and from the committed runs.
 
-    python -m tests.docs.cards
-
-writes `agents/checkpoints/<name>/README.md` anew, in the form that the Hugging Face hub reads. A run counts if the
+`agents/checkpoints/<name>/README.md`, in the form that the Hugging Face hub reads. A run counts if the
 hash in its identity is that of the checkpoint: figures of earlier weights disappear by themselves.
 """
 
@@ -39,6 +37,11 @@ PAGES = {"vlnce": "vlnce.md"}
 """Where families have a page of their own."""
 
 
+def all_cards() -> dict[Path, str]:
+    """The card of every checkpoint that comes with vlnbench, by its file."""
+    return {folder / CARD: card(name) for name, folder in shipped().items()}
+
+
 def card(name: str) -> str:
     """The card of a checkpoint, as it should be."""
     folder = shipped()[name]
@@ -52,7 +55,7 @@ def card(name: str) -> str:
     return f"""---
 {front}---
 
-<!-- made by `python -m tests.docs.cards` -->
+<!-- made by `python -m tests.regenerate` -->
 
 # {name}
 
@@ -151,8 +154,3 @@ def _result(identity: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         },
         "metrics": [{"type": each, "name": each, "value": round(value["mean"], 2)} for each, value in measured],
     }
-
-
-if __name__ == "__main__":
-    for each, place in shipped().items():
-        (place / CARD).write_text(card(each), encoding="utf-8")

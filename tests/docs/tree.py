@@ -1,9 +1,4 @@
-"""The file tree of docs/architecture.md, drawn from the code: every package with the first sentence about it.
-
-    python -m tests.docs.tree
-
-writes it anew.
-"""
+"""The file tree of docs/architecture.md, drawn from the code: every package with the first sentence about it."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGES = ("vlnbench", "agents", "envs")
-BEGIN, END = "<!-- tree: made by `python -m tests.docs.tree` -->\n", "<!-- end of tree -->\n"
+BEGIN, END = "<!-- tree: made by `python -m tests.regenerate` -->\n", "<!-- end of tree -->\n"
 
 
 def draw() -> str:
@@ -41,7 +36,3 @@ def _sentence(folder: Path) -> str:
     """The first sentence of what a package says about itself."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     return re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,7 +1,6 @@
-"""Write the tables of docs/reliability.md: `python -m tests.faults.table [FOLDER]`.
-
-With a folder, records of what was tried are taken from it into tests/faults/tried.json first: those that
-`pytest tests/fuzz`, `tests.crash.points` and `tests.faults` write with `--record`.
+"""The tables of docs/reliability.md, from tests/faults/tried.json: `python -m tests.faults.table FOLDER`
+takes records of what was tried from a folder into that file: those that `pytest tests/fuzz`, `tests.crash.points`
+and `tests.faults` write with `--record`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from vlnbench.util.durable.files import write_json
 
 RECORDS = Path(__file__).with_name("tried.json")
 PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- tables: made by `python -m tests.faults.table` -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: made by `python -m tests.regenerate` -->", "<!-- end of tables -->"
 HOW = {
     "kill": "killed (SIGKILL, all processes)",
     "torn": "killed, and what lies under hidden names cut to half",
@@ -34,7 +33,13 @@ def read_records() -> dict[str, Tried]:
     return {name: Tried(**record) for name, record in found.items()}
 
 
-def marked(records: Mapping[str, Tried]) -> str:
+def page() -> str:
+    """The page with its tables as they should be."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return before + _marked(read_records()) + rest.partition(END)[2]
+
+
+def _marked(records: Mapping[str, Tried]) -> str:
     """The tables between their marks."""
     of = {kind: [each for each in records.values() if each.what.split()[0] in kind.split()] for kind in _TABLES}
     parts = [f"## {title}\n\n{_TABLES[kind](of[kind])}" for kind, title in _TITLES.items() if of[kind]]
@@ -93,17 +98,14 @@ _TITLES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path)
-    options = parser.parse_args()
+    parser.add_argument("folder", type=Path)
     records = read_records()
-    for path in sorted(options.folder.glob("*.json")) if options.folder else ():
+    for path in sorted(parser.parse_args().folder.glob("*.json")):
         tried = read_tried(path)
         assert tried is not None
         records[tried.what] = tried
     write_json(RECORDS, {name: asdict(record) for name, record in sorted(records.items())})
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(before + marked(records) + rest.partition(END)[2])
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

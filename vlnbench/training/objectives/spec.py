@@ -72,7 +72,7 @@ class ObjectiveSpec:
             )
 
     def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Of a training's options those that its hash takes: of the objective's own those that change something."""
+        """Options of a training that its hash takes; of the objective's own, those that change something."""
         plain = {
             each.name: (each.default, self.same.get(each.name, each.default)) for each in fields(self.training)
         }

@@ -43,7 +43,6 @@ def test_the_agent_to_add_passes_its_test(monkeypatch: pytest.MonkeyPatch) -> No
     tests = run(code(PAGE, "TestMine"))["TestMine"]()
     names = [name for name in dir(tests) if name.startswith("test_")]
     assert len(names) >= 5
-    tests.observe = lambda agent, step: Observation("Go.", step, depth=np.full((480, 640), step % 2, np.float32))
     for name in names:
         getattr(tests, name)()
 

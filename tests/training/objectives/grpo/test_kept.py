@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action
+from vlnbench.training.objectives.grpo import kept
 from vlnbench.training.objectives.grpo.kept import FOLDER, Keeper, encode, read_rollouts, recompute
 from vlnbench.training.objectives.grpo.rewards import Deed
 from vlnbench.util.durable.files import write_json
@@ -30,8 +31,8 @@ def test_what_was_kept_is_read_and_judged_again(tmp_path: Path) -> None:
     first, second = read_rollouts(tmp_path)
     assert first.deed == DEED
     assert (second.deed, second.advantage, second.missing) == (None, None, "failed")
-    ((kept, found),) = recompute(tmp_path)
-    assert found == dict(kept.rewards)
+    ((first, found),) = recompute(tmp_path)
+    assert found == dict(first.rewards)
     ((_, other),) = recompute(tmp_path, ["match-exact", "format:2"])
     assert other == {"match-exact": 0.0, "format": 0.5}
 
@@ -57,6 +58,16 @@ def test_the_folder_grows_no_larger_than_was_said(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().err.count("as large as --rollouts-gb allows") == 1
     Keeper(folder(tmp_path / "none"), 0.0, 0).keep(1, [line(1)])
     assert not list((tmp_path / "none" / FOLDER).iterdir())
+
+
+def test_a_disk_that_is_full_stops_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    keeper = Keeper(folder(tmp_path), 1.0, 0)
+    monkeypatch.setattr(kept, "write_bytes", full)
+    with pytest.raises(RunError, match=r"update-000001.jsonl.gz: cannot be written \(No space left"):
+        keeper.keep(1, [line(1)])
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:

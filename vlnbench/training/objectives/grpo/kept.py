@@ -19,7 +19,15 @@ from vlnbench.evaluation.records import decode_trajectory, encode_trajectory
 from vlnbench.interfaces import Action, Episode
 from vlnbench.training.objectives.grpo.rewards import Deed, Rewards, Walked
 from vlnbench.training.run.folder import MANIFEST
-from vlnbench.util.durable.files import encode_line, pack, read_jsonl, read_object, remove_leftovers, write_bytes
+from vlnbench.util.durable.files import (
+    encode_line,
+    pack,
+    read_jsonl,
+    read_object,
+    remove_leftovers,
+    stopped,
+    write_bytes,
+)
 from vlnbench.util.progress import say
 
 FOLDER = "rollouts"
@@ -40,7 +48,10 @@ class Keeper:
                 self._left -= path.stat().st_size
 
     def keep(self, update: int, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Write an update's file in one step. A line says so, once, where there is no room for it."""
+        """Write an update's file in one step. A line says so, once, where there is no room for it.
+
+        Raises RunError where it cannot be written.
+        """
         if self._full:
             return
         content = pack(b"".join(map(encode_line, lines)))
@@ -49,7 +60,11 @@ class Keeper:
             say(f"{self._folder}: as large as --rollouts-gb allows; from update {update} on rollouts are not kept")
             return
         self._left -= len(content)
-        write_bytes(self._folder / f"update-{update:06}.jsonl.gz", content)
+        path = self._folder / f"update-{update:06}.jsonl.gz"
+        try:
+            write_bytes(path, content)
+        except OSError as error:
+            raise stopped(path, error) from error
 
 
 def encode(deed: Deed) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.options import StreamVLNPlanning
 from agents.streamvln.training.planning import STREAMVLN_8B
 from vlnbench.training.families import find_family
+from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import Trace, trace
 
 SMALL: dict[str, Any] = {
@@ -56,4 +57,4 @@ def config_of(model: str) -> Any:
 
 def traced(request: StreamVLNPlanning) -> Trace:
     """The trace of a setting."""
-    return trace(*find_family("", request.model, "--model"), request)
+    return trace(*find_family("", request.model, "--model"), request, StepMemory())

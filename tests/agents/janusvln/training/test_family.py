@@ -26,6 +26,7 @@ from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, Source
 from vlnbench.training.memory.plan import plan
+from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import trace
 from vlnbench.training.memory.zero import LIVE_PARAMETERS, Sharding, gathered_bytes
 from vlnbench.training.options import TrainOptions
@@ -292,7 +293,7 @@ def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_pat
 
 def test_vggt_is_gathered_whole_in_plans_of_zero_3() -> None:
     options = JanusVLNPlanning(model="preset:janusvln-tiny", dtype="fp32")
-    found = trace(*find_family("", options.model, "--model"), options)
+    found = trace(*find_family("", options.model, "--model"), options, StepMemory())
     network = JanusVLNFamily().build(JanusVLNFamily().config(Source("preset", "janusvln-tiny"), options), options)
     assert found.whole == sum(parameter.numel() for parameter in network.vggt.parameters())
     large = replace(found, parts={"mm_llm": 3 * LIVE_PARAMETERS}, whole=7, largest=5)

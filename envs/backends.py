@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,17 @@ from PIL import Image
 
 from envs.habitat_lab import has_habitat_sim, import_habitat
 from envs.scene_checks import check_positions, check_scene_files
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Action, Embodiment, Episode, Pose, Vec3
+from vlnbench.util.loading import import_string
+from vlnbench.util.plugins import plugins
 
-SimulatorName = Literal["auto", "embedded", "habitat-sim"]
+SIMULATORS = {
+    "embedded": "envs.embedded.backend:EmbeddedBackend",
+    "habitat-sim": "envs.backends:HabitatSimBackend",
+}
+"""Import strings of backends by what `--sim` calls them: made with the number of a GPU, or None. Other
+distributions add theirs by entry points of the group `vlnbench.simulators`."""
 
 ORACLE_GOAL_RADIUS_M = 0.5
 """The oracle stops this close to a goal; VLN-CE's follower made the ground truth with the same radius."""
@@ -77,17 +84,21 @@ class Backend(Protocol):
         ...
 
 
-def choose_backend(name: SimulatorName, gpu: int | None = None) -> Backend:
+def choose_backend(name: str, gpu: int | None = None) -> Backend:
     """habitat-sim where it is installed, the embedded simulator elsewhere, unless one is asked for by name.
 
-    gpu: see `HabitatSimBackend`; the embedded simulator draws on the CPU.
+    gpu: see `HabitatSimBackend`; the embedded simulator draws on the CPU. Raises UsageError for an unknown name,
+    and where a simulator is not installed.
     """
     if name == "auto":
         name = "habitat-sim" if has_habitat_sim() else "embedded"
-    if name == "habitat-sim":
-        return HabitatSimBackend(gpu)
+    added = {} if name in SIMULATORS else plugins("simulators", SIMULATORS)
+    if name not in SIMULATORS and name not in added:
+        raise UsageError("--sim: " + unknown("simulator", name, ["auto", *SIMULATORS, *added]))
+    for variable, value in _QUIET.items():
+        os.environ.setdefault(variable, value)  # before habitat-sim is imported, which reads them once
     import_habitat()
-    backend: Backend = importlib.import_module("envs.embedded.backend").EmbeddedBackend()
+    backend: Backend = (added[name].load() if name in added else import_string(SIMULATORS[name]))(gpu)
     return backend
 
 
@@ -106,9 +117,6 @@ class HabitatSimBackend:
             raise UsageError(
                 "--sim habitat-sim: habitat-sim is not installed; install it with conda or use --sim embedded"
             )
-        for variable, value in _QUIET.items():
-            os.environ.setdefault(variable, value)
-        import_habitat()
         self._habitat_sim = importlib.import_module("habitat_sim")
         self.simulator_type: str = importlib.import_module("envs.habitat_simulator").SIMULATOR_TYPE
         # Builds from source come without package metadata, so the module itself is asked.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends import ORACLE_GOAL_RADIUS_M, Backend, Follower, SimulatorName, choose_backend
+from envs.backends import ORACLE_GOAL_RADIUS_M, Backend, Follower, choose_backend
 from envs.habitat_lab import import_habitat
 from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Sensor, TopDownMap, Vec3
 
@@ -36,7 +36,7 @@ class HabitatEnv:
         body: Embodiment,
         scenes_dir: Path,
         sensors: frozenset[Sensor],
-        simulator: SimulatorName = "auto",
+        simulator: str = "auto",
         gpu: int | None = None,
     ) -> None:
         self._backend: Backend = choose_backend(simulator, gpu)

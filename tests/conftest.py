@@ -55,7 +55,7 @@ def shared() -> Path:
 def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data root with a small houses benchmark, made once for all workers: tests must not change it."""
     from envs.houses.files.dataset import generate
-    from vlnbench.data.houses_config import HousesConfig
+    from envs.houses.options import HousesConfig
 
     base = tmp_path_factory.getbasetemp()
     root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "houses"

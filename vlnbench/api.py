@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from vlnbench.defaults import AGENT
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.choice.shape import SHAPES
 from vlnbench.evaluation.options import EvalOptions
@@ -80,7 +81,7 @@ def load(runs: AnyRun | Sequence[AnyRun], data_root: str | Path | None = None) -
     return found
 
 
-def evaluate(agent: str | Agent = "streamvln-tiny", **options: Any) -> Run:
+def evaluate(agent: str | Agent = AGENT, **options: Any) -> Run:
     """Evaluate an agent, as `vlnbench eval` does, and resume a run that was begun.
 
     agent: a name, an import string, or an agent itself, which then acts in this process with one simulator.

@@ -19,11 +19,12 @@ from gymnasium import spaces
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.data.generate import ensure_data
+from vlnbench.defaults import BENCHMARK, ENV
 from vlnbench.evaluation.metrics import score
 from vlnbench.interfaces import Action, Env, Episode, Observation, Pose, Sensor, Trajectory
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import prepare
-from vlnbench.util.loading import DEFAULT_ENV, import_string
+from vlnbench.util.loading import import_string
 
 SUCCESS_REWARD = 2.5
 """Of STOP where it counts as success, as in habitat-lab's navigation tasks."""
@@ -138,12 +139,12 @@ class VLNEnv(gymnasium.Env):  # type: ignore[misc]
 
 
 def make(
-    benchmark: str = "houses-r2r",
+    benchmark: str = BENCHMARK,
     split: str = "train",
     *,
     sensors: Collection[Sensor] = RGB,
     data_root: Path = Path("data"),
-    env: str = DEFAULT_ENV,
+    env: str = ENV,
     sim: str = "auto",
     allow_partial: bool = False,
     render_mode: str | None = None,

@@ -26,16 +26,17 @@ from benchmarks.gpu_evidence.pieces import Job
 from benchmarks.gpu_evidence.turns import sizes
 from benchmarks.rollout.streamvln import random_weights
 from envs.houses.files.dataset import generate
+from envs.houses.options import HousesConfig
 from vlnbench.data.benchmarks import Benchmark, get_benchmark
 from vlnbench.data.episodes import load_split
-from vlnbench.data.houses_config import HousesConfig
+from vlnbench.defaults import ENV
 from vlnbench.interfaces import Episode, Scalar, Sensor
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
 from vlnbench.training.sources import shipped
-from vlnbench.util.loading import DEFAULT_ENV, import_string
+from vlnbench.util.loading import import_string
 from vlnbench.util.machine import cores
 
 BENCHMARK = "houses-r2r"
@@ -143,12 +144,12 @@ def _tasks(folder: Path, count: int) -> tuple[Benchmark, list[Task], Path]:
 def _executor(agent: Walker, arguments: tuple[Any, ...], batch: int) -> Iterator[Any]:
     """What runs tasks: in a loop here for a batch of one, as published scripts do, else with simulators beside."""
     if batch == 1:
-        with Inline(agent, import_string(DEFAULT_ENV)(*arguments)) as inline:
+        with Inline(agent, import_string(ENV)(*arguments)) as inline:
             yield inline.run
         return
     with Processes(batch) as processes:
         processes.use(agent)
-        processes.set_up(EnvSetup(DEFAULT_ENV, arguments, agent.sensors))
+        processes.set_up(EnvSetup(ENV, arguments, agent.sensors))
         yield lambda tasks: processes.run(tasks, Limits(batch))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.gpu_evidence.pieces import Job
 from envs.houses.files.dataset import generate
-from vlnbench.data.houses_config import HousesConfig
+from envs.houses.options import HousesConfig
 from vlnbench.util.machine import cores
 
 STEPS, TOY_STEPS, TOURS, TOY_TOURS, BATCH = 150, 3, 40, 2, 8

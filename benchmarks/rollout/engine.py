@@ -20,12 +20,12 @@ from agents.scripted import ShortestPathAgent
 from tests.fakes import PlaneEnv, make_episode
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
+from vlnbench.defaults import ENV
 from vlnbench.interfaces import Action, Agent, Camera, Embodiment, Env, Observation
 from vlnbench.rollout.episode import Task
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
-from vlnbench.util.loading import DEFAULT_ENV
 
 STILL = "benchmarks.rollout.engine:StillEnv"
 
@@ -122,7 +122,7 @@ def houses(data_root: Path, rounds: int, episodes: int) -> None:
     tasks = [Task(episode, 0, 0, 500) for episode in split.episodes[:episodes]]
     for agent, label in ((ShortestPathAgent(), "no cameras"), (SeeingOracle(), "RGB + depth")):
         arguments = (benchmark.body, split.scenes_dir, agent.sensors, "embedded")
-        pools = {envs: ready(envs, agent, DEFAULT_ENV, arguments) for envs in (1, 2)}
+        pools = {envs: ready(envs, agent, ENV, arguments) for envs in (1, 2)}
         for processes in pools.values():
             seconds_there(processes, tasks)
         rates = dict.fromkeys(pools, 0.0)

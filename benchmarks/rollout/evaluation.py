@@ -20,6 +20,7 @@ from typing import Any
 from envs.habitat_env import HabitatEnv
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
+from vlnbench.defaults import ENV
 from vlnbench.interfaces import Action, Agent
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.rollout.agents import load_agent
@@ -27,7 +28,6 @@ from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
-from vlnbench.util.loading import DEFAULT_ENV
 
 Walks = dict[str, tuple[Action, ...]]
 
@@ -92,7 +92,7 @@ def main() -> None:
     limits = Limits(options.max_batch)
     with Processes(options.envs) as processes:
         processes.use(agent)
-        processes.set_up(EnvSetup(DEFAULT_ENV, arguments, agent.sensors))
+        processes.set_up(EnvSetup(ENV, arguments, agent.sensors))
         list(processes.run(tasks[: options.envs], limits))
         for _ in range(options.rounds):
             start = time.perf_counter()

@@ -30,6 +30,9 @@ class EmbeddedBackend:
     gpu_device_id = -1  # draws on the CPU
     shrink = staticmethod(shrink)
 
+    def __init__(self, gpu: int | None = None) -> None:
+        pass
+
     def load_ahead(self) -> None:
         """Load the compiled kernels, if this machine has compiled them."""
         WarmUp(renderer=True).load()

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from envs.doctor import check_cache
 from tests.runs import nine_episodes, write_dataset
 from vlnbench.cli import checks, main
-from vlnbench.cli.checks import Finding, Package, ProbeError, probe, run_checks
+from vlnbench.cli.checks import Package, run_checks
 from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.util.findings import Finding, ProbeError, probe
 
 ROOT = Path(__file__).parents[2]
 NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
@@ -188,7 +190,7 @@ def test_builds_and_cards(capability: tuple[int, int], architectures: list[str],
 def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("VLNBENCH_CACHE", str(tmp_path / "file" / "cache"))
-    (finding,) = checks.check_cache()
+    (finding,) = check_cache()
     assert (finding.level, finding.advice) == ("FAIL", "set VLNBENCH_CACHE")
 
 

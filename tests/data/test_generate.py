@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from envs.houses import generator
 from envs.houses.files.manifest import MANIFEST, VERSION
+from envs.houses.options import HousesConfig
 from vlnbench.data import generate
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 
 HOUSES = get_benchmark("houses-r2r")
@@ -28,7 +29,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[HousesConfig, tuple[str,
         calls.append((config, tuple(splits)))
         return ""
 
-    monkeypatch.setattr(generate, "generate_houses", note)
+    monkeypatch.setattr(generator, "generate_houses", note)
     return calls
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from agents.scripted import GroundTruthReplayAgent
-from envs.backends import SimulatorName
 from envs.habitat_env import HabitatEnv
 from envs.habitat_lab import has_habitat_sim
 from vlnbench.data.benchmarks import get_benchmark
@@ -52,7 +51,7 @@ def subset(episode_set: EpisodeSet, scenes: int) -> EpisodeSet:
 
 
 def check_replay(
-    simulator: SimulatorName,
+    simulator: str,
     episode_set: EpisodeSet,
     root: Path,
     recorded: dict[str, dict[str, float]],

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from agents.scripted import ShortestPathAgent
-from envs.backends import SimulatorName
 from envs.habitat_env import HabitatEnv
 from tests.envs.simulators import R2R, SIMULATORS, SMALL, check_replay, subset
 from vlnbench.conformance import EnvConformance
@@ -25,8 +24,8 @@ from vlnbench.rollout.inline import Inline
 
 
 @pytest.fixture(params=SIMULATORS)
-def simulator(request: pytest.FixtureRequest) -> SimulatorName:
-    name: SimulatorName = request.param
+def simulator(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
     return name
 
 
@@ -47,8 +46,8 @@ class TestHabitatEnv(EnvConformance):
     body = SMALL
 
     @pytest.fixture(autouse=True)
-    def _data(self, shared: Path, val_seen: EpisodeSet, simulator: SimulatorName) -> None:
-        self.simulator: SimulatorName = simulator
+    def _data(self, shared: Path, val_seen: EpisodeSet, simulator: str) -> None:
+        self.simulator: str = simulator
         self.root, self.episode = shared / "data", val_seen.episodes[0]
 
     def make_env(self) -> Env:
@@ -63,8 +62,8 @@ class TestOnHouses(EnvConformance):
     """On generated data, so that the contract is tested where no recordings are at hand."""
 
     @pytest.fixture(autouse=True)
-    def _data(self, houses: Path, simulator: SimulatorName) -> None:
-        self.simulator: SimulatorName = simulator
+    def _data(self, houses: Path, simulator: str) -> None:
+        self.simulator: str = simulator
         self.root = houses
         self.episode = load_split(get_benchmark("houses-r2r"), "val_unseen", houses).episodes[0]
 
@@ -94,9 +93,7 @@ def assert_same_frames(a: Observation, b: Observation) -> None:
         np.testing.assert_array_equal(image, other)
 
 
-def test_looking_tilts_the_cameras_and_leaves_the_body(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
-) -> None:
+def test_looking_tilts_the_cameras_and_leaves_the_body(shared: Path, val_seen: EpisodeSet, simulator: str) -> None:
     scenes = shared / "data" / "scene_datasets"
     sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})
     level = replace(SMALL, tilt_deg=30.0)
@@ -115,7 +112,7 @@ def test_looking_tilts_the_cameras_and_leaves_the_body(
         assert_same_frames(ours, expected)
 
 
-def test_a_body_that_cannot_look_refuses_to(shared: Path, val_seen: EpisodeSet, simulator: SimulatorName) -> None:
+def test_a_body_that_cannot_look_refuses_to(shared: Path, val_seen: EpisodeSet, simulator: str) -> None:
     with closing(HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset(), simulator)) as env:
         env.reset(val_seen.episodes[0])
         with pytest.raises(ValueError, match="LOOK_UP: this body cannot tilt"):
@@ -127,7 +124,7 @@ def test_replaying_ground_truth_equals_the_real_simulator(
     val_seen: EpisodeSet,
     recorded: dict[str, dict[str, float]],
     tmp_path: Path,
-    simulator: SimulatorName,
+    simulator: str,
 ) -> None:
     check_replay(simulator, subset(val_seen, 6), shared / "data", recorded, tmp_path)
 
@@ -138,13 +135,13 @@ def test_replaying_all_of_val_seen_equals_the_real_simulator(
     val_seen: EpisodeSet,
     recorded: dict[str, dict[str, float]],
     tmp_path: Path,
-    simulator: SimulatorName,
+    simulator: str,
 ) -> None:
     check_replay(simulator, val_seen, shared / "data", recorded, tmp_path)
 
 
 def test_the_oracle_reaches_the_goal_on_the_shortest_path(
-    shared: Path, val_seen: EpisodeSet, tmp_path: Path, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, tmp_path: Path, simulator: str
 ) -> None:
     agent = ShortestPathAgent()
     env = HabitatEnv(R2R.body, shared / "data" / "scene_datasets", agent.sensors, simulator)
@@ -159,7 +156,7 @@ def test_the_oracle_reaches_the_goal_on_the_shortest_path(
 
 
 def test_cameras_that_no_one_asked_for_are_not_rendered(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     with closing(HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset({"depth"}), simulator)) as env:
         observation = env.reset(val_seen.episodes[0])
@@ -169,7 +166,7 @@ def test_cameras_that_no_one_asked_for_are_not_rendered(
 
 
 def test_rendering_elsewhere_leaves_the_agent_where_it_is(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     with closing(HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset({"rgb"}), simulator)) as env:
         for observation in (env.reset(val_seen.episodes[0]), env.step(Action.TURN_LEFT)):
@@ -178,16 +175,14 @@ def test_rendering_elsewhere_leaves_the_agent_where_it_is(
             np.testing.assert_array_equal(env.render(observation.pose), observation.rgb)
 
 
-def test_missing_scenes_are_named_before_the_run(
-    tmp_path: Path, val_seen: EpisodeSet, simulator: SimulatorName
-) -> None:
+def test_missing_scenes_are_named_before_the_run(tmp_path: Path, val_seen: EpisodeSet, simulator: str) -> None:
     env = HabitatEnv(SMALL, tmp_path, frozenset(), simulator)
     with pytest.raises(UsageError, match=r"scene file is missing \(field 'scene_id' of episode 31"):
         env.check([episode for episode in val_seen.episodes if episode.episode_id == "31"])
 
 
 def test_starts_off_the_navmesh_are_named_before_the_run(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     env = HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset(), simulator)
     lost = replace(val_seen.episodes[3], start_position=(900.0, 0.0, 0.0))
@@ -196,7 +191,7 @@ def test_starts_off_the_navmesh_are_named_before_the_run(
 
 
 def test_goals_off_the_navmesh_are_named_before_the_run(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     env = HabitatEnv(SMALL, shared / "data" / "scene_datasets", frozenset(), simulator)
     lost = replace(val_seen.episodes[3], goals=((900.0, 0.0, 0.0),))
@@ -208,7 +203,7 @@ def test_goals_off_the_navmesh_are_named_before_the_run(
     "content", [b"", b"glTF", b"<html>", b"glTF\x01\0\0\0\x0c\0\0\0", b"glTF\x02\0\0\0\xff\0\0\0"]
 )
 def test_broken_scene_files_are_named_before_the_run(
-    tmp_path: Path, val_seen: EpisodeSet, content: bytes, simulator: SimulatorName
+    tmp_path: Path, val_seen: EpisodeSet, content: bytes, simulator: str
 ) -> None:
     episode = val_seen.episodes[0]
     path = tmp_path / episode.scene_id
@@ -219,7 +214,7 @@ def test_broken_scene_files_are_named_before_the_run(
 
 
 def test_broken_navmeshes_are_named_before_the_run(
-    shared: Path, tmp_path: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, tmp_path: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     episode = val_seen.episodes[0]
     path = tmp_path / episode.scene_id
@@ -233,7 +228,7 @@ def test_broken_navmeshes_are_named_before_the_run(
 
 
 def test_angles_that_habitat_lab_would_truncate_are_refused(
-    shared: Path, val_seen: EpisodeSet, simulator: SimulatorName
+    shared: Path, val_seen: EpisodeSet, simulator: str
 ) -> None:
     body = replace(SMALL, turn_deg=22.5)
     env = HabitatEnv(body, shared / "data" / "scene_datasets", frozenset(), simulator)

@@ -185,7 +185,7 @@ def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
     axes = {"tunable_parts": [[PARTS[0]], [PARTS[1]]]}
     with pytest.raises(UsageError, match=r"'mm_vision_tower' is gone or another"):
         run(write(axes=axes, evaluate={"episodes": 3}))
-    with pytest.raises(UsageError, match=r"begun \(houses or collect\)"):
+    with pytest.raises(UsageError, match=r"begun \(what is generated or collected\)"):
         run(write(axes=axes, collect={"EnvDrop": {"set": "envdrop"}}))
     after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
     assert after == before

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from agents.streamvln.options import StreamVLNOptions
 from agents.streamvln.training.options import StreamVLNTraining
+from envs.houses.options import HousesOptions
 from tests.matrix.conftest import PARTS, Write
 from vlnbench.cli import Command, main
 from vlnbench.cli.collect import Collect
-from vlnbench.cli.data import Houses
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
 from vlnbench.errors import UsageError
@@ -298,7 +298,7 @@ def test_the_command_line_understands_every_command() -> None:
     setting, work = matrix.settings[1], Path("work")
     found = [*prepare_stages(matrix, work), *stages(work, setting)]
     houses, first, _, train, seen, _ = (parse(Command, stage.command[3:]) for stage in found)
-    assert isinstance(houses, Houses)
+    assert isinstance(houses, HousesOptions)
     assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)
     assert isinstance(first, Collect)
     assert (first.set, first.tours, first.out) == ("r2r", 6, Path("data/smoke/trajectories/R2R"))

@@ -8,46 +8,27 @@ needs numpy or numba is imported inside the checks, so that a broken one is repo
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from vlnbench.defaults import SIMULATOR_CHECKS
 from vlnbench.errors import UsageError
+from vlnbench.util.findings import Finding, Level, ProbeError, probe
 from vlnbench.util.machine import installed_version
 
 if TYPE_CHECKING:
     from vlnbench.data.benchmarks import Benchmark
 
-Level = Literal["ok", "warn", "FAIL"]
-
-IMPORT_TIMEOUT_S = 180.0
 GIB = 1024.0**3
 FREE_FAIL_GIB, FREE_WARN_GIB = 1.0, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report. `advice` says what to do where the level is not "ok"."""
-
-    level: Level
-    name: str
-    detail: str
-    advice: str = ""
-
-    def __str__(self) -> str:
-        line = f"{self.level:<4}  {self.name:<16}  {self.detail}"
-        return line + (f"; {self.advice}" if self.advice else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +43,7 @@ class Package:
 
 PACKAGES = (
     Package("numpy", "import numpy", "FAIL", "everything"),
-    Package("numba", "import numba", "FAIL", "the embedded simulator"),
+    Package("numba", "import numba", "FAIL", "the simulator that ships with vlnbench"),
     Package("opencv-python", "import cv2", "FAIL", "habitat-lab"),
     Package(
         "habitat-lab", "from envs.habitat_lab import import_habitat; import_habitat()", "FAIL", "every evaluation"
@@ -79,20 +60,14 @@ HEADLESS_ADVICE = f"run `pip install --force-reinstall --no-deps {HEADLESS}==4.1
 Check = Callable[[], Iterator[Finding]]
 
 
-class ProbeError(Exception):
-    """A statement failed in its own process; the message is the last line of its traceback."""
-
-
 def run_checks(data_root: Path) -> Iterator[Finding]:
     """All findings, one check after the other. Raises nothing: a broken check is a finding."""
     checks: list[tuple[str, Check]] = [
         ("Python", check_python),
         *((package.name, partial(check_package, package)) for package in PACKAGES),
         ("own packages", check_own_packages),
-        ("simulator", check_simulator),
         ("CUDA", check_cuda),
-        ("EGL", check_egl),
-        ("cache", check_cache),
+        *_simulator_checks(),
         ("disk", partial(check_disk, data_root)),
         ("data", partial(check_data, data_root)),
     ]
@@ -157,20 +132,6 @@ def check_own_packages() -> Iterator[Finding]:
             yield Finding("ok", f"package {name}", str(Path(str(module.__file__)).parent))
 
 
-def check_simulator() -> Iterator[Finding]:
-    """Which simulator is used, and whether habitat-sim can be."""
-    if not _has_habitat_sim():
-        yield Finding("ok", "simulator", "embedded (habitat-sim is not installed)")
-        return
-    try:
-        version = probe("import habitat_sim; print(habitat_sim.__version__)")
-    except ProbeError as error:
-        advice = "repair or remove it, or use --sim embedded"
-        yield Finding("FAIL", "simulator", f"habitat-sim cannot be imported ({error})", advice)
-    else:
-        yield Finding("ok", "simulator", f"habitat-sim {version}; embedded with --sim embedded")
-
-
 def check_cuda() -> Iterator[Finding]:
     """GPUs as torch sees them, and whether its build has code for them."""
     if installed_version("torch") is None:
@@ -219,42 +180,20 @@ def has_code_for(major: int, minor: int, architectures: Sequence[str]) -> bool:
     return not parsed
 
 
-def check_egl() -> Iterator[Finding]:
-    """habitat-sim draws through EGL; the embedded simulator draws on the CPU and needs none."""
-    needed = _has_habitat_sim()
-    code = (
-        "import ctypes; egl = ctypes.CDLL('libEGL.so.1'); egl.eglGetProcAddress.restype = ctypes.c_void_p; "
-        "query = egl.eglGetProcAddress(b'eglQueryDevicesEXT'); n = ctypes.c_int(0); "
-        "query and ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))"
-        "(query)(0, None, ctypes.byref(n)); print(n.value)"
-    )
-    try:
-        devices = int(probe(code))
-    except ProbeError as error:
-        devices, reason = 0, f"not available ({error})"
-    else:
-        reason = f"number of devices {devices}"
-    if devices or not needed:
-        yield Finding("ok", "EGL", reason + ("" if needed else "; only habitat-sim needs it"))
-    else:
-        yield Finding("FAIL", "EGL", reason, "install the EGL part of the GPU driver, or use --sim embedded")
-
-
-def check_cache() -> Iterator[Finding]:
-    """The cache folder can be written, and whether the embedded simulator is compiled."""
+def _simulator_checks() -> list[tuple[str, Check]]:
+    """Those of the simulators that ship with vlnbench; none where `envs` cannot be loaded, which is a finding
+    itself."""
     from vlnbench.util.loading import import_string
 
-    folder: Path = import_string("envs.embedded.kernels.cache:cache_dir")()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        yield Finding("FAIL", "cache", f"{folder} cannot be written ({error.strerror})", "set VLNBENCH_CACHE")
-        return
-    waiting = import_string("envs.embedded.warmup:WarmUp")(renderer=True).needed
-    state = "not compiled yet, the first evaluation does it" if waiting else "compiled"
-    yield Finding("ok", "cache", f"{folder}; kernels of the embedded simulator: {state}")
+        return list(import_string(SIMULATOR_CHECKS).items())
+    except Exception as error:  # reported as a broken check
+        reason = str(error)
+
+        def broken() -> Iterator[Finding]:
+            yield Finding("FAIL", "simulator", f"its checks cannot be loaded ({reason})")
+
+        return [("simulator", broken)]
 
 
 def check_disk(data_root: Path) -> Iterator[Finding]:
@@ -309,25 +248,6 @@ def check_benchmark(benchmark: Benchmark, data_root: Path) -> Iterator[Finding]:
         yield Finding("ok", name, ", ".join(parts))
 
 
-def probe(code: str, timeout_s: float = IMPORT_TIMEOUT_S) -> str:
-    """Run Python statements in a process of their own, with this one's import path; returns the last line printed.
-
-    Raises ProbeError with the reason if they raise, crash or hang.
-    """
-    start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1])\n{code}"
-    command = [sys.executable, "-W", "ignore", "-c", start, json.dumps(sys.path)]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=_quiet())
-    except subprocess.TimeoutExpired as error:
-        raise ProbeError(f"no answer within {timeout_s:.0f} s") from error
-    if result.returncode < 0:
-        raise ProbeError(f"crashed with signal {-result.returncode}")
-    lines = (result.stderr if result.returncode else result.stdout).strip().splitlines()
-    if result.returncode:
-        raise ProbeError(lines[-1] if lines else f"exit code {result.returncode}")
-    return lines[-1] if lines else ""
-
-
 def _guarded(name: str, check: Check) -> Iterator[Finding]:
     try:
         yield from check()
@@ -335,15 +255,6 @@ def _guarded(name: str, check: Check) -> Iterator[Finding]:
         yield Finding("FAIL", name, str(error))
     except Exception as error:  # reported, and the next check runs
         yield Finding("FAIL", name, f"the check itself broke ({_one_line(error)})")
-
-
-def _has_habitat_sim() -> bool:
-    return importlib.util.find_spec("habitat_sim") is not None
-
-
-def _quiet() -> dict[str, str]:
-    """The environment with what keeps libraries from chatting."""
-    return {**os.environ, "PYTHONWARNINGS": "ignore", "GLOG_minloglevel": "2", "MAGNUM_LOG": "quiet"}
 
 
 def _outside(distribution: str, version: str) -> str:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 from tyro.conf import Positional, subcommand
 
-from vlnbench.data.houses_config import HousesOptions
+from vlnbench.data.generator import get_generator
+from vlnbench.defaults import GENERATOR, GENERATORS
 from vlnbench.errors import UsageError
 from vlnbench.training.collect.options import QuestionsOptions
 
 
-@dataclass(frozen=True)
-class Houses(HousesOptions):
-    """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
+def _generates(name: str) -> Any:
+    """The command `vlnbench data NAME` of a generator: its options, which run it."""
+    generator = get_generator(name)
 
-    def run(self) -> None:
-        from vlnbench.data.generate import generate
-
-        for table in generate(self):
+    def run(self: Any) -> None:
+        for table in generator.generate(self):
             print(table)
+
+    members = {"run": run, "__doc__": generator.options.__doc__, "__module__": __name__}
+    return dataclass(frozen=True)(type(generator.options.__name__, (generator.options,), members))
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,7 @@ class Preview:
     """Folder that holds datasets/ and scene_datasets/."""
 
     def run(self) -> None:
-        from vlnbench.data.generate import preview_house
-
-        print(preview_house(self.data_root, self.out, self.split, self.house, self.episodes))
+        print(get_generator(GENERATOR).preview(self.data_root, self.out, self.split, self.house, self.episodes))
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,15 @@ class LeRobot:
 
 DATA = "Generate, get, check and draw data; hand collected walks to other projects."
 
-Data = (
-    Annotated[Houses, subcommand("houses", prefix_name=False)]
-    | Annotated[Check, subcommand("check", prefix_name=False)]
-    | Annotated[Fetch, subcommand("fetch", prefix_name=False)]
-    | Annotated[Preview, subcommand("preview", prefix_name=False)]
-    | Annotated[Questions, subcommand("questions", prefix_name=False)]
-    | Annotated[LeRobot, subcommand("lerobot", prefix_name=False)]
-)
+_GENERATED: Any = tuple(Annotated[_generates(name), subcommand(name, prefix_name=False)] for name in GENERATORS)
+
+Data: Any = Union[
+    (
+        *_GENERATED,
+        Annotated[Check, subcommand("check", prefix_name=False)],
+        Annotated[Fetch, subcommand("fetch", prefix_name=False)],
+        Annotated[Preview, subcommand("preview", prefix_name=False)],
+        Annotated[Questions, subcommand("questions", prefix_name=False)],
+        Annotated[LeRobot, subcommand("lerobot", prefix_name=False)],
+    )
+]

@@ -17,11 +17,11 @@ from vlnbench.data.datasets import (
     version_of,
 )
 from vlnbench.data.episodes import read_episodes, read_ground_truth
+from vlnbench.data.generator import get_generator
 from vlnbench.data.trajectory_sets import check_sets
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 from vlnbench.util.durable.json_stream import sha256
-from vlnbench.util.loading import import_string
 
 NAMED_SCENES = 3
 """How many missing scenes a line names."""
@@ -157,11 +157,11 @@ def _check_instructions(
 ) -> tuple[bool, str, str]:
     """Are generated instructions true and unambiguous? Those of an augmentation set need not be."""
     item = "instructions"
-    verify = import_string("envs.houses.files.verify:verify")
+    assert benchmark.generator is not None
     try:
         chosen = episodes[:AUGMENTED_CHECKED] if split in AUGMENTATIONS else episodes
         truth = read_ground_truth(chosen, files)
-        found = verify(data_root, truth, "speaker" if split in AUGMENTATIONS else None)
+        found = get_generator(benchmark.generator).verify(data_root, truth, split in AUGMENTATIONS)
     except UsageError as error:
         return False, item, str(error)
     wrong = f"{found.wrong} of {found.checked} are untrue or ambiguous"

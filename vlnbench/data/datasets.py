@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlnbench.data.benchmarks import Benchmark
+from vlnbench.defaults import GENERATORS
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
 from vlnbench.util.durable.files import read_object
@@ -72,7 +73,7 @@ def locate(benchmark: Benchmark, split: str, data_root: Path) -> SplitFiles:
         if benchmark.generator is not None and split == "envdrop":
             raise UsageError(
                 f"no episode file for {benchmark.name} envdrop: expected {folders[0] / name}; generate it with "
-                "`vlnbench data houses --envdrop`"
+                f"`vlnbench data {benchmark.generator} --envdrop`"
             )
         raise UsageError(
             f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}"
@@ -108,9 +109,9 @@ def version_of(path: Path, episodes: Sequence[Episode]) -> str:
     for folder in (path.parents[1], path.resolve().parents[1]):
         if named := NAMED_VERSION.match(folder.name):
             return named[1]
-    generated = path.parents[1] / "houses.json"
-    if generated.is_file():
-        return _generated_version(generated)
+    for name in GENERATORS:
+        if (generated := path.parents[1] / f"{name}.json").is_file():
+            return _generated_version(generated, name)
     if path.parents[1].name in UNNAMED_R2R or path.parent.name in AUGMENTATIONS:
         return r2r_version(episodes)
     return "unknown"
@@ -174,8 +175,8 @@ def _ground_truth_file(path: Path) -> Path | None:
     return next((file for folder in folders for name in names if (file := folder / name).is_file()), None)
 
 
-def _generated_version(manifest: Path) -> str:
+def _generated_version(manifest: Path, generator: str) -> str:
     version = read_object(manifest).get("version")
     if not isinstance(version, str) or not VERSION.fullmatch(version):
-        raise UsageError(f"{manifest}: field 'version' cannot be read; run `vlnbench data houses`")
+        raise UsageError(f"{manifest}: field 'version' cannot be read; run `vlnbench data {generator}`")
     return version

@@ -19,7 +19,8 @@ class Benchmark:
     `<data root>/datasets` in which they may lie, best first. splits: name -> number of published episodes, None
     where it is not known. roles, languages: which RxR episodes belong (empty: all). max_steps: actions per
     episode, STOP included. success_distance_m: the agent succeeds if it calls STOP strictly closer than this to
-    the goal (geodesic). generator: module that says what is there of a benchmark whose data are made.
+    the goal (geodesic). generator: what makes the data (`vlnbench.data.generator`): a
+    name of `vlnbench.defaults.GENERATORS` or an import string; None: they are downloaded.
     """
 
     name: str

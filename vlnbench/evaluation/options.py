@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from vlnbench.defaults import AGENT, BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import Choice
 from vlnbench.evaluation.until.rule import parse_until
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.trackers import parse_trackers
 
 
@@ -19,9 +18,9 @@ from vlnbench.util.trackers import parse_trackers
 class EvalOptions:
     """One evaluation: which agent, on which episodes, and how it is carried out."""
 
-    agent: str = "streamvln-tiny"
+    agent: str = AGENT
     """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
-    benchmark: str = "houses-r2r"
+    benchmark: str = BENCHMARK
     """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
     split: str = "val_unseen"
     """Split of the benchmark."""
@@ -49,9 +48,9 @@ class EvalOptions:
     """Folder that holds datasets/ and scene_datasets/."""
     out: Path | None = None
     """Run folder; default runs/<benchmark>/<split>/<agent>-<identity>."""
-    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
-    env: str = DEFAULT_ENV
+    env: str = ENV
     """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder
     of scenes, sensors and --sim."""
     video: int = 0

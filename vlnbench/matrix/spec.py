@@ -24,7 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlnbench.data.houses_config import HousesOptions
+from vlnbench.data.generator import get_generator
+from vlnbench.defaults import BENCHMARK, GENERATORS
 from vlnbench.errors import UsageError, unknown
 from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.fields import (
@@ -60,7 +61,7 @@ SECTIONS = (
     "keep",
     "contrasts",
     "references",
-    "houses",
+    *GENERATORS,
     "collect",
     "offline",
     "run",
@@ -69,7 +70,7 @@ UNMAPPED = ("name", "keep", "contrasts", "references")
 """Sections that are no mappings."""
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
-EVALUATED: dict[str, Any] = {"benchmark": "houses-r2r", "splits": ("val_seen", "val_unseen")}
+EVALUATED: dict[str, Any] = {"benchmark": BENCHMARK, "splits": ("val_seen", "val_unseen")}
 """What is evaluated where the file does not say otherwise, by the agent of the family."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -110,7 +111,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix file. `axes`: labels by axis. `houses`, `collect`: options of the commands, the latter by set.
+    """A matrix file. `axes`: labels by axis. `generated`, `collect`: options by generator and by set.
 
     `references`: what is evaluated beside the settings; `offline`: sets of walks to be scored on, with options of
     `vlnbench collect`; `contrasts`: what is compared. None changes a setting, and all may change at any time.
@@ -121,7 +122,7 @@ class Matrix:
     settings: tuple[Setting, ...]
     axes: Mapping[str, tuple[str, ...]]
     execution: Execution = field(default_factory=Execution)
-    houses: Mapping[str, Any] | None = None
+    generated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     collect: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     offline: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -136,12 +137,17 @@ class Matrix:
     @property
     def key(self) -> str:
         """Hash of everything that can change a result."""
-        return digest([[[each.name, each.key] for each in self.settings], self.houses, self.collect])
+        return digest([[[each.name, each.key] for each in self.settings], self._generated, self.collect])
 
     @property
     def data_key(self) -> str:
-        """Hash of how houses and trajectories are made."""
-        return digest([self.houses, self.collect])
+        """Hash of how scenes and trajectories are made."""
+        return digest([self._generated, self.collect])
+
+    @property
+    def _generated(self) -> Mapping[str, Any] | None:
+        """The only generator's options without its name: as they were hashed when there was one."""
+        return next(iter(self.generated.values()), None) if len(self.generated) < 2 else self.generated
 
 
 def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
@@ -172,7 +178,7 @@ def read_matrix(path: Path) -> Matrix:
             raise UsageError(
                 f"{path}: offline.{each}: expected a split, no disturbance and no dagger: experts do not err"
             )
-    houses = _houses(sections["houses"], path) if "houses" in found else None
+    generated = {each: _generated(each, sections[each], path) for each in GENERATORS if each in found}
     execution = make(Execution, sections["run"], f"{path}: run")
     execution.check(f"{path}: run")
     if not sections["axes"]:
@@ -195,7 +201,7 @@ def read_matrix(path: Path) -> Matrix:
     beside = [(_trained_before(setting), setting.evaluate) for setting in settings]
     references = read_references(found.get("references"), beside, path)
     contrasts = read_contrasts(found.get("contrasts"), labels, path)
-    return Matrix(path, name, settings, labels, execution, houses, collect, references, offline, contrasts)
+    return Matrix(path, name, settings, labels, execution, generated, collect, references, offline, contrasts)
 
 
 _Spec = TypeVar("_Spec")
@@ -375,12 +381,12 @@ def _collect(options: Any, name: str, section: str) -> dict[str, Any]:
     return made
 
 
-def _houses(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    where = f"{path}: houses"
-    types = types_of(HousesOptions)
+def _generated(name: str, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    where, kind = f"{path}: {name}", get_generator(name).options
+    types = types_of(kind)
     check_known(options, types, f"{where}: option")
     made = convert(options, types, where)
-    checked(lambda: HousesOptions(**made).check(), where)
+    checked(lambda: kind(**made).check(), where)
     return made
 
 

@@ -52,12 +52,13 @@ class Stage:
 
 
 def prepare_stages(matrix: Matrix, work: Path) -> list[Stage]:
-    """What comes before the first training: houses and trajectory sets, as far as the file names them."""
+    """What comes before the first training: generated scenes and trajectory sets, as far as the file names
+    them."""
     stages = []
-    if matrix.houses is not None:
-        folder = work / "prepare" / "houses"
-        command = (*_vlnbench("data", "houses"), *arguments(matrix.houses))
-        stages.append(Stage("houses", folder, command, partial(_ended_well, folder)))
+    for name, options in matrix.generated.items():
+        folder = work / "prepare" / name
+        command = (*_vlnbench("data", name), *arguments(options))
+        stages.append(Stage(name, folder, command, partial(_ended_well, folder)))
     for name, options in matrix.collect.items():
         for root in sorted({setting.train.trajectories for setting in matrix.settings}):
             folder, out = work / "prepare" / f"collect-{root.name}-{name}", root / name
@@ -154,7 +155,7 @@ def _check_same(matrix: Matrix, work: Path, found: Mapping[str, Any]) -> None:
     now = {each.key: each.name for each in matrix.settings}
     changes = [f"{name!r} is gone or another" for key, name in before.items() if key not in now]
     if found.get("data_key") != matrix.data_key:
-        changes.insert(0, "houses or collect")
+        changes.insert(0, "what is generated or collected")
     if changes:
         what = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
         raise UsageError(

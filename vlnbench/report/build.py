@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vlnbench.defaults import ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import RowKey
 from vlnbench.evaluation.video import write_video
@@ -15,7 +16,6 @@ from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
 from vlnbench.report.page import render
 from vlnbench.report.payload import Videos
 from vlnbench.util.durable.files import write_bytes
-from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.progress import Progress, say
 
 DEFAULT_NAME = "report.html"
@@ -31,7 +31,7 @@ class Built:
     notes: tuple[str, ...]
 
 
-def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0, env: str = DEFAULT_ENV) -> Built:
+def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0, env: str = ENV) -> Built:
     """Write the report of a run; `out` is replaced, default `report.html` in the run folder.
 
     Without dataset or scenes below `data_root` the page is made without what needs them, and says so. video: how

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from vlnbench.defaults import ENVS as ENVS
 from vlnbench.errors import UsageError, unknown
-from vlnbench.util.loading import DEFAULT_ENV
 from vlnbench.util.plugins import plugins
-
-ENVS = {"habitat": DEFAULT_ENV}
-"""Import strings by name."""
 
 
 def find_env(name: str) -> str:

@@ -10,10 +10,6 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 
-DEFAULT_ENV = "envs.habitat_env:HabitatEnv"
-"""What makes environments, unless another is asked for: it is called with body, folder of scenes, sensors, name of
-the simulator and number of the GPU to draw on; the last two have defaults."""
-
 _OWN_PACKAGES = ("agents", "envs")
 
 

@@ -25,6 +25,7 @@ KINDS = {
     "families": "family",
     "benchmarks": "benchmark",
     "envs": "environment",
+    "simulators": "simulator",
     "rewards": "reward",
     "trackers": "tracker",
 }

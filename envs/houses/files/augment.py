@@ -27,8 +27,8 @@ from envs.houses.files.statistics import Totals
 from envs.houses.files.telling import SPEAKER_PHRASINGS, speak
 from envs.houses.language.checker import check_text
 from envs.houses.language.instructions import Noise
+from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
 from vlnbench.util.durable.limits import regular

@@ -33,9 +33,9 @@ from envs.houses.files.manifest import (
 from envs.houses.files.statistics import summarize
 from envs.houses.files.telling import tell
 from envs.houses.model.model import house_primitives
+from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
 from envs.houses.shapes.glb_writer import glb_bytes
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import locked, write_bytes
 from vlnbench.util.durable.limits import regular

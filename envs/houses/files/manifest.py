@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from vlnbench.data.houses_config import HousesConfig
+from envs.houses.options import HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.manifest import SCENES_DIR, house_names, read_config
+from envs.houses.files.manifest import SCENES_DIR, read_config
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House, make_house
@@ -66,11 +66,6 @@ class _Seen:
     name: str
     bearing: float
     distance: float
-
-
-def train_houses(root: Path) -> list[str]:
-    """Names of the train houses below a data root. Raises UsageError if its manifest cannot be read."""
-    return house_names(read_config(root))["train"]
 
 
 def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list[View]]:

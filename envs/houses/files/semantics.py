@@ -81,6 +81,13 @@ class Semantics:
         known = depth < farthest
         return Shown(*(np.where(known, found.reshape(depth.shape), 0) for found in (items, rooms)))
 
+    def look(
+        self, view: View, depth: NDArray[np.float32], farthest: float
+    ) -> tuple[NDArray[np.uint8], dict[str, str]]:
+        """The image of a view, as `image`, and the questions of `ways` with their answers."""
+        shown = self.shown(view, depth, farthest)
+        return self.image(shown), dict(self.ways(view, shown))
+
     def image(self, shown: Shown) -> NDArray[np.uint8]:
         """(height, width, 3) numbers of CATEGORIES."""
         return np.concatenate([self._things[shown.items], self._kinds[shown.rooms][..., None]], axis=2)

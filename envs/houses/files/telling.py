@@ -10,9 +10,9 @@ from envs.houses.files.episode_files import Told
 from envs.houses.language.checker import check_clauses, check_text
 from envs.houses.language.grammar import RXR_VOICES, Clause, voice
 from envs.houses.language.instructions import Noise, brief, dense, noisy
+from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House
 from envs.houses.routes.trajectories import Trajectory, trajectories
-from vlnbench.data.houses_config import HousesConfig
 
 PHRASINGS = (1, 2, 3)
 """How many texts share a trajectory, drawn evenly."""

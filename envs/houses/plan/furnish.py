@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import ndimage
 
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS, Furnishing
 from envs.houses.plan.layout import STOREY_M, WALL_M, Plan, Rect
 from envs.houses.plan.rooms import RoomLook
-from vlnbench.data.houses_config import HousesConfig
 
 CLEARANCE_M = 0.46
 """Half the width of the narrowest passage that has to stay free."""

@@ -17,11 +17,11 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from envs.houses.options import HousesConfig
 from envs.houses.plan.furnish import Item, furnish
 from envs.houses.plan.layout import WALL_M, Plan, around
 from envs.houses.plan.planner import make_plan
 from envs.houses.plan.rooms import RoomLook, choose_looks
-from vlnbench.data.houses_config import HousesConfig
 
 
 @dataclass(frozen=True)

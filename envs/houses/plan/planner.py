@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from envs.houses.options import HousesConfig
 from envs.houses.plan.layout import (
     ARCH_WIDTH_M,
     DOOR_WIDTH_M,
@@ -20,7 +21,6 @@ from envs.houses.plan.layout import (
     Rect,
     around,
 )
-from vlnbench.data.houses_config import HousesConfig
 
 GRID_M = 0.5
 _RAMP_DOOR_M = 0.6

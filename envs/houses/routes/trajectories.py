@@ -12,13 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.houses.options import StartHeading
 from envs.houses.plan.catalog import FURNISHINGS
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import WALL_M
 from envs.houses.routes.follow import Walk, follow
 from envs.houses.routes.routes import Goal, Route, resample, trace, wrap_degrees, yaw_of
-from vlnbench.data.houses_config import StartHeading
 
 Point = tuple[float, float, float]
 Start = tuple[Point, float]

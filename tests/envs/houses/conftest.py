@@ -10,7 +10,7 @@ import pytest
 
 from envs.houses.files.dataset import generate
 from envs.houses.files.manifest import HousesManifest
-from vlnbench.data.houses_config import HousesConfig
+from envs.houses.options import HousesConfig
 
 TINY = HousesConfig(
     seed=3,

@@ -12,9 +12,9 @@ from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
 from envs.houses.model.model import house_primitives
+from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
 from envs.houses.shapes.glb_writer import glb_bytes
-from vlnbench.data.houses_config import HousesConfig
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from envs.houses.files import dataset
 from envs.houses.files.dataset import generate
 from envs.houses.files.manifest import MANIFEST, SPLITS, VERSION, generated, house_names, is_complete
 from envs.houses.files.statistics import R2R_CE, clause_count, real_turns
+from envs.houses.options import RANGES, HousesConfig
 from tests.envs.houses.conftest import Generated, read_json
-from vlnbench.data.houses_config import RANGES, HousesConfig
 from vlnbench.errors import UsageError
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
 from envs.houses.plan.house import House, make_house, openings, walls_of
 from envs.houses.plan.layout import (
@@ -25,7 +26,6 @@ from envs.houses.plan.layout import (
 )
 from envs.houses.plan.planner import make_plan
 from envs.houses.plan.rooms import KINDS
-from vlnbench.data.houses_config import HousesConfig
 
 configs = st.builds(
     HousesConfig,

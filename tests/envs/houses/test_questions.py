@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from envs.houses.files.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, View, views
 from envs.houses.files.semantics import _ways
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import LANDMARKS
 from envs.houses.plan.house import House, make_house
 from tests.envs.houses.scenes import Built, build
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.interfaces import Camera
 
 COUNT = 120

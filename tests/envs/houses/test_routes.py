@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from envs.houses.language.grammar import Clause
 from envs.houses.language.instructions import Noise, brief, noisy
+from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
 from envs.houses.plan.layout import Door
 from envs.houses.routes.routes import (
@@ -26,7 +27,6 @@ from envs.houses.routes.routes import (
     wrap_degrees,
     yaw_of,
 )
-from vlnbench.data.houses_config import HousesConfig
 
 angles = st.floats(-180.0, 180.0)
 

@@ -18,6 +18,7 @@ from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS, first_id
 from envs.houses.files.telling import speak
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import FURNISHINGS
 from envs.houses.plan.rooms import KINDS
 from envs.houses.shapes.textures import COLORS
@@ -26,7 +27,6 @@ from tests.envs.houses.test_dataset import keys, tree
 from tests.synthetic import rxr_entry
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.errors import UsageError
 
 LANGUAGES = ("en-US", "en-IN", "hi-IN", "te-IN")

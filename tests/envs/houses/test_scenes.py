@@ -26,6 +26,7 @@ from envs.embedded.render.scene import load_scene
 from envs.houses.model.hangings import painting, window
 from envs.houses.model.lighting import Light, shade
 from envs.houses.model.model import house_primitives, parts_primitive
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
 from envs.houses.plan.house import make_house
 from envs.houses.plan.layout import STOREY_M, Door
@@ -35,7 +36,6 @@ from envs.houses.shapes.meshes import Part
 from envs.houses.shapes.textures import COLORS
 from tests.envs.houses.conftest import Generated
 from tests.envs.houses.scenes import Built, build
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.interfaces import Camera
 
 CAMERA = Camera(width=320, height=240, hfov=90.0, height_m=1.25)

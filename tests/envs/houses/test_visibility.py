@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from envs.houses.options import HousesConfig
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import STOREY_M, Door, Plan, Ramp, Rect
 from envs.houses.plan.rooms import KINDS, RoomLook
 from envs.houses.plan.visibility import sample_points, visible
 from tests.envs.houses.scenes import Built, build
-from vlnbench.data.houses_config import HousesConfig
 from vlnbench.interfaces import Camera
 
 EYE_M = 1.25

@@ -21,8 +21,9 @@ from agents.common.sets.conversations import read_conversations
 from agents.vlnce.training.albums import read_albums
 from envs.embedded.assets import SceneAssets
 from envs.houses.files.manifest import SCENES_DIR
-from envs.houses.files.questions import HFOV_DEG, house_views, train_houses
+from envs.houses.files.questions import HFOV_DEG, house_views
 from envs.houses.files.semantics import CATEGORIES, Semantics
+from envs.houses.generator import GENERATOR
 from vlnbench.cli import main
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
@@ -43,7 +44,7 @@ def request(houses: Path, out: Path, **changes: Any) -> QuestionsOptions:
 def made(houses: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trajectories") / "Questions"
     found = make_questions(request(houses, out, workers=2))
-    assert (found.houses, found.views) == (2, VIEWS)
+    assert (found.scenes, found.views) == (2, VIEWS)
     assert found.questions > 3 * VIEWS
     return out
 
@@ -115,7 +116,7 @@ def test_semantic_images_show_what_the_questions_name(houses: Path, made: Path, 
 
 def test_semantic_images_of_objects_above_one_another(houses: Path) -> None:
     """Every pixel has a room, but where nothing is hit; floor below a table is floor."""
-    name = train_houses(houses)[0]
+    name = GENERATOR.view_source(houses).scenes()[0]
     scene, looked = house_views(houses, name, 0, 20)
     semantics, renderer = Semantics(houses, name), SceneAssets(houses / SCENES_DIR / scene).renderer
     for view in looked:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from vlnbench.util.loading import DEFAULT_ENV
+from vlnbench.defaults import ENV
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Report:
     video: int = 0
     """Embed videos of this many episodes: first those in the run folder, then new ones of every kind of ending."""
 
-    env: str = DEFAULT_ENV
+    env: str = ENV
     """Environment that draws maps and pictures, as for `vlnbench eval`."""
 
     def run(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from vlnbench.defaults import ENV
 from vlnbench.errors import UsageError
-from vlnbench.util.loading import DEFAULT_ENV
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class View:
     """HTML file to write."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/. Without them: no instructions, no maps."""
-    env: str = DEFAULT_ENV
+    env: str = ENV
     """Environment that draws maps: import string package.module:Class, as for `vlnbench eval`."""
     serve: bool = False
     """Write nothing; serve the page on 127.0.0.1 and follow runs while they go on, until Ctrl-C."""

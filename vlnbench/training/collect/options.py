@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from vlnbench.defaults import BENCHMARK, DRIVER, ENV
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions, set_options
-from vlnbench.util.loading import DEFAULT_ENV
-
-_DRIVER = "streamvln"
 
 MAX_ACTIONS = 498
 """Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
@@ -23,7 +21,7 @@ class CollectOptions:
 
     out: Path
     """Folder of the set, e.g. trajectory_data/R2R."""
-    benchmark: str = "houses-r2r"
+    benchmark: str = BENCHMARK
     """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
     set: Literal["r2r", "rxr", "envdrop"] = "r2r"
     """Which data: names the trajectories; envdrop takes the split envdrop."""
@@ -43,9 +41,9 @@ class CollectOptions:
     in their instruction alone share a tour."""
     disturbance: float = 0.0
     """Chance, before every action, of a short random burst from which the follower finds back."""
-    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
-    env: str = DEFAULT_ENV
+    env: str = ENV
     """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder
     of scenes, sensors, --sim and --gpu; it must know the way (shortest_path_action)."""
     gpu: int | None = None
@@ -68,7 +66,7 @@ class CollectOptions:
     """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
     depth: bool = False
     """Write depth, distances to the goal and instruction tokens too, for agents that see depth."""
-    agent: str = _DRIVER
+    agent: str = DRIVER
     """Who drives: name from `vlnbench list`, or an import string package.module:Class."""
     agent_options: AgentOptions = field(default_factory=AgentOptions)
     """Options of the agent that drives, of its own type."""
@@ -94,7 +92,7 @@ class CollectOptions:
             raise UsageError(f"--longest {self.longest}: expected 1 to {MAX_ACTIONS}")
         if self.dagger and self.disturbance:
             raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
-        if not self.dagger and (self.agent != _DRIVER or set_options(self.agent_options)):
+        if not self.dagger and (self.agent != DRIVER or set_options(self.agent_options)):
             raise UsageError(
                 "--agent and the options of a trained model: nobody drives without --dagger; give it too"
             )

@@ -22,7 +22,9 @@ from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.generate import ensure_data
+from vlnbench.data.generator import ViewSource, get_generator
 from vlnbench.data.sets import CATEGORIES, CONVERSATIONS
+from vlnbench.defaults import BENCHMARK, ENV, GENERATOR, SIMULATOR
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
@@ -31,22 +33,20 @@ from vlnbench.training.collect.options import QuestionsOptions
 from vlnbench.training.collect.walk import JPEG_QUALITY, depth_png, jpeg, png
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, open_folder
-from vlnbench.util.loading import DEFAULT_ENV, import_string
+from vlnbench.util.loading import import_string
 from vlnbench.util.processes.pool import processes
 from vlnbench.util.progress import Progress, say
 
 FORMAT = 1
 MANIFEST, JOURNAL = "questions.json", "questions.jsonl"
 KIND = Kind("set of questions", MANIFEST)
-_SIMULATOR = "embedded"
-"""The one that shows the same bytes everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """What a folder holds."""
 
-    houses: int
+    scenes: int
     views: int
     questions: int
     bytes: int
@@ -58,18 +58,18 @@ def make_questions(options: QuestionsOptions) -> Made:
     Raises UsageError, with nothing written, for bad options, broken data and a folder that holds something else.
     """
     options.check()
-    benchmark = get_benchmark("houses-r2r")
+    benchmark = get_benchmark(BENCHMARK)
     body = resized(benchmark.body, options.frame_width)
     ensure_data(benchmark, options.data_root, "train")
-    counts = _counts(import_string("envs.houses.files.questions:train_houses")(options.data_root), options.views)
+    source = get_generator(GENERATOR).view_source(options.data_root)
+    counts = _counts(source.scenes(), options.views)
     with ExitStack() as stack:
-        stack.enter_context(open_folder(options.out, KIND, _manifest(options, body)))
+        stack.enter_context(open_folder(options.out, KIND, _manifest(options, body, source)))
         records = _look_around(options, body, counts)
         content = json.dumps([each for house in counts for each in records[house]], ensure_ascii=False)
         made = _verify(options, counts, records)
         if options.semantic:
-            categories = import_string("envs.houses.files.semantics:CATEGORIES")
-            write_bytes(options.out / CATEGORIES, (json.dumps(categories) + "\n").encode())
+            write_bytes(options.out / CATEGORIES, (json.dumps(source.categories) + "\n").encode())
         write_bytes(options.out / CONVERSATIONS, (content + "\n").encode())
     return made
 
@@ -77,7 +77,7 @@ def make_questions(options: QuestionsOptions) -> Made:
 def format_made(made: Made, out: Path) -> str:
     """Table of what was made."""
     rows: list[list[object]] = [
-        ["houses", made.houses],
+        ["scenes", made.scenes],
         ["views", made.views],
         ["questions", made.questions],
         ["MB", round(made.bytes / 1e6, 1)],
@@ -85,20 +85,20 @@ def format_made(made: Made, out: Path) -> str:
     return f"{tabulate(rows)}\nconversations: {out / CONVERSATIONS}"
 
 
-def _counts(houses: list[str], views: int) -> dict[str, int]:
+def _counts(scenes: list[str], views: int) -> dict[str, int]:
     """How many views each house shows."""
-    each, more = divmod(views, len(houses))
-    counts = {house: each + (i < more) for i, house in enumerate(houses)}
+    each, more = divmod(views, len(scenes))
+    counts = {house: each + (i < more) for i, house in enumerate(scenes)}
     return {house: count for house, count in counts.items() if count}
 
 
-def _manifest(options: QuestionsOptions, body: Embodiment) -> dict[str, Any]:
+def _manifest(options: QuestionsOptions, body: Embodiment, source: ViewSource) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "houses_sha256": import_string("envs.houses.files.manifest:identity")(options.data_root),
+        **source.identity,
         "views": options.views,
         "seed": options.seed,
-        "simulator": _SIMULATOR,
+        "simulator": SIMULATOR,
         "frame": [body.camera.width, body.camera.height],
         "jpeg_quality": JPEG_QUALITY,
         **({"depth": True} if options.depth else {}),
@@ -113,7 +113,7 @@ def _look_around(
     path = options.out / JOURNAL
     done = {entry["house"]: entry["records"] for _, entry in read_jsonl(path)}
     todo = [house for house in counts if house not in done]
-    say(f"{len(counts)} houses, {len(counts) - len(todo)} of them seen before; folder {options.out}")
+    say(f"{len(counts)} scenes, {len(counts) - len(todo)} of them seen before; folder {options.out}")
     views = sum(counts[house] for house in done)
     with (
         processes(options.workers, _start_process, options, body) as executor,
@@ -172,9 +172,9 @@ def _environment() -> Env:
     """One environment for all houses of a process."""
     assert _setting is not None
     options, body = _setting
-    scenes = options.data_root / import_string("envs.houses.files.manifest:SCENES_DIR")
+    scenes = get_generator(GENERATOR).view_source(options.data_root).scenes_dir
     seen = frozenset({"rgb", "depth"} if options.depth or options.semantic else {"rgb"})
-    env: Env = import_string(DEFAULT_ENV)(body, scenes, seen, _SIMULATOR)
+    env: Env = import_string(ENV)(body, scenes, seen, SIMULATOR)
     prepare(env)
     return env
 
@@ -183,12 +183,9 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
     """Write the images of a house; returns its name and its records."""
     assert _setting is not None
     options, body = _setting
-    scene, views = import_string("envs.houses.files.questions:house_views")(
-        options.data_root, house, options.seed, count
-    )
-    semantics = None
-    if options.semantic:
-        semantics = import_string("envs.houses.files.semantics:Semantics")(options.data_root, house)
+    source = get_generator(GENERATOR).view_source(options.data_root)
+    scene, views = source.views(house, options.seed, count)
+    semantics = source.semantics(house) if options.semantic else None
     records = []
     for number, view in enumerate(views):
         observation = _environment().reset(Episode("0", "0", scene, view.position, view.rotation, ""))
@@ -197,9 +194,10 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
         if observation.depth is not None and options.depth:
             files["depth"] = depth_png(observation.depth)
         if semantics is not None:
-            shown = semantics.shown(view, observation.depth, body.depth_range_m[1])
-            files["semantic"] = png(semantics.image(shown))
-            pairs.update(semantics.ways(view, shown))
+            assert observation.depth is not None
+            shown, further = semantics(view, observation.depth, body.depth_range_m[1])
+            files["semantic"] = png(shown)
+            pairs.update(further)
         for kind, content in files.items():
             path = _image(options.out, kind, house, number)
             path.parent.mkdir(parents=True, exist_ok=True)

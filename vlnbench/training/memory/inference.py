@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from tabulate import tabulate
 
+from vlnbench.defaults import SIMULATOR
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, ModelFamily, Source
@@ -195,7 +196,9 @@ def _changes(request: InferenceOptions) -> Iterator[Change]:
         yield Change("batch", "--max-batch 1", 1, (("max_batch", 1),), "slower, same answers")
     if request.simulators:
         fields = (("simulators", 0),)
-        yield Change("simulator", "--simulators 0", 2, fields, "embedded simulator, or habitat-sim on another GPU")
+        yield Change(
+            "simulator", "--simulators 0", 2, fields, f"{SIMULATOR} simulator, or habitat-sim on another GPU"
+        )
 
 
 def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from vlnbench.defaults import BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.training.options import LearnsFrom, at_least, flag
-from vlnbench.util.loading import DEFAULT_ENV
 
 if TYPE_CHECKING:
     from vlnbench.training.options import StepOptions as _Step
@@ -124,7 +124,7 @@ class GRPOOptions(GRPOPlanning, _Train):
     rollouts_gb: float = 1.0
     """Largest size of the run's folder rollouts/ in GB (1e9 bytes), in which every answer or walk is kept with its
     rewards. When it is full, what is in it stays and no more is added; 0: none are kept."""
-    benchmark: str = "houses-r2r"
+    benchmark: str = BENCHMARK
     """With --rollouts episodes: name from `vlnbench list`."""
     split: str = "train"
     """Split whose episodes are walked."""
@@ -134,9 +134,9 @@ class GRPOOptions(GRPOPlanning, _Train):
     """Train although the split does not hold the published number of episodes."""
     envs: int = 2
     """Simulators per GPU, each in a process."""
-    sim: Literal["auto", "embedded", "habitat-sim"] = "auto"
+    sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
-    env: str = DEFAULT_ENV
+    env: str = ENV
     """Environment: import string package.module:Class."""
 
     @property

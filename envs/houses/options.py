@@ -1,4 +1,4 @@
-"""What the generated houses benchmark is made of: frozen dataclasses, shared by command line and generator."""
+"""What is generated of the houses benchmark: the options of the command line. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class HousesOptions(HousesConfig):
-    """What of the houses benchmark is generated, and where: the options of `vlnbench data houses`."""
+    """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
 
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""

@@ -47,7 +47,7 @@ ONLY_IN = {
 }
 
 
-NAMES = re.compile("streamvln|janusvln|qwen|navila|uninavid|vlnce|houses|embedded", re.IGNORECASE)
+NAMES = re.compile("streamvln|janusvln|qwen|navila|uninavid|vlnce|houses|embedded")
 NAMED_IN = ("vlnbench/defaults.py", "vlnbench/data/shipped.py", "vlnbench/data/downloads.py")
 """Tables: what ships, what is published. Docstrings may name examples; the rest of the core names nothing."""
 

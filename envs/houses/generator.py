@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from envs.houses.files.manifest import SCENES_DIR, SPLITS, VERSION, generated, house_names, identity, read_config
 from envs.houses.options import HousesConfig, HousesOptions
-from vlnbench.interfaces import Episode
 from vlnbench.util.progress import Progress, StepProgress
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from envs.houses.files.questions import View
     from envs.houses.files.verify import Verdict
+    from vlnbench.interfaces import Episode
 
 
 class HousesGenerator:

@@ -129,7 +129,7 @@ def _type(hint: Any) -> str:
 def _helps(kind: type) -> dict[str, str]:
     """The text below each field, that of the class which says it last."""
     found: dict[str, str] = {}
-    for each in reversed(kind.__mro__[:-1]):
+    for each in reversed([each for each in kind.__mro__[:-1] if "__annotations__" in vars(each)]):
         body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vlnbench.defaults import GENERATORS
 from vlnbench.errors import UsageError, unknown
-from vlnbench.interfaces import Episode, Quaternion, Vec3
 from vlnbench.util.loading import import_string
+
+if TYPE_CHECKING:  # the command line reads this module
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vlnbench.interfaces import Episode, Quaternion, Vec3
 
 
 class Verdict(Protocol):

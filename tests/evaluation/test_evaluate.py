@@ -1,11 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import textwrap
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -119,38 +115,6 @@ def test_a_torn_last_line_is_cut_off_and_run_again(tmp_path: Path, name: str) ->
     evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "torn")
     assert timeless(tmp_path / "torn") == timeless(tmp_path / "whole")
     assert len(read_trajectories(tmp_path / "torn")) == 9
-
-
-@pytest.mark.slow
-def test_kill_minus_nine_loses_nothing(tmp_path: Path) -> None:
-    """The process is killed outright between episodes; running again ends with the rows of a whole run."""
-    script = textwrap.dedent(
-        """
-        import os, signal, sys
-        from pathlib import Path
-        from agents.scripted import RandomAgent
-        from tests.fakes import PlaneEnv
-        from tests.evaluation.test_evaluate import plan
-        from vlnbench.evaluation.evaluate import evaluate
-        from vlnbench.rollout.inline import Inline
-
-        def die(row, done, total):
-            if done % 4 == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), Path(sys.argv[1]), die)
-        """
-    )
-    root = Path(__file__).parents[2]
-    codes = []
-    for _ in range(4):
-        command = [sys.executable, "-c", script, str(tmp_path / "killed")]
-        codes.append(subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}).returncode)
-        if codes[-1] == 0:
-            break
-    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    evaluate(plan("random"), Inline(RandomAgent(), PlaneEnv()), tmp_path / "whole")
-    assert timeless(tmp_path / "killed") == timeless(tmp_path / "whole")
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:

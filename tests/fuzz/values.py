@@ -7,6 +7,8 @@ import json
 from random import Random
 from typing import Any
 
+import yaml
+
 NUMBERS: tuple[Any, ...] = (
     -1, 0, 1, 2, 3, 7, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63, 10**30, -(2**63),
     0.5, -0.0, 1e-300, 1e38, 3.5e38, 1e308, float("nan"), float("inf"), -float("inf"), 10**400,
@@ -66,6 +68,33 @@ def places(root: Any) -> list[tuple[Any, Any]]:
             found.append((value, key))
             waiting.append(value[key])
     return found or [({"": 0}, "")]
+
+
+def changed_json(content: bytes, random: Random, raw: float = 0.0) -> bytes:
+    """JSON with one to three changes somewhere; a share of `raw` with a change to its bytes."""
+    if random.random() < raw:
+        return changed_bytes(content, random)
+    root = json.loads(content)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        change(root, random)
+    return json.dumps(root).encode()
+
+
+def changed_yaml(content: bytes, random: Random) -> bytes:
+    """YAML with one to three changes somewhere."""
+    root = yaml.safe_load(content)
+    for _ in range(random.choice([1, 1, 1, 2, 3])):
+        change(root, random)
+    try:
+        return str(yaml.safe_dump(root, allow_unicode=random.random() < 0.5)).encode(errors="replace")
+    except RecursionError:  # not every change can be written
+        return content
+
+
+def changed_bytes(content: bytes, random: Random) -> bytes:
+    data = bytearray(content)
+    change_bytes(data, random)
+    return bytes(data)
 
 
 def change_bytes(data: bytearray, random: Random) -> None:

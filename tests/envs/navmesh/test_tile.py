@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
@@ -165,45 +163,3 @@ def test_indices_out_of_range_are_found() -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.navmesh: cannot read"):
         PathFinder.load(tmp_path / "none.navmesh")
-
-
-@pytest.fixture(scope="module")
-def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("fuzz") / "fuzzed.navmesh"
-
-
-def answers_or_refuses(file: Path) -> bool:
-    """Load a file and ask everything; whether it was refused. Anything but a UsageError fails the test."""
-    try:
-        pathfinder = PathFinder.load(file)
-    except UsageError as error:
-        if str(file) not in str(error):
-            raise AssertionError(f"{error} does not name the file") from error
-        return True
-    a, b = (0.3, 0.1, 0.4), (1.7, 0.0, 1.2)
-    assert pathfinder.find_path(a, b).geodesic_distance >= 0
-    for point in (pathfinder.snap_point(a), pathfinder.try_step(a, b), pathfinder.try_step_no_sliding(a, b)):
-        assert point.shape == (3,)
-    pathfinder.distance_to_closest_obstacle(a)
-    pathfinder.is_navigable(b)
-    assert len(pathfinder.build_navmesh_vertices()) in (0, 3, 6)
-    return False
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(FILE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_no_mutation_breaks_a_query(fuzzed: Path, changes: list[tuple[int, int]]) -> None:
-    content = bytearray(FILE)
-    for at, value in changes:
-        content[at] = value
-    fuzzed.write_bytes(content)
-    answers_or_refuses(fuzzed)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, len(FILE) - 1), st.binary(max_size=40))
-def test_cut_and_padded_files_are_refused(fuzzed: Path, length: int, tail: bytes) -> None:
-    fuzzed.write_bytes(FILE[:length])
-    assert answers_or_refuses(fuzzed)
-    fuzzed.write_bytes(FILE + b"\0" + tail)
-    assert answers_or_refuses(fuzzed)

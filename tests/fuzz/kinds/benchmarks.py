@@ -8,10 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-import yaml
-
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import changed_bytes, changed_yaml
 from vlnbench.data.benchmark_files import recorded_benchmark
 from vlnbench.data.benchmarks import get_benchmark
 
@@ -37,19 +35,8 @@ def read(folder: Path) -> None:
 
 
 def write(folder: Path, random: Random) -> None:
-    if random.random() < 0.3:
-        content = bytearray(HONEST.encode())
-        change_bytes(content, random)
-        (folder / NAME).write_bytes(content)
-        return
-    root = yaml.safe_load(HONEST)
-    for _ in range(random.choice([1, 1, 2, 3])):
-        change(root, random)
-    try:
-        text = yaml.safe_dump(root, allow_unicode=random.random() < 0.5)
-    except RecursionError:  # not every change can be written
-        text = HONEST
-    (folder / NAME).write_text(text, errors="replace")
+    changed = changed_bytes if random.random() < 0.3 else changed_yaml
+    (folder / NAME).write_bytes(changed(HONEST.encode(), random))
 
 
 def _text(make: Callable[[], str]) -> Builder:

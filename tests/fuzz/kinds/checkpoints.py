@@ -35,7 +35,7 @@ from tests.agents.janusvln import tiny as tiny_janusvln
 from tests.agents.streamvln import tiny as tiny_streamvln
 from tests.agents.vlnce.released import write_tiny
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import change_bytes, changed_bytes, changed_json
 from vlnbench.interfaces import Conventions
 
 CONFIG, SINGLE, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
@@ -144,9 +144,7 @@ def write(folder: Path, random: Random) -> None:
     files = honest()[kind]
     name = random.choice([*files, *(name for name in files if name == CONFIG)])
     if random.random() < 0.1:
-        raw = bytearray(files[name])
-        change_bytes(raw, random)
-        content = bytes(raw)
+        content = changed_bytes(files[name], random)
     elif name.endswith(".json"):
         content = changed_json(files[name], random)
     elif name.endswith(".safetensors"):
@@ -154,13 +152,6 @@ def write(folder: Path, random: Random) -> None:
     else:
         content = changed_archive(files[name], random)
     put(folder, kind, {name: content})
-
-
-def changed_json(content: bytes, random: Random) -> bytes:
-    root = json.loads(content)
-    for _ in range(random.choice([1, 1, 1, 2, 3])):
-        change(root, random)
-    return json.dumps(root).encode()
 
 
 def changed_header(content: bytes, random: Random) -> bytes:

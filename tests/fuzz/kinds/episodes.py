@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import changed_bytes, changed_json
 from tests.runs import FILES, nine_episodes, write_dataset
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.check import check_data
@@ -57,26 +57,11 @@ def write(folder: Path, random: Random) -> None:
     stem = random.choice((R2R, RXR))
     names = [name for name in honest() if name.startswith(stem)] + ([VERSION] if stem == R2R else [])
     name = random.choice([*names[:2], *names])
-    content = mutated(honest()[name], random)
+    content = changed_json(honest()[name], random, raw=0.15)
     if name.endswith(".gz") and random.random() < 0.8:  # readers tell by the content
         content = packed(content) + (packed(content[:9]) if random.random() < 0.02 else b"")
-        if random.random() < 0.1:
-            raw = bytearray(content)
-            change_bytes(raw, random)
-            content = bytes(raw)
+        content = changed_bytes(content, random) if random.random() < 0.1 else content
     put(folder, stem, {name: content})
-
-
-def mutated(content: bytes, random: Random) -> bytes:
-    """JSON with one to three changes somewhere, or with changes to its bytes."""
-    if random.random() < 0.15:
-        raw = bytearray(content)
-        change_bytes(raw, random)
-        return bytes(raw)
-    root = json.loads(content)
-    for _ in range(random.choice([1, 1, 1, 2, 3])):
-        change(root, random)
-    return json.dumps(root).encode()
 
 
 def read(folder: Path) -> None:

@@ -7,10 +7,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import yaml
-
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import change_bytes, changed_yaml
 from vlnbench.matrix.spec import read_matrix
 
 NAME = "matrix.yaml"
@@ -39,14 +37,7 @@ def write(folder: Path, random: Random) -> None:
             random.choice((change_bytes, change_text))(content, random)
         (folder / NAME).write_bytes(content)
         return
-    root = yaml.safe_load(honest())
-    for _ in range(random.choice([1, 1, 1, 2, 3])):
-        change(root, random)
-    try:
-        text = yaml.safe_dump(root, allow_unicode=random.random() < 0.5)
-    except RecursionError:  # not every change can be written
-        text = honest().decode()
-    (folder / NAME).write_text(text, errors="replace")
+    (folder / NAME).write_bytes(changed_yaml(honest(), random))
 
 
 def change_text(data: bytearray, random: Random) -> None:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import changed_json
 from vlnbench.leaderboard.board import make_tables, render
 from vlnbench.leaderboard.published import read_published
 
@@ -32,15 +32,7 @@ def read(folder: Path) -> None:
 
 
 def write(folder: Path, random: Random) -> None:
-    if random.random() < 0.15:
-        raw = bytearray(honest())
-        change_bytes(raw, random)
-        (folder / NAME).write_bytes(raw)
-        return
-    root = json.loads(honest())
-    for _ in range(random.choice([1, 1, 1, 2, 3])):
-        change(root, random)
-    (folder / NAME).write_text(json.dumps(root))
+    (folder / NAME).write_bytes(changed_json(honest(), random, raw=0.15))
 
 
 def _row(**fields: Any) -> Builder:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.scripted import RandomAgent
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes, hostile
+from tests.fuzz.values import change, changed_bytes, hostile
 from tests.runs import record, write_dataset
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES
@@ -74,9 +74,7 @@ def write(folder: Path, random: Random) -> None:
 def mutated(content: bytes, random: Random) -> bytes:
     """Honest lines of JSON with one to three changes in one of them, or in the bytes."""
     if random.random() < 0.1:
-        raw = bytearray(content)
-        change_bytes(raw, random)
-        return bytes(raw)
+        return changed_bytes(content, random)
     lines = content.splitlines() if b"}\n{" in content else [content]
     at = random.randrange(len(lines))
     entry = json.loads(lines[at])

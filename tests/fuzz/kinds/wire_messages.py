@@ -25,7 +25,7 @@ from agents.remote_options import RemoteOptions
 from agents.scripted import RandomAgent
 from tests.fakes import make_episode
 from tests.fuzz.judge import Builder
-from tests.fuzz.values import change, change_bytes
+from tests.fuzz.values import change, changed_bytes
 from tests.served import serving
 from vlnbench.errors import LostBatchError, RunError, UsageError
 from vlnbench.interfaces import Observation
@@ -115,9 +115,7 @@ def _storable(value: Any) -> Any:
 def write(folder: Path, random: Random) -> None:
     role = random.choice((SERVER, CLIENT))
     if random.random() < 0.05:
-        raw = bytearray(random.choice(RAW))
-        change_bytes(raw, random)
-        put(folder, role, [("raw", bytes(raw))])
+        put(folder, role, [("raw", changed_bytes(random.choice(RAW), random))])
         return
     talk: list[Any] = json.loads(json.dumps(REQUESTS if role == SERVER else REPLIES, default=_as_list))
     at = random.randrange(len(talk))
@@ -132,9 +130,7 @@ def write(folder: Path, random: Random) -> None:
     messages = [("binary", _packed_or_nest(each)) for each in talk]
     at %= len(messages)
     if random.random() < 0.15:
-        content = bytearray(messages[at][1])
-        change_bytes(content, random)
-        messages[at] = ("binary", bytes(content))
+        messages[at] = ("binary", changed_bytes(messages[at][1], random))
     elif random.random() < 0.1:
         messages[at] = (random.choice(("binary", "text")), random.choice(PROMISES))
     elif random.random() < 0.05:

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests import floors
 from tests.cli import command_line
 from tests.docs import cards, tree
 from tests.faults import table
@@ -16,7 +17,7 @@ from tests.faults import table
 ROOT = Path(__file__).parents[1]
 
 GENERATED: Mapping[str, Callable[[], Mapping[Path, str]]] = {
-    "tree": lambda: {tree.PAGE: tree.page()},  # packages of docs/architecture.md, from their docstrings
+    "tree": lambda: {tree.PAGE: floors.page(tree.page())},  # of docs/architecture.md
     "command line": lambda: {command_line.FILE: command_line.written()},  # from the options' dataclasses
     "cards": cards.all_cards,  # of checkpoints, from their files and the committed runs
     "reliability": lambda: {table.PAGE: table.page()},  # from tests/faults/tried.json

@@ -10,27 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.floors import FLOORS, floor
 
-FLOORS = {
-    name: floor
-    for floor, names in enumerate(
-        (
-            ("defaults", "errors", "interfaces"),
-            ("traits",),
-            ("util",),
-            ("data",),
-            ("envs", "rollout"),
-            ("evaluation", "serving"),
-            ("leaderboard", "report", "training"),
-            ("agents", "conformance", "gymnasium_env", "matrix"),
-            ("views",),
-            ("api", "cli"),
-        )
-    )
-    for name in names
-}
-"""Floor of every room: imports run downwards, or stay in their room. `agents` and `envs` are rooms, too."""
+ROOT = Path(__file__).parents[1]
 
 ONLY_IN = {
     "habitat": ("envs",),
@@ -94,11 +76,30 @@ def test_imports_run_downwards(path: Path) -> None:
     where = path.relative_to(ROOT).as_posix()
     for name in imports(path):
         package, target = name.partition(".")[0], room(name)
-        if package in ("vlnbench", "agents", "envs") and target in FLOORS and target != own and own in FLOORS:
-            assert FLOORS[target] < FLOORS[own], f"{path}: {own} imports {name}"
+        here, there = floor("vlnbench", own), floor("vlnbench", target)
+        if package in ("vlnbench", "agents", "envs") and target != own and here is not None and there is not None:
+            assert there < here, f"{path}: {own} imports {name}"
             assert package == "vlnbench", f"{path}: {name} must be reached by import string"
         allowed = ONLY_IN.get(package)
         assert allowed is None or where.startswith(allowed), f"{path}: imports {name}"
+
+
+@pytest.mark.parametrize("folder", [each for each in FLOORS if each != "vlnbench"])
+def test_imports_run_downwards_within_a_folder(folder: str) -> None:
+    inside = folder.replace("/", ".") + "."
+    rooms = {path.stem for path in (ROOT / folder).iterdir() if not path.name.startswith((".", "_"))}
+    for path in (ROOT / folder).rglob("*.py"):
+        own = path.relative_to(ROOT / folder).with_suffix("").parts[0]
+        if own == "__init__":
+            continue  # a package's face: it hands names on
+        here = floor(folder, own)
+        assert here is not None, f"{folder}/{own}: has no floor in tests/floors.py"
+        for name in imports(path):
+            target = name.removeprefix(inside).partition(".")[0]
+            if name.startswith(inside) and target in rooms and target != own:
+                there = floor(folder, target)
+                assert there is not None
+                assert there < here, f"{path}: {own} imports {name}"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_families_share_the_ground_floor_and_not_each_other(path: Path) -> None:
 
 def test_every_room_has_a_floor_and_a_sentence() -> None:
     rooms = {path.stem if path.is_file() else path.name for path in (ROOT / "vlnbench").glob("[!_]*")}
-    assert rooms | {"agents", "envs"} == set(FLOORS)
+    assert rooms | {"agents", "envs"} == {name for names in FLOORS["vlnbench"] for name in names}
     for package in (path.parent for path in sources() if path.name == "__init__.py"):
         assert ast.get_docstring(ast.parse((package / "__init__.py").read_text())), (
             f"{package}: what may live here?"

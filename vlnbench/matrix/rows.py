@@ -15,6 +15,7 @@ from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
+from vlnbench.matrix.statistics.effects import COMPARED
 from vlnbench.matrix.work import (
     EXIT_GPU_MEMORY,
     EXIT_HANGS,
@@ -34,8 +35,6 @@ from vlnbench.util.durable.files import read_jsonl, write_json
 
 DOCUMENT = "matrix.json"
 FORMAT = 1
-COMPARED = ("SR", "SPL")
-"""Metrics whose differences between settings get an interval."""
 
 Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfinished", "pending"]
 

@@ -11,9 +11,9 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import shown_hours
 from vlnbench.evaluation.identity import read_identity
-from vlnbench.matrix.rows import COMPARED, DOCUMENT
+from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix
-from vlnbench.matrix.statistics.effects import Row, metric
+from vlnbench.matrix.statistics.effects import COMPARED, Row, metric
 from vlnbench.matrix.statistics.offline import OFFLINE_CSV, offline_csv, offline_section, scored_sets
 from vlnbench.matrix.statistics.tables import EFFECTS_CSV, effects_csv, sections, split_title
 from vlnbench.matrix.work import read_json

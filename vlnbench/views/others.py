@@ -12,7 +12,8 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.status import TRAINING_LOG, read_status
 from vlnbench.evaluation.summary import METRICS
 from vlnbench.leaderboard.board import OURS, load, make_tables
-from vlnbench.matrix.rows import COMPARED, DOCUMENT
+from vlnbench.matrix.rows import DOCUMENT
+from vlnbench.matrix.statistics.effects import COMPARED
 from vlnbench.util.durable.fields import NUMBER
 from vlnbench.util.durable.files import read_jsonl, read_object
 

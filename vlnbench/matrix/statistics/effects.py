@@ -19,6 +19,9 @@ from vlnbench.evaluation.stats import Estimate
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast, comparisons, contrasts_of
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, LEAST_DEGREES, Array, Spreading, contrast, spreading
 
+COMPARED = ("SR", "SPL")
+"""Metrics whose differences between settings get an interval."""
+
 Row = Mapping[str, Any]
 """A row of matrix.json."""
 
@@ -95,7 +98,7 @@ def over_seeds(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: bool = False) -> list[Effect]:
     """Pair by pair, what every label of an axis changes against its first one, and what the contrasts ask for.
 
-    label: a metric whose sums by scene the rows hold (`rows.COMPARED`, all between 0 and 1). by_context: one
+    label: a metric whose sums by scene the rows hold (`COMPARED`, all between 0 and 1). by_context: one
     effect for each choice of labels of the other axes, rather than their mean.
     """
     done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}

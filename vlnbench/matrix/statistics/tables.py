@@ -8,9 +8,9 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.evaluation.stats import Estimate
-from vlnbench.matrix.rows import COMPARED
 from vlnbench.matrix.statistics.contrasts import SEED, contrasts_of
 from vlnbench.matrix.statistics.effects import (
+    COMPARED,
     Effect,
     Spread,
     findings,

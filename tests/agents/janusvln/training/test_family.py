@@ -25,8 +25,8 @@ from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.training.families import find_family
 from vlnbench.training.family import FamilySpec, Source
-from vlnbench.training.memory.plan import plan
 from vlnbench.training.memory.objective import StepMemory
+from vlnbench.training.memory.plan import plan
 from vlnbench.training.memory.trace import trace
 from vlnbench.training.memory.zero import LIVE_PARAMETERS, Sharding, gathered_bytes
 from vlnbench.training.options import TrainOptions

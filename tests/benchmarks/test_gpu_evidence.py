@@ -204,6 +204,7 @@ def test_constants_are_fitted_so_that_every_setting_lies_within() -> None:
         fit(measured(settings_record(3)))
 
 
+@pytest.mark.slow
 def test_a_page_of_a_record_shows_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.gpu_evidence import page
 

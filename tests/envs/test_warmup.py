@@ -20,6 +20,7 @@ def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
         list(compiling.steps())
 
 
+@pytest.mark.slow
 def test_compiled_packages_are_remembered() -> None:
     first = WarmUp(renderer=True)
     labels = list(first.steps())
@@ -28,6 +29,7 @@ def test_compiled_packages_are_remembered() -> None:
     assert warmup._marker("envs.embedded.render").exists()
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_compiles(tmp_path: Path) -> None:
     """A process that began by running the script again would wait for itself; what the working folder holds under
     the simulator's name is not imported."""

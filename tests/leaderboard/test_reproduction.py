@@ -120,6 +120,7 @@ def test_every_metric_has_the_tolerance_of_its_own_spread(results: Path, write: 
     assert (found["NE"].tolerance, found["NE"].verdict, found["NE"].value) == (0.0, "above", 4.9)
 
 
+@pytest.mark.slow
 def test_two_runs_are_paired_by_episode(results: Path, write: Callable[..., Path]) -> None:
     """100 of 200 and 106 of 200 successes. Where 12 episodes differ, 9 gained and 3 lost, the tolerance is
     1.96 sqrt(12) / 200 = 3.39 points for 3 points; where 6 differ, all gained, 1.96 sqrt(6) / 200 = 2.40."""

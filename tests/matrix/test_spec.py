@@ -50,7 +50,9 @@ def test_the_product_of_the_axes_in_order(write: Write) -> None:
     assert len({each.eval_key("val_seen") for each in matrix.settings}) == 8
 
 
-@pytest.mark.parametrize("name", ["tunable_parts_x_data", "vlnce_augmentation"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("tunable_parts_x_data", marks=pytest.mark.slow), "vlnce_augmentation"]
+)
 def test_a_new_option_leaves_settings_that_were_trained_as_they_were(name: str) -> None:
     """Fails for an option that is not among LATER: with it, what was trained before is trained again."""
     rows = json.loads((MATRICES.parent / name / "matrix.json").read_text())["rows"]
@@ -223,7 +225,13 @@ def test_broken_yaml_is_one_line(text: str, message: str, tmp_path: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", sorted(MATRICES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem == "tunable_parts_x_data"))
+        for path in sorted(MATRICES.glob("*.yaml"))
+    ],
+)
 def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
     matrix = read_matrix(path)
     assert matrix.name == path.stem

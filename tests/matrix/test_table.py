@@ -63,7 +63,11 @@ def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "folder", [path.parent for path in RESULTS.glob("*/matrix.json")], ids=lambda path: path.name
+    "folder",
+    [
+        pytest.param(path.parent, id=path.parent.name, marks=[pytest.mark.slow] * (path.stat().st_size > 10**6))
+        for path in RESULTS.glob("*/matrix.json")
+    ],
 )
 def test_committed_tables_come_from_their_document(folder: Path) -> None:
     document = json.loads((folder / "matrix.json").read_text())

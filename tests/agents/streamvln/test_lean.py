@@ -84,6 +84,7 @@ def test_what_cannot_be_run_this_way_is_loaded_whole(tmp_path: Path) -> None:
     assert not isinstance(checkpoint.load(tmp_path, lean=True, dtype=torch.bfloat16).model, Bare)
 
 
+@pytest.mark.slow
 def test_a_small_agent_loads_no_transformers() -> None:
     code = (
         "import sys; from vlnbench.rollout.agents import load_agent; load_agent('streamvln-tiny');"

@@ -231,6 +231,7 @@ def test_other_seed_other_houses(tiny: Generated, tmp_path: Path) -> None:
     assert not hashes & {f["sha256"] for f in json.loads((tmp_path / MANIFEST).read_text())["files"].values()}
 
 
+@pytest.mark.slow
 def test_interrupted_generation_is_resumed(tiny: Generated, tmp_path: Path) -> None:
     def stop(stage: str, done: int, total: int) -> None:
         assert stage in ("houses", "writing episodes")

@@ -108,6 +108,7 @@ def test_rooms_are_those_around_the_place(built: Built, found: list[View]) -> No
         assert around == [answer]
 
 
+@pytest.mark.slow
 def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, found: list[View]) -> None:
     house = built.house
     unseen = wrong = blank = 0

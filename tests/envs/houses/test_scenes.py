@@ -197,6 +197,7 @@ def view(renderer: Renderer, position: tuple[float, float, float], yaw: float, c
     return renderer.render(camera, position, (0.0, math.sin(yaw / 2), 0.0, math.cos(yaw / 2)))
 
 
+@pytest.mark.slow
 def test_landmarks_look_like_their_color(built: list[Built]) -> None:
     seen = 0
     for house, renderer, pathfinder in ((b.house, b.renderer, b.pathfinder) for b in built):

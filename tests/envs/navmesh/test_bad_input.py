@@ -66,6 +66,7 @@ odd_settings = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(odd_settings)
 def test_any_settings_build_or_are_refused(fields: dict[str, float]) -> None:

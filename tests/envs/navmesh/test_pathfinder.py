@@ -248,6 +248,7 @@ def test_settings_match_within_tolerance() -> None:
     assert not NavMeshSettings().matches(NavMeshSettings(filter_ledge_spans=False))
 
 
+@pytest.mark.slow
 def test_warm_up_leaves_nothing_to_compile() -> None:
     labels = list(warm_up())
     assert len(labels) == len(set(labels)) > 3

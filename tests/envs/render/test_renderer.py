@@ -340,6 +340,7 @@ def test_impossible_camera(camera: Camera) -> None:
         wall().render(camera, ORIGIN, IDENTITY)
 
 
+@pytest.mark.slow
 def test_warm_up_compiles_what_rendering_uses() -> None:
     from envs.embedded.render import raster, renderer, shade, shrink, texture
 

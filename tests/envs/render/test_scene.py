@@ -159,6 +159,7 @@ def _load(path: Path, cache: Path) -> float:
     return float(load_scene(path, cache).vertices.sum())
 
 
+@pytest.mark.slow
 def test_processes_build_the_same_cache(tmp_path: Path) -> None:
     path = grid(20).save(tmp_path / "a.glb")
     with get_context("spawn").Pool(2) as pool:

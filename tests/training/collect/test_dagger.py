@@ -184,6 +184,7 @@ def corrected(houses: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return out, collect(request(houses, out, dagger=True, agent="forward"))
 
 
+@pytest.mark.slow
 def test_what_was_done_is_stored_in_the_layout_of_reference_walks(
     houses: Path, corrected: tuple[Path, Collected]
 ) -> None:

@@ -183,6 +183,7 @@ def test_verdicts(small: StreamVLNPlanning) -> None:
     assert fitting_into(small, planned.peak - 1).fits == "no"
 
 
+@pytest.mark.slow
 def test_nothing_that_is_left_out_could_fit(small: StreamVLNPlanning) -> None:
     """The quick test before a candidate is planned never says more than the plan."""
     parts = plan(small).parts

@@ -50,6 +50,7 @@ def test_answers_that_do_not(text: str, reason: str) -> None:
         read_answer(text, 3)
 
 
+@pytest.mark.slow
 @given(st.text() | st.lists(st.sampled_from([*NAMES, "{", '"actions"', ":", "[", "]", "}", ","])).map(" ".join))
 def test_every_text_is_read_or_refused(text: str) -> None:
     try:

@@ -56,6 +56,7 @@ class TestSeq2Seq(TestCMA):
         return options(folder, "preset:seq2seq-tiny")
 
 
+@pytest.mark.slow
 class TestReleased(TestCMA):
     """A released file is where a training starts; what it writes is a folder."""
 
@@ -172,6 +173,7 @@ def test_a_mirror_swaps_frames_turns_and_words(tmp_path: Path) -> None:
         assert torch.equal(getattr(seen, same), getattr(plain, same))
 
 
+@pytest.mark.slow
 def test_some_walks_are_mirrored(made: Made) -> None:
     samples = Made(made.options.trajectories.parent, mirror=0.5).samples()
     first = made.samples().sample(0, random.Random(0)).labels.tolist()
@@ -373,6 +375,7 @@ def test_rxr_checkpoints_do_not_train(tmp_path: Path) -> None:
         VLNCEFamily().config(Source("checkpoint", "rxr.pth", tmp_path / "rxr.pth"), options(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_published_sizes_are_planned() -> None:
     planned = plan(VLNCEPlanning(model="cma", gpus="1x24GB"))
     assert planned.parts["rgb_encoder"] == 23_508_032  # torchvision's ResNet-50 without its head

@@ -32,7 +32,7 @@ def stock_config(shared: Path, **simulator: Any) -> Any:
         "habitat.simulator.type=Embedded-v0",
         "habitat.dataset.split=val_seen",
         f"habitat.dataset.data_path='{data}/datasets/R2R_VLNCE_v1-3_preprocessed/{{split}}/{{split}}.json.gz'",
-        f"habitat.dataset.scenes_dir={data}/scene_datasets",
+        f"habitat.dataset.scenes_dir='{data}/scene_datasets'",
         "habitat.environment.iterator_options.shuffle=False",
         "habitat.task.measurements.success.success_distance=3.0",
         "habitat.simulator.agents.main_agent.sim_sensors.rgb_sensor.width=64",
@@ -136,7 +136,7 @@ def test_habitat_labs_dataset_class_reads_generated_houses(houses: Path) -> None
         "habitat.simulator.type=Embedded-v0",
         "habitat.dataset.split=val_unseen",
         f"habitat.dataset.data_path='{houses}/datasets/houses_r2r/{{split}}/{{split}}.json.gz'",
-        f"habitat.dataset.scenes_dir={houses}/scene_datasets",
+        f"habitat.dataset.scenes_dir='{houses}/scene_datasets'",
     ]
     env = habitat.Env(habitat.get_config("benchmark/nav/vln_r2r.yaml", overrides))
     try:

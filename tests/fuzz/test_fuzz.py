@@ -55,7 +55,8 @@ def test_changed_files_are_read_or_refused(name: str, cases: int | None, request
         one()
     finally:
         record(name, verdicts, request.config.getoption("--record", None))
-    assert {verdict.name for verdict in verdicts} == FINE, "some cases are harmless, others are not"
+    if cases is None:
+        assert {verdict.name for verdict in verdicts} == FINE, "some cases are harmless, others are not"
 
 
 def record(name: str, verdicts: list[Verdict], folder: Path | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from envs.houses.files.questions import View
+    from envs.houses.files.questions import Viewpoint
     from envs.houses.files.verify import Verdict
     from vlnbench.interfaces import Episode
 
@@ -74,7 +74,7 @@ class HouseViews:
     def scenes(self) -> list[str]:
         return house_names(read_config(self._root))["train"]
 
-    def views(self, scene: str, seed: int, count: int) -> tuple[str, list[View]]:
+    def views(self, scene: str, seed: int, count: int) -> tuple[str, list[Viewpoint]]:
         from envs.houses.files.questions import house_views
 
         return house_views(self._root, scene, seed, count)

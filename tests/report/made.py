@@ -18,7 +18,7 @@ from vlnbench.evaluation.recorded import RecordedRun
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.summary import summarize
 from vlnbench.interfaces import Action, Episode, Pose, Trajectory
-from vlnbench.report.data import Entry, RunData
+from vlnbench.report.data import ReportRow, RunData
 from vlnbench.report.failures import ending
 
 
@@ -52,12 +52,12 @@ def row_of(episode: Episode, trajectory: Trajectory | None, status: str = "ok", 
     )
 
 
-def entry_of(episode: Episode, trajectory: Trajectory | None, **how: Any) -> Entry:
+def entry_of(episode: Episode, trajectory: Trajectory | None, **how: Any) -> ReportRow:
     row = row_of(episode, trajectory, **how)
-    return Entry(row, ending(row), trajectory, episode)
+    return ReportRow(row, ending(row), trajectory, episode)
 
 
-def run_data(entries: list[Entry], **identity: str) -> RunData:
+def run_data(entries: list[ReportRow], **identity: str) -> RunData:
     """A run of these entries, all that were planned."""
     rows = {entry.row.key: entry.row for entry in entries}
     said = make_identity(episodes=len(entries), split_size=len(entries), **identity)

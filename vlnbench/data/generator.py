@@ -29,7 +29,7 @@ class Verdict(Protocol):
     first: str
 
 
-class View(Protocol):
+class Viewpoint(Protocol):
     """Where a camera stands (meters) and looks, with questions about what it shows and their answers."""
 
     @property
@@ -56,7 +56,7 @@ class ViewSource(Protocol):
         """Names of the train scenes. Raises UsageError if what lies there does not tell."""
         ...
 
-    def views(self, scene: str, seed: int, count: int) -> tuple[str, Sequence[View]]:
+    def views(self, scene: str, seed: int, count: int) -> tuple[str, Sequence[Viewpoint]]:
         """Scene file of a scene, and views of it: the same for the same seed."""
         ...
 

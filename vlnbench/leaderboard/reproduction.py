@@ -57,7 +57,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgment:
     """What is said of one metric. See the fields of the same names in `Finding`."""
 
     value: float | None = None
@@ -73,7 +73,7 @@ def make_ledger(literature: Literature, runs: Sequence[OwnRun]) -> list[Finding]
     for own in runs:
         claim = own.entry.reproduces
         if claim is None:
-            judged = Judged(reason="the run claims to reproduce no published row")
+            judged = Judgment(reason="the run claims to reproduce no published row")
             findings.append(_finding(own, None, judged, None))
         elif claim.startswith(f"{RUNS}/"):
             other = next(each for each in runs if f"{RUNS}/{each.run.folder.name}" == claim)
@@ -86,7 +86,7 @@ def make_ledger(literature: Literature, runs: Sequence[OwnRun]) -> list[Finding]
     return findings
 
 
-def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict[str, Judged]:
+def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict[str, Judgment]:
     """Verdicts on the metrics that a row publishes: its values are means whose episodes are not known."""
     reasons, found = "; ".join(differences(literature, own, row)), {}
     for label, metric in BY_COLUMN.items():
@@ -95,11 +95,11 @@ def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict
             continue
         values = [value for _, value in by_key(metric, own.run).values()]
         if reasons:
-            found[label] = Judged(published, reason=reasons)
+            found[label] = Judgment(published, reason=reasons)
         elif not values:
-            found[label] = Judged(published, reason="the run does not have this metric")
+            found[label] = Judgment(published, reason="the run does not have this metric")
         elif len(values) == 1:
-            found[label] = Judged(published, reason="one episode: the run has no spread")
+            found[label] = Judgment(published, reason="one episode: the run has no spread")
         else:
             value = published / metric.scale
             tolerance = spread_tolerance(values, value if metric.kind == "rate" else None, own.run.repeats)
@@ -107,9 +107,9 @@ def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict
     return found
 
 
-def judge_pairs(own: OwnRun, other: OwnRun) -> dict[str, Judged]:
+def judge_pairs(own: OwnRun, other: OwnRun) -> dict[str, Judgment]:
     """Verdicts on the metrics that two runs both have, episode by episode."""
-    found: dict[str, Judged] = {}
+    found: dict[str, Judgment] = {}
     differing = own.run.identity.differences(other.run.identity).keys() & set(SHARED)
     reason = f"the runs differ in {', '.join(sorted(differing))}" if differing else None
     if reason is None and own.run.rows.keys() != other.run.rows.keys():
@@ -118,7 +118,7 @@ def judge_pairs(own: OwnRun, other: OwnRun) -> dict[str, Judged]:
         a, b = by_key(metric, own.run), by_key(metric, other.run)
         keys = [key for key in a if key in b]
         if reason is not None or not keys:
-            found[label] = Judged(reason=reason or "no episode has this metric in both runs")
+            found[label] = Judgment(reason=reason or "no episode has this metric in both runs")
             continue
         mean, value = (statistics.fmean(side[key][1] for key in keys) for side in (a, b))
         tolerance = paired_tolerance([a[key][1] - b[key][1] for key in keys])
@@ -148,11 +148,11 @@ def paired_tolerance(differences: Sequence[float]) -> float:
     return _NORMAL * math.sqrt(math.fsum(d * d for d in differences)) / len(differences)
 
 
-def _judged(mean: float, value: float, tolerance: float, scale: float, rule: Rule) -> Judged:
+def _judged(mean: float, value: float, tolerance: float, scale: float, rule: Rule) -> Judgment:
     verdict: Verdict = "below" if mean < value else "above"
     if abs(mean - value) <= tolerance + _ROUNDING:
         verdict = "within tolerance"
-    return Judged(round(value * scale, 4), round(tolerance * scale, 4), rule, verdict)
+    return Judgment(round(value * scale, 4), round(tolerance * scale, 4), rule, verdict)
 
 
 _ROUNDING = 1e-9
@@ -242,7 +242,7 @@ def _shown(finding: Finding) -> str | None:
     return f"{finding.mean:.2f} ± {finding.se:.2f} {interval} (n {finding.n})"
 
 
-def _finding(own: OwnRun, label: str | None, judged: Judged, source: str | None) -> Finding:
+def _finding(own: OwnRun, label: str | None, judged: Judgment, source: str | None) -> Finding:
     value = own.metrics.get(label) if label else None
     return Finding(
         run=own.run.folder.name,

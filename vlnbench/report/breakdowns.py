@@ -12,7 +12,7 @@ from vlnbench.evaluation.choice.shape import TURN_DEG, scene_name
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, aggregate
-from vlnbench.report.data import Entry
+from vlnbench.report.data import ReportRow
 from vlnbench.report.failures import Ending
 
 SHOWN = ("SR", "SPL", "NE", "nDTW")
@@ -41,7 +41,7 @@ class Breakdown:
     groups: tuple[Group, ...]
 
 
-def breakdowns(entries: Sequence[Entry]) -> list[Breakdown]:
+def breakdowns(entries: Sequence[ReportRow]) -> list[Breakdown]:
     """Every breakdown of scored entries with at least one group; those of which nothing is known are left out."""
     by_scene = "intervals clustered by scene"
     made = [
@@ -90,12 +90,12 @@ def breakdowns(entries: Sequence[Entry]) -> list[Breakdown]:
 def _by_bins(
     title: str,
     note: str,
-    entries: Sequence[Entry],
-    quantity: Callable[[Entry], float | None],
+    entries: Sequence[ReportRow],
+    quantity: Callable[[ReportRow], float | None],
     bins: tuple[Sequence[float], Sequence[str]],
 ) -> Breakdown:
     edges, labels = bins
-    members: list[list[Entry]] = [[] for _ in labels]
+    members: list[list[ReportRow]] = [[] for _ in labels]
     for entry in entries:
         value = quantity(entry)
         if value is not None:
@@ -107,11 +107,11 @@ def _by_bins(
 def _by_label(
     title: str,
     note: str,
-    entries: Sequence[Entry],
-    label: Callable[[Entry], str | None],
+    entries: Sequence[ReportRow],
+    label: Callable[[ReportRow], str | None],
     cluster: Callable[[Row], Hashable] = lambda row: row.scene_id,
 ) -> Breakdown:
-    members: dict[str, list[Entry]] = {}
+    members: dict[str, list[ReportRow]] = {}
     for entry in entries:
         name = label(entry)
         if name is not None:
@@ -120,7 +120,7 @@ def _by_label(
 
 
 def _group(
-    label: str, entries: Sequence[Entry], cluster: Callable[[Row], Hashable] = lambda row: row.scene_id
+    label: str, entries: Sequence[ReportRow], cluster: Callable[[Row], Hashable] = lambda row: row.scene_id
 ) -> Group:
     rows = [entry.row for entry in entries]
     estimates = {metric.label: aggregate(metric, rows, cluster) for metric in METRICS if metric.label in SHOWN}

@@ -11,7 +11,7 @@ from vlnbench.defaults import ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import RowKey
 from vlnbench.evaluation.video import write_video
-from vlnbench.report.data import Entry, RunData, read_run
+from vlnbench.report.data import ReportRow, RunData, read_run
 from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
 from vlnbench.report.page import render
 from vlnbench.report.payload import Videos
@@ -96,7 +96,7 @@ def _videos(data: RunData, folder: Path, count: int, env: str) -> Videos:
     }
 
 
-def choose(entries: Sequence[Entry], count: int, first: set[RowKey]) -> list[Entry]:
+def choose(entries: Sequence[ReportRow], count: int, first: set[RowKey]) -> list[ReportRow]:
     """`count` entries: those of `first`, then one of each ending by turns."""
     seen: dict[str, int] = {}
     ranks = []
@@ -107,7 +107,7 @@ def choose(entries: Sequence[Entry], count: int, first: set[RowKey]) -> list[Ent
     return [entries[i] for i in order[:count]]
 
 
-def _make_videos(data: RunData, entries: Sequence[Entry], paths: dict[RowKey, Path], env_name: str) -> None:
+def _make_videos(data: RunData, entries: Sequence[ReportRow], paths: dict[RowKey, Path], env_name: str) -> None:
     if not entries:
         return
     if data.scenes_dir is None:

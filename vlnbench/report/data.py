@@ -15,7 +15,7 @@ from vlnbench.report.failures import Ending, ending
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportRow:
     """One row with what belongs to it. trajectory: None if it broke; episode: None without the dataset."""
 
     row: Row
@@ -51,7 +51,7 @@ class RunData:
 
     run: RecordedRun
     summary: Summary
-    entries: tuple[Entry, ...]
+    entries: tuple[ReportRow, ...]
     scenes_dir: Path | None
     missing: str | None
 
@@ -78,7 +78,7 @@ def read_run(folder: Path, data_root: Path) -> RunData:
         raise UsageError(f"{folder}: no episode has finished yet; there is nothing to report")
     summary = replace(summarize(rows, keys, run.identity), n_planned=run.n_planned * run.repeats)
     entries = tuple(
-        Entry(row, ending(row), run.trajectories.get(row.key), episodes[row.episode_id] if episodes else None)
+        ReportRow(row, ending(row), run.trajectories.get(row.key), episodes[row.episode_id] if episodes else None)
         for row in rows
     )
     return RunData(run, summary, entries, scenes_dir, missing)

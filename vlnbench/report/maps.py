@@ -13,7 +13,7 @@ from PIL import Image
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode, Sensor, TopDownMap
-from vlnbench.report.data import Entry
+from vlnbench.report.data import ReportRow
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import prepare
 from vlnbench.util.loading import import_string
@@ -47,7 +47,7 @@ def storeys(heights: Iterable[float]) -> list[Storey]:
     return [Storey((group[0] + group[-1]) / 2) for group in found]
 
 
-def scene_storeys(entries: Sequence[Entry]) -> dict[str, list[Storey]]:
+def scene_storeys(entries: Sequence[ReportRow]) -> dict[str, list[Storey]]:
     """Storeys by scene id: where trajectories begin and where goals are."""
     heights: dict[str, list[float]] = {}
     for entry in entries:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from vlnbench.evaluation.choice.shape import scene_name
 from vlnbench.interfaces import Trajectory
-from vlnbench.report.data import Entry, RunData
+from vlnbench.report.data import ReportRow, RunData
 from vlnbench.report.failures import kinds
 from vlnbench.report.maps import METERS_PER_PIXEL, Storey
 
@@ -78,7 +78,7 @@ def storey_json(storey: Storey) -> dict[str, Any]:
     return result
 
 
-def _entry(entry: Entry, scene: int, kind: int, videos: Videos) -> dict[str, Any]:
+def _entry(entry: ReportRow, scene: int, kind: int, videos: Videos) -> dict[str, Any]:
     row = entry.row
     result: dict[str, Any] = {"id": row.episode_id, "scene": scene, "kind": kind}
     if row.repeat:

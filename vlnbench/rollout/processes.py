@@ -16,7 +16,7 @@ from vlnbench.rollout.engine import Engine, SceneQueue, unusable
 from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.simulators.channel import Check, Failed, Preparing, Setup
-from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_nursery
+from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_fork_server
 from vlnbench.traits import Paced, Resizes
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.watchdog import Watchdog
@@ -65,7 +65,7 @@ class Simulators:
     def __init__(self, count: int, preload: str = "") -> None:
         self.count, self._preload = count, preload
         self._setup: Setup
-        self._nursery = start_nursery(preload)
+        self._fork_server = start_fork_server(preload)
         self.workers: list[Worker] = []
 
     def __enter__(self) -> Simulators:
@@ -115,11 +115,11 @@ class Simulators:
         """End all processes."""
         for worker in self.workers:
             worker.close()
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     def _worker(self) -> Worker:
-        return Worker(self._preload, self._nursery)
+        return Worker(self._preload, self._fork_server)
 
     def _answer(self, limit_s: float | None = None) -> Any:
         """What the first process says. Raises what it raised, and RunError if it dies or takes too long."""

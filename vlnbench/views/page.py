@@ -12,7 +12,7 @@ from vlnbench import __version__
 from vlnbench.report import page as report
 from vlnbench.views.find import Found
 from vlnbench.views.others import board_json, matrix_json, read_all, training_json
-from vlnbench.views.runs import Shown, pairs, read_runs, run_json
+from vlnbench.views.runs import NamedRun, pairs, read_runs, run_json
 from vlnbench.views.together import together
 
 SCRIPTS = ("table.js", "plots.js", "compare.js", "view.js")
@@ -21,7 +21,7 @@ _ASSETS = resources.files("vlnbench.views") / "assets"
 Json = dict[str, Any]
 
 
-def payload(found: Found, page: Path | None, data_root: Path, env: str | None) -> tuple[Json, list[Shown]]:
+def payload(found: Found, page: Path | None, data_root: Path, env: str | None) -> tuple[Json, list[NamedRun]]:
     """The data of the page, and the runs in their order. page: as of `run_json`. env: as of `together`."""
     shown, problems = read_runs(found.runs)
     trainings, broken = read_all(found.trainings, training_json)

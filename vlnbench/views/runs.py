@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NamedRun:
     """A run with its table. name: what it is called in the view, unlike all others."""
 
     run: RecordedRun
@@ -53,7 +53,7 @@ class Shown:
         return tuple(flat[name] for name in SHARED)
 
 
-def read_runs(folders: Sequence[Path]) -> tuple[list[Shown], list[str]]:
+def read_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[str]]:
     """Runs by SR, best first, and what could not be read, one line each. Their trajectories are left out."""
     found, problems = [], []
     for folder in folders:
@@ -66,13 +66,13 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Shown], list[str]]:
         found.append((run, summary, entry.name))
     names = [name for _, _, name in found]
     shown = [
-        Shown(run, summary, name if names.count(name) == 1 else f"{name} ({run.folder})")
+        NamedRun(run, summary, name if names.count(name) == 1 else f"{name} ({run.folder})")
         for run, summary, name in found
     ]
     return sorted(shown, key=lambda each: (each.group, -_mean(each.summary), each.name)), problems
 
 
-def run_json(shown: Shown, page: Path | None, number: int) -> Json:
+def run_json(shown: NamedRun, page: Path | None, number: int) -> Json:
     """A run for the page. page: where it is written, for links; None: it is served, with reports by number."""
     run, identity = shown.run, shown.run.identity
     took = hours(run.rows.values(), run.attempts)
@@ -98,7 +98,7 @@ def run_json(shown: Shown, page: Path | None, number: int) -> Json:
     }
 
 
-def pairs(shown: Sequence[Shown]) -> list[Json]:
+def pairs(shown: Sequence[NamedRun]) -> list[Json]:
     """For each two runs of the same episodes, the difference of the second minus the first, by metric.
 
     Over the episodes that both have; n says how many.

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from vlnbench.errors import UsageError
 from vlnbench.views.find import Found, find
 from vlnbench.views.page import payload, render
-from vlnbench.views.runs import Shown, report_of
+from vlnbench.views.runs import NamedRun, report_of
 
 HOST = "127.0.0.1"
 
@@ -27,7 +27,7 @@ class Live:
         self._lock = threading.Lock()
         self._stamp: Any = None
         self._data: dict[str, Any] = {}
-        self.shown: list[Shown] = []
+        self.shown: list[NamedRun] = []
 
     def data(self) -> dict[str, Any]:
         """The data of the page, with a `stamp` that changes when they do. Raises UsageError as `find`."""

@@ -15,11 +15,11 @@ from vlnbench.evaluation.recorded import remake_split
 from vlnbench.evaluation.records import Row, read_trajectories
 from vlnbench.interfaces import Episode, Trajectory
 from vlnbench.report.build import draw_floors
-from vlnbench.report.data import Entry, RunData
+from vlnbench.report.data import ReportRow, RunData
 from vlnbench.report.failures import ending, kinds
 from vlnbench.report.maps import scene_storeys
 from vlnbench.report.payload import encode_path, storey_json
-from vlnbench.views.runs import Shown
+from vlnbench.views.runs import NamedRun
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ _KINDS = kinds(0.0)
 """Names and labels of endings, which no distance changes."""
 
 
-def together(shown: Sequence[Shown], data_root: Path, env: str | None) -> tuple[Json, list[str]]:
+def together(shown: Sequence[NamedRun], data_root: Path, env: str | None) -> tuple[Json, list[str]]:
     """Episodes that at least two runs of one benchmark and split have walked, by group, and what is left out.
 
     env: import string of what draws maps; None: no maps. Without the dataset below `data_root` there are neither
@@ -64,7 +64,7 @@ def together(shown: Sequence[Shown], data_root: Path, env: str | None) -> tuple[
 
 
 def _group(
-    members: Sequence[tuple[int, Shown]],
+    members: Sequence[tuple[int, NamedRun]],
     data_root: Path,
     env: str | None,
     scenes: dict[str, Json],
@@ -80,7 +80,7 @@ def _group(
             name = (row.episode_id, row.repeat)
             first.setdefault(name, row)
             walked.setdefault(name, [None] * len(members))[place] = _walk(row, trajectories.get(key))
-    entries = [Entry(row, ending(row), None, episodes.get(row.episode_id)) for row in first.values()]
+    entries = [ReportRow(row, ending(row), None, episodes.get(row.episode_id)) for row in first.values()]
     drawn = scene_storeys(entries)
     if data is not None and env is not None:
         drawn, _ = draw_floors(replace(data, entries=tuple(entries)), env)
@@ -113,7 +113,7 @@ def _has_trajectories(folder: Path) -> bool:
 
 
 def _episodes(
-    members: Sequence[tuple[int, Shown]], data_root: Path, notes: list[str]
+    members: Sequence[tuple[int, NamedRun]], data_root: Path, notes: list[str]
 ) -> tuple[dict[str, Episode], RunData | None]:
     """Episodes by id, from the dataset below `data_root`, and where their scenes are."""
     found: dict[str, Episode] = {}

@@ -45,7 +45,7 @@ LEFT, RIGHT, FORWARD = "←", "→", "↑"
 
 
 @dataclass(frozen=True)
-class View:
+class Viewpoint:
     """A pose (meters, yaw in degrees, a multiple of TURN_DEG) with questions about what it shows and answers."""
 
     position: Point
@@ -68,7 +68,7 @@ class _Seen:
     distance: float
 
 
-def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list[View]]:
+def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list[Viewpoint]]:
     """Scene file below the scenes directory, and `count` views, of the house of that name below a data root."""
     house = make_house(name, read_config(root))
     pathfinder = PathFinder.load((root / SCENES_DIR / house.scene_id).with_suffix(".navmesh"))
@@ -76,7 +76,7 @@ def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list
     return house.scene_id, list(views(house, pathfinder, rng, count))
 
 
-def views(house: House, pathfinder: PathFinder, rng: random.Random, count: int) -> Iterator[View]:
+def views(house: House, pathfinder: PathFinder, rng: random.Random, count: int) -> Iterator[Viewpoint]:
     """Views from random places of a house, each with at least the question how far the way is free."""
     rooms = range(len(house.plan.rooms))
     for _ in range(count):
@@ -84,7 +84,7 @@ def views(house: House, pathfinder: PathFinder, rng: random.Random, count: int) 
         while position is None:
             position = _place(house, pathfinder, rng.choice(rooms), rng)
         yaw = TURN_DEG * rng.randrange(round(360 / TURN_DEG))
-        yield View(position, yaw, tuple(_pairs(house, pathfinder, position, yaw, rng)))
+        yield Viewpoint(position, yaw, tuple(_pairs(house, pathfinder, position, yaw, rng)))
 
 
 def _place(house: House, pathfinder: PathFinder, room: int, rng: random.Random) -> Point | None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.houses.files.manifest import read_config
-from envs.houses.files.questions import EYE_M, HFOV_DEG, View, turns_to
+from envs.houses.files.questions import EYE_M, HFOV_DEG, Viewpoint, turns_to
 from envs.houses.plan.catalog import FURNISHINGS
 from envs.houses.plan.house import make_house
 from envs.houses.plan.layout import STOREY_M
@@ -40,7 +40,7 @@ _LEAST_SEEN = 0.01
 
 
 @dataclass(frozen=True)
-class Shown:
+class PixelLabels:
     """What the pixels of a view belong to, (height, width) each: objects and rooms of the house by number, from 1
     on; 0 is none of them."""
 
@@ -71,7 +71,7 @@ class Semantics:
         self._things = np.array(things, np.uint8)
         self._kinds = np.array([0, *(_number("room", look.kind.name) for look in house.looks)], np.uint8)
 
-    def shown(self, view: View, depth: NDArray[np.float32], farthest: float) -> Shown:
+    def shown(self, view: Viewpoint, depth: NDArray[np.float32], farthest: float) -> PixelLabels:
         """What the pixels belong to whose depth (height, width) is given, in meters; what is as far as `farthest`,
         where depth ends, or farther belongs to nothing."""
         eye, rays = _rays(view, depth.shape)
@@ -79,20 +79,20 @@ class Semantics:
         items = self._items_at(eye + along * rays)
         rooms = self._rooms_at(eye + np.maximum(along - _WALL_M, 0) * rays)
         known = depth < farthest
-        return Shown(*(np.where(known, found.reshape(depth.shape), 0) for found in (items, rooms)))
+        return PixelLabels(*(np.where(known, found.reshape(depth.shape), 0) for found in (items, rooms)))
 
     def look(
-        self, view: View, depth: NDArray[np.float32], farthest: float
+        self, view: Viewpoint, depth: NDArray[np.float32], farthest: float
     ) -> tuple[NDArray[np.uint8], dict[str, str]]:
         """The image of a view, as `image`, and the questions of `ways` with their answers."""
         shown = self.shown(view, depth, farthest)
         return self.image(shown), dict(self.ways(view, shown))
 
-    def image(self, shown: Shown) -> NDArray[np.uint8]:
+    def image(self, shown: PixelLabels) -> NDArray[np.uint8]:
         """(height, width, 3) numbers of CATEGORIES."""
         return np.concatenate([self._things[shown.items], self._kinds[shown.rooms][..., None]], axis=2)
 
-    def ways(self, view: View, shown: Shown) -> Iterator[tuple[str, str]]:
+    def ways(self, view: Viewpoint, shown: PixelLabels) -> Iterator[tuple[str, str]]:
         """Which way to turn to what can be seen, as questions and answers: every object and every other room of
         which a hundredth of the picture is in sight, and nothing else that goes by that name."""
         yield from _ways(shown.items, [item.name for item in self._items])
@@ -136,7 +136,7 @@ def _number(channel: str, name: str) -> int:
     return CATEGORIES[channel].index(name) + 1
 
 
-def _rays(view: View, shape: tuple[int, ...]) -> tuple[Points, Points]:
+def _rays(view: Viewpoint, shape: tuple[int, ...]) -> tuple[Points, Points]:
     """The camera (3,) and where the pixels' rays are at 1 m along the optical axis, from it, (pixels, 3)."""
     height, width = shape
     focal = _focal(width)

@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import Rect
-from envs.houses.preview.shots import Shot, Walk
+from envs.houses.preview.shots import DrawnEpisode, Shot
 from envs.houses.shapes.textures import COLORS
 
 _WIDTH_IN = 17.0
@@ -30,7 +30,7 @@ _PATHS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e3
 _HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
-def draw(house: House, walks: Sequence[Walk], along: Sequence[Shot], rooms: Sequence[Shot]) -> Figure:
+def draw(house: House, walks: Sequence[DrawnEpisode], along: Sequence[Shot], rooms: Sequence[Shot]) -> Figure:
     """Plans with objects and paths, a key of the objects, the instructions, and two contact sheets."""
     lines = [textwrap.wrap(f"{walk.episode_id}: {walk.text}", _WRAP) for walk in walks]
     text_in = _LINE_IN * sum(len(wrapped) + 0.4 for wrapped in lines)
@@ -48,7 +48,7 @@ def draw(house: House, walks: Sequence[Walk], along: Sequence[Shot], rooms: Sequ
     return figure
 
 
-def _plans(figure: Figure, house: House, walks: Sequence[Walk], span: tuple[float, float]) -> None:
+def _plans(figure: Figure, house: House, walks: Sequence[DrawnEpisode], span: tuple[float, float]) -> None:
     """One plan for each storey, side by side at one scale, and the key to their numbers."""
     bottom, height = span
     key = [item for item in house.items if item.landmark or item.distractor]
@@ -104,7 +104,7 @@ def _plan(axes: Axes, house: House, storey: int, key: Sequence[Item]) -> None:
             _marker(axes, (item.x, item.z), number, item)
 
 
-def _titles(axes: Axes, house: House, walks: Sequence[Walk], storey: int) -> None:
+def _titles(axes: Axes, house: House, walks: Sequence[DrawnEpisode], storey: int) -> None:
     for room in range(len(house.plan.rooms)):
         if house.plan.storeys[room] == storey:
             x, z = _title_place(house, room, walks)
@@ -112,7 +112,7 @@ def _titles(axes: Axes, house: House, walks: Sequence[Walk], storey: int) -> Non
             axes.text(x, z, house.title(room), path_effects=_HALO, zorder=10, **style)
 
 
-def _title_place(house: House, room: int, walks: Sequence[Walk]) -> tuple[float, float]:
+def _title_place(house: House, room: int, walks: Sequence[DrawnEpisode]) -> tuple[float, float]:
     """Where a room's title covers the least: off objects, ramps, starts and goals."""
     rect, floor = house.plan.rooms[room], house.plan.floor_m(room)
     taken = [i.footprint for i in house.items if i.room == room]
@@ -171,7 +171,7 @@ def _marker(axes: Axes, at: tuple[float, float], number: int, item: Item) -> Non
     )
 
 
-def _path(axes: Axes, house: House, walk: Walk, storey: int, number: int) -> None:
+def _path(axes: Axes, house: House, walk: DrawnEpisode, storey: int, number: int) -> None:
     """The part of a walk on one storey; a ramp belongs half to either. Walks are drawn a little apart."""
     plan, color, apart = house.plan, _PATHS[number], _APART_M * number
     on_storey = [plan.storeys[plan.room_at(x, z, y)] == storey for x, y, z in walk.locations]

@@ -17,7 +17,7 @@ from envs.embedded.render.scene import load_scene
 from envs.houses.files.manifest import R2R_DIR, SCENES_DIR, read_config
 from envs.houses.plan.house import House, make_house
 from envs.houses.plan.visibility import visible
-from envs.houses.preview.shots import Shot, Walk
+from envs.houses.preview.shots import DrawnEpisode, Shot
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera
 
@@ -57,7 +57,7 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
     return f"{name}: {counts}: {out}"
 
 
-def _walks(data_root: Path, split: str, name: str | None, count: int) -> tuple[list[Walk], str]:
+def _walks(data_root: Path, split: str, name: str | None, count: int) -> tuple[list[DrawnEpisode], str]:
     """Episodes of one house, each of another trajectory, and the house's name."""
     folder = data_root / R2R_DIR / split
     rows = _read(folder / f"{split}.json.gz")["episodes"]
@@ -88,16 +88,18 @@ def _house_of(row: dict[str, Any]) -> str:
     return Path(row["scene_id"]).stem
 
 
-def _walk(row: dict[str, Any], truth: dict[str, Any]) -> Walk:
+def _walk(row: dict[str, Any], truth: dict[str, Any]) -> DrawnEpisode:
     _, y, _, w = row["start_rotation"]
     goal = row["goals"][0]["position"]
     text = row["instruction"]["instruction_text"]
     locations = np.array(truth["locations"], dtype=np.float64)
     yaw = 2.0 * math.atan2(y, w)
-    return Walk(str(row["episode_id"]), text, locations, tuple(truth["actions"]), yaw, (goal[0], goal[1], goal[2]))
+    return DrawnEpisode(
+        str(row["episode_id"]), text, locations, tuple(truth["actions"]), yaw, (goal[0], goal[1], goal[2])
+    )
 
 
-def _frames_along(renderer: Renderer, walk: Walk) -> Iterator[Shot]:
+def _frames_along(renderer: Renderer, walk: DrawnEpisode) -> Iterator[Shot]:
     """Frames at equal numbers of steps from start to end."""
     poses, at, yaw = [(0, walk.yaw)], 0, walk.yaw
     for action in walk.actions:

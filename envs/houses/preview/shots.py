@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Walk:
+class DrawnEpisode:
     """An episode as it is drawn. locations: (n, 3) meters. yaw: start heading in radians, 0 along -z."""
 
     episode_id: str

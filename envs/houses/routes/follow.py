@@ -23,7 +23,7 @@ _MAX_ACTIONS = 300
 
 
 @dataclass(frozen=True)
-class Walk:
+class FollowedPath:
     """Actions ending with STOP, and the position at the start and after each MOVE_FORWARD.
 
     `goal_distance` is what is left to the goal, geodesic meters.
@@ -45,7 +45,7 @@ def rotation_of(yaw_deg: float) -> Quaternion:
     return 0.0, math.sin(half), 0.0, math.cos(half)
 
 
-def follow(pathfinder: PathFinder, start: ArrayLike, yaw_deg: float, goal: ArrayLike) -> Walk | None:
+def follow(pathfinder: PathFinder, start: ArrayLike, yaw_deg: float, goal: ArrayLike) -> FollowedPath | None:
     """Walk to within STOP_M of the goal (geodesic); None if the walk gets stuck or takes too long."""
     position = np.asarray(start, dtype=np.float32)
     rotation = np.asarray(rotation_of(yaw_deg), dtype=np.float32)
@@ -54,7 +54,7 @@ def follow(pathfinder: PathFinder, start: ArrayLike, yaw_deg: float, goal: Array
     for _ in range(_MAX_ACTIONS):
         path = pathfinder.find_path(position, goal)
         if path.geodesic_distance <= STOP_M:
-            return Walk((*actions, int(Action.STOP)), tuple(locations), path.geodesic_distance)
+            return FollowedPath((*actions, int(Action.STOP)), tuple(locations), path.geodesic_distance)
         if math.isinf(path.geodesic_distance):
             return None
         walking = bool(actions) and actions[-1] == Action.MOVE_FORWARD

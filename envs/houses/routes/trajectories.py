@@ -17,7 +17,7 @@ from envs.houses.plan.catalog import FURNISHINGS
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import WALL_M
-from envs.houses.routes.follow import Walk, follow
+from envs.houses.routes.follow import FollowedPath, follow
 from envs.houses.routes.routes import Goal, Route, resample, trace, wrap_degrees, yaw_of
 
 Point = tuple[float, float, float]
@@ -49,7 +49,7 @@ class Trajectory:
     goal: Point
     geodesic: float
     reference_path: tuple[Point, ...]
-    walk: Walk
+    walk: FollowedPath
     route: Route
 
 

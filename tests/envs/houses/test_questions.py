@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.houses.files.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, View, views
+from envs.houses.files.questions import ASPECT, EYE_M, HFOV_DEG, STEP_M, TURN_DEG, Viewpoint, views
 from envs.houses.files.semantics import _ways
 from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import LANDMARKS
@@ -29,15 +29,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="module")
-def found(built: Built) -> list[View]:
+def found(built: Built) -> list[Viewpoint]:
     return look(built, 0)
 
 
-def look(built: Built, seed: int) -> list[View]:
+def look(built: Built, seed: int) -> list[Viewpoint]:
     return list(views(built.house, built.pathfinder, random.Random(seed), COUNT))
 
 
-def answers(found: list[View], start: str, end: str) -> list[tuple[View, str, str]]:
+def answers(found: list[Viewpoint], start: str, end: str) -> list[tuple[Viewpoint, str, str]]:
     """(view, what is asked for, answer) of the questions that begin and end so."""
     return [
         (view, question.removeprefix(start).removesuffix(end), answer)
@@ -47,7 +47,7 @@ def answers(found: list[View], start: str, end: str) -> list[tuple[View, str, st
     ]
 
 
-def seen_points(built: Built, view: View) -> NDArray[np.float64]:
+def seen_points(built: Built, view: Viewpoint) -> NDArray[np.float64]:
     """World points (n, 3) of what the camera sees, one per pixel."""
     x, y, z = view.position
     camera = Camera(WIDTH, HEIGHT, HFOV_DEG, 0.0)
@@ -80,12 +80,12 @@ def test_the_camera_is_the_benchmarks() -> None:
     assert (body.turn_deg, body.forward_m) == (TURN_DEG, STEP_M)
 
 
-def test_views_depend_on_the_seed_alone(built: Built, found: list[View]) -> None:
+def test_views_depend_on_the_seed_alone(built: Built, found: list[Viewpoint]) -> None:
     assert look(built, 0) == found
     assert look(built, 1) != found
 
 
-def test_every_view_asks_each_question_once_and_answers_all(found: list[View]) -> None:
+def test_every_view_asks_each_question_once_and_answers_all(found: list[Viewpoint]) -> None:
     for view in found:
         questions = [question for question, _ in view.pairs]
         assert len(set(questions)) == len(questions)
@@ -96,7 +96,7 @@ def test_every_view_asks_each_question_once_and_answers_all(found: list[View]) -
     assert min(replies["yes"], replies["no"]) > 0.3 * replies.total()
 
 
-def test_rooms_are_those_around_the_place(built: Built, found: list[View]) -> None:
+def test_rooms_are_those_around_the_place(built: Built, found: list[Viewpoint]) -> None:
     plan = built.house.plan
     for view, _, answer in answers(found, "Which room is this?", ""):
         x, y, z = view.position
@@ -109,7 +109,7 @@ def test_rooms_are_those_around_the_place(built: Built, found: list[View]) -> No
 
 
 @pytest.mark.slow
-def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, found: list[View]) -> None:
+def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, found: list[Viewpoint]) -> None:
     house = built.house
     unseen = wrong = blank = 0
     named = denied = 0
@@ -141,7 +141,7 @@ def test_what_is_seen_is_in_the_picture_and_what_is_absent_is_not(built: Built, 
     assert wrong == 0
 
 
-def test_turning_as_told_brings_things_to_the_middle(built: Built, found: list[View]) -> None:
+def test_turning_as_told_brings_things_to_the_middle(built: Built, found: list[Viewpoint]) -> None:
     house = built.house
     asked = answers(found, "Face the ", ".")
     assert len(asked) > COUNT / 2
@@ -162,7 +162,7 @@ def test_turning_as_told_brings_things_to_the_middle(built: Built, found: list[V
         assert answer in ("↑", answer[0] * len(answer))
 
 
-def test_the_way_is_free_as_far_as_told(built: Built, found: list[View]) -> None:
+def test_the_way_is_free_as_far_as_told(built: Built, found: list[Viewpoint]) -> None:
     told = answers(found, "How far can you walk ahead?", "")
     lengths = Counter(0 if answer == "not at all" else len(answer) for _, _, answer in told)
     assert len(lengths) == 9
@@ -173,7 +173,7 @@ def test_the_way_is_free_as_far_as_told(built: Built, found: list[View]) -> None
         assert steps == 8 or off(built, view, steps + 1) > 0.005
 
 
-def off(built: Built, view: View, steps: int) -> float:
+def off(built: Built, view: Viewpoint, steps: int) -> float:
     """Meters in the plan between where so many steps lead and where they end if taken at once."""
     way = steps * STEP_M * np.array((-math.sin(math.radians(view.yaw)), 0.0, -math.cos(math.radians(view.yaw))))
     start = np.array(view.position)
@@ -181,7 +181,7 @@ def off(built: Built, view: View, steps: int) -> float:
     return float(np.hypot(*(end - start - way)[[0, 2]]))
 
 
-def test_questions_hold_the_words_of_other_houses(built: Built, found: list[View]) -> None:
+def test_questions_hold_the_words_of_other_houses(built: Built, found: list[Viewpoint]) -> None:
     words = {
         word for view in [*found, *look(built, 1), *look(built, 2)] for q, _ in view.pairs for word in q.split()
     }

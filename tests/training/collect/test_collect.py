@@ -31,7 +31,7 @@ from vlnbench.training.collect.walk import (
     MAX_ACTIONS,
     WAYPOINT_RADIUS_M,
     ReferenceRoute,
-    Walk,
+    WalkTask,
     in_turn,
     tours,
     walk,
@@ -172,12 +172,12 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
     episode = episodes[0]
     start_only = replace(episode, reference_path=(episode.start_position,))
     (tour,) = tours([start_only], "r2r")
-    walked = walk(env, Walk(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
+    walked = walk(env, WalkTask(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
     assert walked.record is None
     assert walked.reason == "ended 3 m or more from the goal"
     endless = replace(episode, reference_path=(*episode.reference_path, episode.start_position) * 8)
     (tour,) = tours([endless], "r2r")
-    walked = walk(env, Walk(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
+    walked = walk(env, WalkTask(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
     assert walked.reason == f"more than {MAX_ACTIONS} actions"
 
 
@@ -203,7 +203,9 @@ def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tm
     env, episodes = train_split(houses, width=8)
     (tour,) = tours(episodes[:1], "r2r")
     straight, *disturbed = (
-        walk(env, Walk(tour, tmp_path / str(i), ReferenceRoute(3.0)), ReferenceRoute(3.0, chance)).product.record
+        walk(
+            env, WalkTask(tour, tmp_path / str(i), ReferenceRoute(3.0)), ReferenceRoute(3.0, chance)
+        ).product.record
         for i, chance in enumerate((0.0, 0.3, 0.3))
     )
     env.close()

@@ -31,7 +31,15 @@ from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
 from vlnbench.training.collect.collect import JOURNAL, MANIFEST, Collected, collect
 from vlnbench.training.collect.dagger import CorrectableAgent, CorrectedRoute, Correction, check_driver
-from vlnbench.training.collect.walk import GOAL_RADIUS_M, PLACEHOLDER_ACTION, GuidedEnv, Verdict, Walk, tours, walk
+from vlnbench.training.collect.walk import (
+    GOAL_RADIUS_M,
+    PLACEHOLDER_ACTION,
+    GuidedEnv,
+    Verdict,
+    WalkTask,
+    tours,
+    walk,
+)
 
 STOP, FORWARD, LEFT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT
 
@@ -172,7 +180,7 @@ def test_a_streamvln_sees_all_windows_whoever_drives(tmp_path: Path) -> None:
     route = Correction(3.0).route(agent)
     (tour,) = tours([straight(0, 6, 12, 18, 24)], "r2r")
     env = GuidedPlane()
-    walked = [walk(env, Walk(tour, tmp_path, Correction(3.0)), route).product for _ in range(2)]
+    walked = [walk(env, WalkTask(tour, tmp_path, Correction(3.0)), route).product for _ in range(2)]
     assert [each.reason for each in walked] == ["no detour worth keeping"] * 2
     assert len(list(route.steps(env, tour.episodes[0]))) == 96
 
@@ -301,7 +309,9 @@ def test_one_agent_drives_in_several_simulators_at_once(tmp_path: Path) -> None:
     planned = [replace(planned[0], name=f"walk-{episode.episode_id}", episodes=(episode,)) for episode in episodes]
 
     def collected(executor: Inline | Processes, root: Path) -> dict[str, bytes]:
-        tasks = [Task(tour.episodes[0], 0, 0, 500, Walk(tour, root, EverythingCounts(3.0))) for tour in planned]
+        tasks = [
+            Task(tour.episodes[0], 0, 0, 500, WalkTask(tour, root, EverythingCounts(3.0))) for tour in planned
+        ]
         outcomes = list(executor.run(tasks, Limits(max_batch=3)))
         assert [outcome.reason for outcome in outcomes] == [None] * 6
         assert all(outcome.rollout and outcome.rollout.product.record for outcome in outcomes)

@@ -23,7 +23,7 @@ from vlnbench.interfaces import Action, Agent, Episode, Observation
 from vlnbench.rollout.agents import facts_of
 from vlnbench.training.collect.collect import MANIFEST, collect
 from vlnbench.training.collect.relabel import Mixed, MixedOptions, Relabeling
-from vlnbench.training.collect.walk import GOAL_RADIUS_M, Tour, Walk, walk
+from vlnbench.training.collect.walk import GOAL_RADIUS_M, SharedPath, WalkTask, walk
 
 STOP, FORWARD, LEFT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT
 NAME = f"{__name__}:Turning"
@@ -72,7 +72,7 @@ def walked(
 ) -> Any:
     episode = replace(make_episode(1, distance=5), instruction_tokens=(4, 0, 7, 0, 0))
     agent = mixed(share, overrule_stops)
-    kind = Walk(Tour("walk", (episode,)), root, Relabeling(seed, longest, stop_within), depth)
+    kind = WalkTask(SharedPath("walk", (episode,)), root, Relabeling(seed, longest, stop_within), depth)
     record = walk(ExpertPlane(), kind, kind.guide.route(agent)).product.record
     running = agent._driver._running[0]  # type: ignore[attr-defined]
     return record, running.done

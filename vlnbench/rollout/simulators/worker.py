@@ -7,7 +7,7 @@ from typing import Any
 
 from vlnbench.rollout.simulators.channel import Frames, Observed, Ready, Setup, Watched, open_shared_memory
 from vlnbench.util.processes.child import Child
-from vlnbench.util.processes.nursery import Nursery, can_fork
+from vlnbench.util.processes.fork_server import ForkServer, can_fork
 
 START_TIMEOUT_S = 600.0
 """A simulator that takes so long before it is ready will not get ready."""
@@ -18,14 +18,14 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Simulator processes share the cores; a pool of threads in each would only get in the others' way."""
 
 
-def start_nursery(preload: str) -> Nursery | None:
+def start_fork_server(preload: str) -> ForkServer | None:
     """What simulator processes come from, already importing; None where there can be none.
 
     preload: as of `Worker`.
     """
     if not can_fork():
         return None
-    return Nursery(_WHAT, f"{_MODULE}:load_ahead", preload, _one_thread(), START_TIMEOUT_S)
+    return ForkServer(_WHAT, f"{_MODULE}:load_ahead", preload, _one_thread(), START_TIMEOUT_S)
 
 
 def _one_thread() -> dict[str, str]:
@@ -36,16 +36,16 @@ class Worker(Child):
     """A simulator process.
 
     ready: it has made its environment. preload: import string of the factory that it will be asked for, to be
-    imported while the arguments of the environment are not known yet; empty if that is not known either. nursery:
-    where it comes from, None: a new interpreter.
+    imported while the arguments of the environment are not known yet; empty if that is not known either.
+    fork_server: where it comes from, None: a new interpreter.
     """
 
-    def __init__(self, preload: str = "", nursery: Nursery | None = None) -> None:
+    def __init__(self, preload: str = "", fork_server: ForkServer | None = None) -> None:
         self._memory = open_shared_memory()
         self.ready = False
         self._setup: Setup
         self._frames: Frames
-        super().__init__(_WHAT, _MODULE, (preload,), [self._memory], _one_thread(), nursery)
+        super().__init__(_WHAT, _MODULE, (preload,), [self._memory], _one_thread(), fork_server)
 
     def set_up(self, setup: Setup) -> None:
         """Send what the environment is made from; the answer is `Ready`, after any number of `Preparing`."""

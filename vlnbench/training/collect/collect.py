@@ -50,9 +50,9 @@ from vlnbench.training.collect.walk import (
     Guide,
     Nobody,
     ReferenceRoute,
-    Tour,
-    Walk,
+    SharedPath,
     Walked,
+    WalkTask,
     in_turn,
     tour_name,
     tours,
@@ -149,7 +149,7 @@ def _make_ready(
     return guide
 
 
-def verify(root: Path, planned: list[Tour], done: dict[str, Walked]) -> Collected:
+def verify(root: Path, planned: list[SharedPath], done: dict[str, Walked]) -> Collected:
     """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
     frames = size = 0
     for tour in planned:
@@ -204,11 +204,11 @@ def resized(body: Embodiment, width: int | None) -> Embodiment:
     return replace(body, camera=replace(camera, width=width, height=int(height)))
 
 
-def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[Tour]:
+def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[SharedPath]:
     planned = tours(episode_set.episodes, request.set)
     if request.dagger:  # each instruction leads elsewhere; one walk per name
         by_name = {tour_name(episode, request.set): episode for episode in episode_set.episodes}
-        planned = [Tour(name, (episode,)) for name, episode in by_name.items()]
+        planned = [SharedPath(name, (episode,)) for name, episode in by_name.items()]
     if request.relabel is not None:
         random.Random(request.seed).shuffle(planned)
     if request.tours is not None:
@@ -294,7 +294,7 @@ def _check_same(out: Path, manifest: dict[str, Any], found: dict[str, Any]) -> N
 
 
 def _walk_the_rest(
-    planned: list[Tour], request: CollectOptions, executor: Executor, guide: Guide
+    planned: list[SharedPath], request: CollectOptions, executor: Executor, guide: Guide
 ) -> dict[str, Walked]:
     """Walk the tours that the journal does not hold; returns all of them by name.
 
@@ -332,7 +332,7 @@ def _walk_the_rest(
     return done
 
 
-def _task(tour: Tour, request: CollectOptions, guide: Guide) -> Task:
+def _task(tour: SharedPath, request: CollectOptions, guide: Guide) -> Task:
     episode = tour.episodes[0]
     seed = episode_seed(request.seed, episode.episode_id, 0)
-    return Task(episode, 0, seed, MAX_ACTIONS, Walk(tour, request.out.absolute(), guide, request.depth))
+    return Task(episode, 0, seed, MAX_ACTIONS, WalkTask(tour, request.out.absolute(), guide, request.depth))

@@ -43,7 +43,7 @@ KIND = Kind("set of questions", MANIFEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SetSize:
     """What a folder holds."""
 
     scenes: int
@@ -52,7 +52,7 @@ class Made:
     bytes: int
 
 
-def make_questions(options: QuestionsOptions) -> Made:
+def make_questions(options: QuestionsOptions) -> SetSize:
     """Look around in every train house and write what is seen with questions and answers.
 
     Raises UsageError, with nothing written, for bad options, broken data and a folder that holds something else.
@@ -74,7 +74,7 @@ def make_questions(options: QuestionsOptions) -> Made:
     return made
 
 
-def format_made(made: Made, out: Path) -> str:
+def format_made(made: SetSize, out: Path) -> str:
     """Table of what was made."""
     rows: list[list[object]] = [
         ["scenes", made.scenes],
@@ -132,7 +132,7 @@ def _look_around(
 
 def _verify(
     options: QuestionsOptions, counts: Mapping[str, int], records: Mapping[str, list[dict[str, Any]]]
-) -> Made:
+) -> SetSize:
     """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
     questions = size = 0
     for house, count in counts.items():
@@ -146,7 +146,7 @@ def _verify(
                 )
             size += sum(found)
         questions += sum(len(record["conversations"]) // 2 for record in records[house])
-    return Made(len(counts), sum(counts.values()), questions, size)
+    return SetSize(len(counts), sum(counts.values()), questions, size)
 
 
 def _kinds(options: QuestionsOptions) -> list[str]:

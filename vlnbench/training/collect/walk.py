@@ -64,7 +64,7 @@ class GuidedEnv(Env, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tour:
+class SharedPath:
     """Episodes that start alike and follow the same path: walked once, told in several ways."""
 
     name: str
@@ -139,13 +139,13 @@ class Nobody:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class WalkTask:
     """The kind of task that walks a tour and writes what was seen below `root`; its product is a `Walked`.
 
     depth: write depth, distances and tokens too.
     """
 
-    tour: Tour
+    tour: SharedPath
     root: Path
     guide: Guide
     depth: bool = False
@@ -157,16 +157,16 @@ class Walk:
         return walk(env, self, self.guide.route(agent))
 
 
-def tours(episodes: Sequence[Episode], set_name: str) -> list[Tour]:
+def tours(episodes: Sequence[Episode], set_name: str) -> list[SharedPath]:
     """Group episodes by scene, start pose and path, in the order of their first episode."""
     groups: dict[tuple[Any, ...], list[Episode]] = {}
     for episode in episodes:
         start = (episode.scene_id, episode.start_position, episode.start_rotation)
         groups.setdefault((*start, waypoints(episode)), []).append(episode)
-    return [Tour(tour_name(members[0], set_name), tuple(members)) for members in groups.values()]
+    return [SharedPath(tour_name(members[0], set_name), tuple(members)) for members in groups.values()]
 
 
-def in_turn(planned: Sequence[Tour]) -> list[Tour]:
+def in_turn(planned: Sequence[SharedPath]) -> list[SharedPath]:
     """The first tour of every scene, then the second of every scene, and so on; files may go scene by scene."""
     before: Counter[str] = Counter()
     rounds = []
@@ -230,7 +230,7 @@ class ReferenceRoute:
         return Verdict(False, reason)
 
 
-def walk(env: GuidedEnv, kind: Walk, route: Route) -> Rollout:
+def walk(env: GuidedEnv, kind: WalkTask, route: Route) -> Rollout:
     """Walk a tour and write its frames; their folder appears only when it is complete.
 
     The product is a `Walked`. All seconds count as the environment's.
@@ -267,11 +267,11 @@ def walk(env: GuidedEnv, kind: Walk, route: Route) -> Rollout:
     return Rollout(trajectory, seconds, 0.0, product=Walked(tour.name, record, reason, seconds))
 
 
-def _video(tour: Tour) -> str:
+def _video(tour: SharedPath) -> str:
     return f"images/{tour.name}"
 
 
-def _record(tour: Tour, done: Sequence[Done]) -> dict[str, Any]:
+def _record(tour: SharedPath, done: Sequence[Done]) -> dict[str, Any]:
     """The entry of the annotations."""
     number = tour.episodes[0].episode_id
     strays = [i for i, each in enumerate(done) if each.stray]
@@ -286,7 +286,7 @@ def _record(tour: Tour, done: Sequence[Done]) -> dict[str, Any]:
     }
 
 
-def _measured(env: GuidedEnv, tour: Tour, poses: Sequence[Pose]) -> dict[str, Any]:
+def _measured(env: GuidedEnv, tour: SharedPath, poses: Sequence[Pose]) -> dict[str, Any]:
     """What goes with depth: distances, and the instructions' tokens without the zeros behind them."""
     goals = tour.episodes[0].goals
     distances = [round(env.geodesic_distance(pose.position, goals), 3) for pose in poses]

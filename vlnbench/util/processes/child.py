@@ -1,7 +1,7 @@
 """Child processes at the other end of a pipe: start, talk, end, and find out what one died of.
 
-`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's. `nursery` starts many that are
-alike.
+`Child` is the parent's side; `Line` and `live_and_die_with_parent` are the child's. `fork_server` starts many that
+are alike.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Process(Protocol):
 
 
 class Forks(Protocol):
-    """What starts processes faster than a new interpreter does; see `vlnbench.util.processes.nursery`."""
+    """What starts processes faster than a new interpreter does; see `vlnbench.util.processes.fork_server`."""
 
     def fork(
         self, module: str, descriptors: Sequence[int], arguments: Sequence[object], log: int
@@ -66,7 +66,7 @@ class Child:
 
     It may die at any moment: `send` ignores that, `receive` raises EOFError. what: what to call it in messages;
     descriptors: files that it inherits beside the pipe; environment: variables set beside this process's own,
-    unless it comes from a nursery, which has its own.
+    unless it comes from a fork server, which has its own.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Child:
         arguments: Sequence[object],
         descriptors: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
-        nursery: Forks | None = None,
+        fork_server: Forks | None = None,
     ) -> None:
         self.closed = False
         self._what = what
@@ -84,7 +84,7 @@ class Child:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         with theirs:
             inherited = (theirs.fileno(), *descriptors)
-            forked = nursery and nursery.fork(module, inherited, arguments, self._log.fileno())
+            forked = fork_server and fork_server.fork(module, inherited, arguments, self._log.fileno())
             # Not multiprocessing's spawn, which imports the main module again and adds a helper process.
             self._process: Process = forked or subprocess.Popen(
                 [sys.executable, "-c", _START, module, json.dumps([*inherited, *arguments]), *sys.path],

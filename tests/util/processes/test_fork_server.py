@@ -12,7 +12,7 @@ import pytest
 
 from vlnbench.errors import UsageError
 from vlnbench.util.processes.child import Child, Line, live_and_die_with_parent
-from vlnbench.util.processes.nursery import Nursery, can_fork
+from vlnbench.util.processes.fork_server import ForkServer, can_fork
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="needs forks and pidfd_open")
 
@@ -40,19 +40,19 @@ def main(descriptor: int, memory: int, word: str) -> None:
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    made = Nursery("test", f"{HERE}:prepare", "once", {}, 60.0)
+def fork_server() -> Iterator[ForkServer]:
+    made = ForkServer("test", f"{HERE}:prepare", "once", {}, 60.0)
     yield made
     made.close()
 
 
-def child(nursery: Nursery | None, memory: int, word: str = "written") -> Child:
-    return Child("test", HERE, (word,), [memory], nursery=nursery)
+def child(fork_server: ForkServer | None, memory: int, word: str = "written") -> Child:
+    return Child("test", HERE, (word,), [memory], fork_server=fork_server)
 
 
-def test_forked_processes_have_what_was_prepared_their_files_and_an_end(nursery: Nursery) -> None:
+def test_forked_processes_have_what_was_prepared_their_files_and_an_end(fork_server: ForkServer) -> None:
     with tempfile.TemporaryFile() as memory:
-        children = [child(nursery, memory.fileno()) for _ in range(2)]
+        children = [child(fork_server, memory.fileno()) for _ in range(2)]
         answers = [each.receive() for each in children]
         assert [prepared for prepared, _ in answers] == [["once"], ["once"]]
         assert len({parent for _, parent in answers}) == 1
@@ -73,20 +73,20 @@ def test_forked_processes_have_what_was_prepared_their_files_and_an_end(nursery:
             each.close()
 
 
-def test_a_forked_process_can_be_killed(nursery: Nursery) -> None:
+def test_a_forked_process_can_be_killed(fork_server: ForkServer) -> None:
     with tempfile.TemporaryFile() as memory:
-        one = child(nursery, memory.fileno())
+        one = child(fork_server, memory.fileno())
         one.receive()
         one._process.send_signal(signal.SIGKILL)
         assert one.exit_code() == -signal.SIGKILL
         one.close()
 
 
-def test_forked_processes_end_with_the_nursery(nursery: Nursery) -> None:
+def test_forked_processes_end_with_the_fork_server(fork_server: ForkServer) -> None:
     with tempfile.TemporaryFile() as memory:
-        one = child(nursery, memory.fileno())
+        one = child(fork_server, memory.fileno())
         one.receive()
-        nursery.close()
+        fork_server.close()
         with pytest.raises(EOFError):
             one.receive()
         assert one.exit_code() == -signal.SIGKILL
@@ -94,8 +94,8 @@ def test_forked_processes_end_with_the_nursery(nursery: Nursery) -> None:
 
 
 @pytest.mark.parametrize("how", ["threads", "closed"])
-def test_without_a_nursery_that_can_fork_it_is_a_new_interpreter(how: str) -> None:
-    made = Nursery("test", f"{HERE}:prepare", how, {}, 60.0)
+def test_without_a_fork_server_that_can_fork_it_is_a_new_interpreter(how: str) -> None:
+    made = ForkServer("test", f"{HERE}:prepare", how, {}, 60.0)
     if how == "closed":
         made.close()
     with tempfile.TemporaryFile() as memory:
@@ -106,7 +106,7 @@ def test_without_a_nursery_that_can_fork_it_is_a_new_interpreter(how: str) -> No
 
 
 def test_what_cannot_be_prepared_is_left_to_the_forked_process() -> None:
-    made = Nursery("test", f"{HERE}:prepare", "broken", {}, 60.0)
+    made = ForkServer("test", f"{HERE}:prepare", "broken", {}, 60.0)
     with tempfile.TemporaryFile() as memory:
         one = child(made, memory.fileno())
         assert one.receive()[0] == []

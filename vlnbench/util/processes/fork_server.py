@@ -1,7 +1,7 @@
 """A process that imports what is slow to import once, and forks the processes that need it.
 
 Ten simulators would otherwise import the same libraries ten times, at seconds and hundreds of megabytes each.
-`Nursery` is the side of whoever wants processes; `main` is the process they come from.
+`ForkServer` is the side of whoever wants processes; `main` is the process they come from.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Ended:
     pid: int
 
 
-class Nursery:
+class ForkServer:
     """Starts at once and imports by calling `prepare` (import string) with `argument`; see `Forks`.
 
     what, environment: as of `Child`. timeout_s: how long it may take to prepare. If it dies, or cannot fork, it
@@ -61,7 +61,7 @@ class Nursery:
         self, what: str, prepare: str, argument: str, environment: Mapping[str, str], timeout_s: float
     ) -> None:
         self._process = Child(
-            what, "vlnbench.util.processes.nursery", (prepare, argument), environment=environment
+            what, "vlnbench.util.processes.fork_server", (prepare, argument), environment=environment
         )
         self._timeout_s = timeout_s
 
@@ -88,10 +88,10 @@ class Nursery:
 
 
 class _Forked:
-    """A process that the nursery has forked; see `Process`. hold: a descriptor that stands for it."""
+    """A process that the fork server has forked; see `Process`. hold: a descriptor that stands for it."""
 
-    def __init__(self, nursery: Child, pid: int, hold: int) -> None:
-        self._nursery, self._pid, self._hold = nursery, pid, hold
+    def __init__(self, fork_server: Child, pid: int, hold: int) -> None:
+        self._fork_server, self._pid, self._hold = fork_server, pid, hold
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -117,10 +117,10 @@ class _Forked:
         return bool(wait([self._hold], timeout))
 
     def _asked(self) -> int:
-        """Its exit code; that of a killed process if the nursery, with which it dies, is no more."""
+        """Its exit code; that of a killed process if the fork server, with which it dies, is no more."""
         try:
-            self._nursery.send(_Ended(self._pid))
-            code: int = self._nursery.receive()
+            self._fork_server.send(_Ended(self._pid))
+            code: int = self._fork_server.receive()
         except (EOFError, OSError):
             return -signal.SIGKILL
         return code

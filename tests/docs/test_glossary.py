@@ -12,7 +12,6 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 RETIRED = {
     "album": "set",
     "bury": "replace",
-    "chances": "log-probability",
     "hear": "receive",
     "lean": "fast path",
     "levers": "option",

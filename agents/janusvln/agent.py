@@ -23,7 +23,7 @@ from agents.janusvln.prompt import Prompts
 from agents.janusvln.spec import FAMILY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Scalar, Sensor
-from vlnbench.training.sources import find_checkpoint
+from vlnbench.training.family.sources import find_checkpoint
 from vlnbench.util.hub import spoken
 
 

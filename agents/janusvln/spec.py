@@ -11,7 +11,7 @@ from agents.janusvln.training.options import (
     JanusVLNPlanning,
     JanusVLNTraining,
 )
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family.spec import FamilySpec
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 """What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
@@ -27,7 +27,9 @@ FAMILY = FamilySpec(
     training=JanusVLNTraining,
     planning=JanusVLNPlanning,
     inference=JanusVLNInference,
-    implementation="agents.janusvln.training.family:JanusVLNFamily",
+    checkpoints="agents.janusvln.training.family:JanusVLNCheckpoints",
+    trains="agents.janusvln.training.family:JanusVLNTrains",
+    plans="agents.janusvln.training.family:JanusVLNPlans",
     recognizes=recognizes,
     agent="janusvln",
     presets=("janusvln-tiny",),

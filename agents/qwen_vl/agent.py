@@ -27,7 +27,7 @@ from agents.qwen_vl.network import Answerer, Question, inputs_of, read_config
 from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenVLOptions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.sources import find_checkpoint
+from vlnbench.training.family.sources import find_checkpoint
 
 SYSTEM = "You are a helpful assistant."
 TAGGED = (

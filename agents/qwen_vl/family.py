@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.placement import place
-from agents.common.language.family import Chances, LanguageFamily
+from agents.common.language.family import Chances, LanguageTrains
 from agents.common.language.planning import operations, part_changes
 from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
 from agents.common.qwen2_5_vl.decode import Row, read
@@ -27,10 +27,11 @@ from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.common.sets.trajectories import read_trajectories
 from agents.qwen_vl import network
 from agents.qwen_vl.agent import Prompts
-from agents.qwen_vl.network import QwenVL, inputs_of, parse_config, part_of, read_config
+from agents.qwen_vl.network import QwenVL, inputs_of, parse_config, read_config
 from agents.qwen_vl.options import (
     ARCHITECTURE,
     LANGUAGE_MODEL,
+    MERGER,
     VISION,
     QwenVLInference,
     QwenVLInputs,
@@ -42,9 +43,12 @@ from agents.qwen_vl.options import (
 from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, QwenVLSet, collate
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Acting, Known, Placement, Probe, Samples, Source, Stretches
-from vlnbench.training.memory.changes import Change
-from vlnbench.training.policy import Policy, Sampling
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling
+from vlnbench.training.family.spec import Source
+from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 WORDS = (*NAMES, "<answer>", "</answer>", "<think>", "</think>")
@@ -196,9 +200,16 @@ def _read(model: QwenVL, rows: list[Row], frames: Tensor) -> Tensor:
 
 Shown = TypeVar("Shown", bound=QwenVLShown)
 
+TABLE = (
+    PartRule(r"visual\.merger\.", MERGER),
+    PartRule(r"visual\.", VISION),
+    PartRule("lm_head|.*embed", LANGUAGE_MODEL, hidden=False),
+    PartRule("", LANGUAGE_MODEL),
+)
 
-class QwenVLFamily(LanguageFamily, Chances):
-    """Vision tower, merger and language model, trained on answers to questions along walks."""
+
+class QwenVLCheckpoints(Checkpoints):
+    """Folders of plain Qwen2.5-VL."""
 
     def config(self, source: Source, options: QwenVLStep | QwenVLInference) -> QwenConfig:
         if source.kind == "sizes":
@@ -234,8 +245,12 @@ class QwenVLFamily(LanguageFamily, Chances):
         inputs = inputs_of(base, options)
         network.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
 
-    def part_of(self, name: str) -> str:
-        return part_of(name)
+
+class QwenVLTrains(LanguageTrains, Chances):
+    """Vision tower, merger and language model, trained on answers to questions along walks."""
+
+    def parts(self, model: nn.Module, options: QwenVLStep) -> Sequence[PartRule]:
+        return TABLE
 
     def enable_checkpointing(self, model: nn.Module) -> None:
         _qwen_vl(model).enable_checkpointing()
@@ -269,6 +284,10 @@ class QwenVLFamily(LanguageFamily, Chances):
         prompts = Prompts(tokenizer, inputs_of(base, options))
         return QwenVLPolicy(_qwen_vl(model), generation_settings(base, tokenizer), prompts, sampling)
 
+
+class QwenVLPlans(Plans):
+    """Questions late in an episode, which show all the frames they may."""
+
     def build(self, config: QwenConfig, options: QwenVLPlanning) -> QwenVL:
         return QwenVL(config, eager=options.attn == "eager")
 
@@ -281,9 +300,6 @@ class QwenVLFamily(LanguageFamily, Chances):
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
         yield from fewer_shown(options, "results")
         yield from part_changes(options, VISION, LANGUAGE_MODEL, "vision tower frozen")
-
-    def inference_config(self, source: Source, options: QwenVLInference) -> QwenConfig:
-        return self.config(source, options)
 
     def inference_network(self, config: QwenConfig, options: QwenVLInference) -> QwenVL:
         return QwenVL(config)

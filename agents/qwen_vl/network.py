@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,16 +41,6 @@ def read_config(folder: Path) -> QwenConfig:
 def parse_config(raw: Mapping[str, Any], where: str) -> QwenConfig:
     """The same from a config.json's content; `where` is its name in messages."""
     return qwen_config(raw, where, ARCHITECTURE, "plain Qwen2.5-VL")
-
-
-Part = Literal["vision", "merger", "language_model"]
-
-
-def part_of(name: str) -> Part:
-    """Which part a parameter belongs to."""
-    if name.startswith("visual."):
-        return "merger" if name.startswith("visual.merger.") else "vision"
-    return "language_model"
 
 
 def inputs_of(folder: Path | None, given: QwenVLShown) -> QwenVLInputs:

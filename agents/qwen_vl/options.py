@@ -11,8 +11,8 @@ from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
-from vlnbench.training.family import FamilySpec
-from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
@@ -181,7 +181,9 @@ FAMILY = FamilySpec(
     training=QwenVLTraining,
     planning=QwenVLPlanning,
     inference=QwenVLInference,
-    implementation="agents.qwen_vl.family:QwenVLFamily",
+    checkpoints="agents.qwen_vl.family:QwenVLCheckpoints",
+    trains="agents.qwen_vl.family:QwenVLTrains",
+    plans="agents.qwen_vl.family:QwenVLPlans",
     recognizes=recognizes,
     agent="qwen_vl",
     presets=("qwen-vl-tiny",),

@@ -24,9 +24,9 @@ from agents.qwen_vl.agent import EpisodeLoop, Prompts
 from agents.qwen_vl.network import Answerer, Question, QwenVL
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions
-from vlnbench.training import policy as contract
-from vlnbench.training.family import SetContent
-from vlnbench.training.policy import Recorded, Sampling
+from vlnbench.training.family import policy as contract
+from vlnbench.training.family.policy import Recorded, Sampling
+from vlnbench.training.family.trains import SetContent
 from vlnbench.util.durable.limits import regular
 
 

@@ -27,7 +27,7 @@ from agents.streamvln.spec import FAMILY
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Scalar, Sensor
-from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.training.family.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 

@@ -11,7 +11,7 @@ from agents.streamvln.training.options import (
     StreamVLNTraining,
 )
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family.spec import FamilySpec
 
 MODEL_TYPE = "llava_qwen"
 """What config.json of a published checkpoint calls itself."""
@@ -27,7 +27,9 @@ FAMILY = FamilySpec(
     training=StreamVLNTraining,
     planning=StreamVLNPlanning,
     inference=StreamVLNInference,
-    implementation="agents.streamvln.training.family:StreamVLNFamily",
+    checkpoints="agents.streamvln.training.family:StreamVLNCheckpoints",
+    trains="agents.streamvln.training.family:StreamVLNTrains",
+    plans="agents.streamvln.training.family:StreamVLNPlans",
     recognizes=recognizes,
     agent="streamvln",
     presets=("streamvln-tiny",),

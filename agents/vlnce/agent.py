@@ -23,7 +23,7 @@ from agents.vlnce.spec import FAMILY
 from agents.vlnce.views import TextFeatures
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions, Scalar, Sensor
-from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.training.family.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}

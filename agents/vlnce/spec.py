@@ -8,7 +8,7 @@ from agents.common.checkpoints.model_type import model_type
 from agents.vlnce.options import MODEL_TYPE, PTH
 from agents.vlnce.training.options import VLNCEPlanning, VLNCETraining
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family.spec import FamilySpec
 
 
 def recognizes(path: Path) -> bool:
@@ -22,7 +22,9 @@ FAMILY = FamilySpec(
     name="vlnce",
     training=VLNCETraining,
     planning=VLNCEPlanning,
-    implementation="agents.vlnce.training.family:VLNCEFamily",
+    checkpoints="agents.vlnce.training.family:VLNCECheckpoints",
+    trains="agents.vlnce.training.family:VLNCETrains",
+    plans="agents.vlnce.training.family:VLNCEPlans",
     recognizes=recognizes,
     agent="vlnce",
     presets=("cma-tiny", "seq2seq-tiny"),

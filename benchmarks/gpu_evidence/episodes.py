@@ -35,7 +35,7 @@ from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.sources import shipped
 from vlnbench.util.loading import import_string
 from vlnbench.util.machine import cores
 

@@ -31,7 +31,7 @@ from tests.agents.streamvln.recordings import RUNS, recordings
 from tests.agents.streamvln.test_decode import replays
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.recordings import Recordings
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.sources import shipped
 
 ROOT = Path(__file__).parents[2]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -19,8 +19,8 @@ from benchmarks.gpu_evidence.pieces import CannotRunError, Job, request
 from benchmarks.gpu_evidence.record import host_bytes
 from benchmarks.rollout.streamvln import random_weights
 from tests.training.geometry import write_small
-from vlnbench.training.families import find_family
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.memory.plan import GB, GIB, Plan, plan
 from vlnbench.training.memory.trace import DTYPES, default_dtype
 from vlnbench.training.memory.tracker import LiveMemory
@@ -135,14 +135,14 @@ def measure(setting: StreamVLNPlanning, process: Process, before: int | None) ->
         stack.enter_context(connected(process))
         on_gpu = process.device.type == "cuda"
         spec, source = find_family(setting.family, setting.model, "--model")
-        family = spec.load()
-        config = family.config(source, setting)
+        trains = spec.load_trains()
+        config = spec.load_checkpoints().config(source, setting)
         network = random_weights(config, DTYPES[setting.dtype], process.device, "sdpa").train()
         moments = Moments(None if on_gpu else stack.enter_context(_counting(network)))
-        engine = _engine(network, family, setting, process)
+        engine = _engine(network, trains, setting, process)
         stack.callback(engine.destroy)
         setup = moments.peak()
-        batch = family.probe(config, setting, "cpu").batch  # as the trainer's come
+        batch = spec.load_plans().probe(config, setting, "cpu").batch  # as the trainer's come
         if on_gpu:
             torch.cuda.empty_cache()
         watch = start()
@@ -152,7 +152,7 @@ def measure(setting: StreamVLNPlanning, process: Process, before: int | None) ->
             began = time.perf_counter()
             for _ in range(setting.accumulation):
                 with moments.of("forward"):
-                    loss = family.loss(engine, batch)
+                    loss = trains.loss(engine, batch)
                 with moments.of("backward"):
                     engine.backward(loss)
                     del loss
@@ -182,13 +182,13 @@ def _counting(network: torch.nn.Module) -> Iterator[LiveMemory]:
         yield counted
 
 
-def _engine(network: torch.nn.Module, family: ModelFamily, setting: StreamVLNPlanning, process: Process) -> Any:
+def _engine(network: torch.nn.Module, trains: Trains, setting: StreamVLNPlanning, process: Process) -> Any:
     """DeepSpeed's engine around a network, as the trainer makes it."""
     with default_dtype(DTYPES[setting.dtype]), process.device:
-        freeze(network, family, setting)  # makes the adapters, if any
+        freeze(network, trains, setting)  # makes the adapters, if any
     if setting.gradient_checkpointing:
-        family.enable_checkpointing(network)
-    trained = groups(network, family, setting)
+        trains.enable_checkpointing(network)
+    trained = groups(network, trains, setting)
     shared = {each.name: getattr(setting, each.name) for each in fields(StreamVLNStep)}
     options = StreamVLNTraining(checkpoint=setting.model, out=Path(), **shared)
     return start_engine(network, options, trained, process, DTYPES[setting.dtype])

@@ -32,7 +32,7 @@ import torch
 from tabulate import tabulate
 
 from agents.streamvln.presets import Preset, create
-from agents.streamvln.training.family import StreamVLNFamily
+from agents.streamvln.spec import FAMILY as STREAMVLN
 from agents.streamvln.training.options import PARTS, StreamVLNTraining
 from benchmarks.training.feature_cache import TEXTS, write_trajectories
 from benchmarks.training.original_steps import SEED
@@ -130,7 +130,7 @@ def compare(root: Path, options: argparse.Namespace, frozen: bool) -> str:
 
 def ours(root: Path, frozen: bool) -> Step:
     """A step of vlnbench's, on the pieces that `vlnbench train` is made of, without DeepSpeed around them."""
-    family = StreamVLNFamily()
+    checkpoints, family = STREAMVLN.load_trainable()
     settings: dict[str, Any] = {
         "checkpoint": str(root / "checkpoint"),
         "out": root / "out",
@@ -142,7 +142,9 @@ def ours(root: Path, frozen: bool) -> Step:
     }
     options = StreamVLNTraining(**settings)
     device = torch.device("cpu")
-    network = family.load(root / "checkpoint", options, family.placement(options, device))
+    network = family.fitted(
+        checkpoints.load(root / "checkpoint", options, checkpoints.placement(options, device)), options
+    )
     freeze(network, family, options)
     network.train()
     tower = open_cache(options, family.features(network, device), Process(0, 0, 1, device)) if frozen else None

@@ -19,7 +19,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from vlnbench.cli import Command
 from vlnbench.cli.selected import Selection
 from vlnbench.errors import UsageError
-from vlnbench.training.families import get_family, listed
+from vlnbench.training.family.find import get_family, listed
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.objectives.spec import NoOptions
 

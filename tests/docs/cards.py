@@ -17,8 +17,8 @@ from safetensors import safe_open
 
 from agents.table import AGENTS
 from vlnbench.data.benchmarks import BENCHMARKS
-from vlnbench.training.families import find_family
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import shipped
 from vlnbench.util.durable.json_stream import sha256
 from vlnbench.util.tables import markdown_table
 
@@ -46,7 +46,7 @@ def card(name: str) -> str:
     """The card of a checkpoint, as it should be."""
     folder = shipped()[name]
     spec, _ = find_family("", name)
-    content = spec.load().content_hash(folder, spec.training(checkpoint=name, out=Path()))
+    content = spec.load_checkpoints().content_hash(folder, spec.check_training()(checkpoint=name, out=Path()))
     runs = list(_runs(content))
     about = ABOUT.get(name) or AGENTS[name].summary
     agent = f"--agent {name}" if name in AGENTS else f"--agent {spec.agent} --checkpoint {name}"

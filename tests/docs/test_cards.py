@@ -5,7 +5,7 @@ from __future__ import annotations
 from huggingface_hub import ModelCard
 
 from tests.docs.cards import CARD
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.sources import shipped
 
 
 def test_the_hub_can_read_cards() -> None:

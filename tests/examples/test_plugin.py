@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
-from vlnbench.training.families import get_family
+from vlnbench.training.family.find import get_family
+from vlnbench.training.family.trains import rule_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,9 +47,14 @@ def test_everything_it_adds_is_listed_with_its_name(site: Path, tmp_path: Path) 
 @pytest.mark.slow
 def test_its_family_leaves_norms_alone(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(site))
-    family = get_family("frozen-norms").load()
-    assert family.can_train("model.layers.0.mlp.up_proj.weight")
-    assert not family.can_train("model.layers.0.input_layernorm.weight")
+    trains = get_family("frozen-norms").load_trains()
+    network = nn.ModuleDict(
+        {"layers": nn.ModuleDict({"input_layernorm": nn.LayerNorm(2), "up_proj": nn.Linear(2, 2)})}
+    )
+    rules = trains.parts(nn.ModuleDict({"model": network}), None)
+    assert rule_of(rules, "model.layers.up_proj.weight").trains == "with its part"
+    assert rule_of(rules, "model.layers.input_layernorm.weight").trains == "never"
+    assert rule_of(rules, "model.layers.input_layernorm.weight").part == "mm_language_model"
 
 
 @pytest.mark.slow

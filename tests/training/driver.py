@@ -63,7 +63,7 @@ def log_of(out: Path) -> list[dict[str, Any]]:
 
 
 def main(requests: list[dict[str, Any]]) -> None:
-    from vlnbench.training.families import find_family
+    from vlnbench.training.family.find import find_family
     from vlnbench.training.objectives import get_objective
     from vlnbench.training.setup import connected, find_process
     from vlnbench.training.trainer import train

@@ -10,7 +10,8 @@ from typing import Any
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.options import StreamVLNPlanning
 from agents.streamvln.training.planning import STREAMVLN_8B
-from vlnbench.training.families import find_family
+from tests.families import Whole
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import Trace, trace
 
@@ -52,7 +53,7 @@ def small_request(folder: Path, parts: tuple[str, ...], **changes: Any) -> Strea
 def config_of(model: str) -> Any:
     """The sizes of a network by whatever name."""
     _, source = find_family("", model, "--model")
-    return FAMILY.load().config(source, StreamVLNPlanning())
+    return Whole(FAMILY).config(source, StreamVLNPlanning())
 
 
 def traced(request: StreamVLNPlanning) -> Trace:

@@ -24,7 +24,10 @@ from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode, Observation
 from vlnbench.rollout.agent_options import CheckpointOptions
-from vlnbench.training.family import FamilySpec, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.plans import Plans, Probe
+from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches, Trains
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
 PARTS = ("reader", "eyes", "memory", "head")
@@ -161,7 +164,7 @@ class Windows:
         }
 
 
-class RecurrentFamily(ModelFamily):
+class RecurrentCheckpoints(Checkpoints):
     def config(self, source: Source, options: Any) -> Any:
         if source.path is None:
             return WIDTHS[source.name], getattr(options, "sight", "rgb")
@@ -194,11 +197,10 @@ class RecurrentFamily(ModelFamily):
         assert isinstance(model, Policy)
         write(model, folder)
 
-    def part_of(self, name: str) -> str:
-        return "head" if name == "unused" else name.partition(".")[0]
 
-    def can_train(self, name: str) -> bool:
-        return name != "unused"
+class RecurrentTrains(Trains):
+    def parts(self, model: nn.Module, options: Any) -> Sequence[PartRule]:
+        return [PartRule("unused", "head", trains="never"), *(PartRule(part, part) for part in PARTS)]
 
     def read_set(self, folder: Path, options: Any) -> RecurrentSet:
         return RecurrentSet(folder / "annotations.json", tuple(read_trajectories(folder)), options.length)
@@ -224,6 +226,8 @@ class RecurrentFamily(ModelFamily):
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         return Stretches(("seeing", "remembering"), model.get_submodule("eyes"), model.get_submodule("eyes"))
 
+
+class RecurrentPlans(Plans):
     def build(self, config: Any, options: Any) -> nn.Module:
         return Policy(*config)
 
@@ -251,7 +255,9 @@ RECURRENT = FamilySpec(
     name="recurrent",
     training=RecurrentTraining,
     planning=RecurrentPlanning,
-    implementation="tests.training.recurrent:RecurrentFamily",
+    checkpoints="tests.training.recurrent:RecurrentCheckpoints",
+    trains="tests.training.recurrent:RecurrentTrains",
+    plans="tests.training.recurrent:RecurrentPlans",
     recognizes=lambda path: (path / "recurrent.json").is_file(),
     agent="tests.training.recurrent:RecurrentAgent",
     presets=tuple(WIDTHS),
@@ -267,7 +273,7 @@ class RecurrentAgent(EpisodeAgent):
     def __init__(self, options: CheckpointOptions) -> None:
         super().__init__()
         assert options.checkpoint is not None
-        family = RecurrentFamily()
+        family = RecurrentCheckpoints()
         width, sight = family.config(Source("checkpoint", "", options.checkpoint), options)
         self._policy = Policy(width, sight)
         self._policy.load_state_dict(load_file(options.checkpoint / "weights.safetensors"))

@@ -18,10 +18,11 @@ from agents.streamvln.training.samples import FrameReader
 from tests.agents.streamvln.test_conversations import write_set
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder
+from tests.families import Whole
 from vlnbench.errors import UsageError
 from vlnbench.training import data
 
-STREAMVLN = FAMILY.load()
+STREAMVLN = Whole(FAMILY)
 LENGTHS = [5, 40, 70, 9, 100, 33]
 
 

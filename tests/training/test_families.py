@@ -22,11 +22,11 @@ from tests.training.recurrent import RECURRENT, RecurrentTraining
 from vlnbench.cli import main
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
-from vlnbench.training import families
-from vlnbench.training.families import find_family
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family import find as families
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import find_source, shipped
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.sources import find_source, shipped
 
 NAME = "tests.training.recurrent:RECURRENT"
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
-from vlnbench.training.family import Stretches
+from vlnbench.training.family.trains import Stretches
 from vlnbench.training.run.log import Phases
 
 

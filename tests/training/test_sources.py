@@ -11,8 +11,8 @@ from agents.vlnce.agent import VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
 from tests.fake_hub import FakeHub, Repository, disconnect, serve_hub, use
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
-from vlnbench.training.sources import find_checkpoint, find_source, shipped, with_weights
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import find_checkpoint, find_source, shipped, with_weights
 
 COMMIT = "c" * 40
 NAME = "hf:org/cma@v1"

@@ -13,7 +13,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.env_names import find_env
-from vlnbench.training.families import every_family, find_family, get_family
+from vlnbench.training.family.find import every_family, find_family, get_family
 from vlnbench.util import plugins as module
 from vlnbench.util.plugins import KINDS, plugins, readable
 from vlnbench.util.trackers import parse_trackers

@@ -44,8 +44,8 @@ def _agents() -> _Table:
 
 
 def _families() -> _Table:
-    from vlnbench.training.families import every_family
-    from vlnbench.training.sources import PRESET
+    from vlnbench.training.family.find import every_family
+    from vlnbench.training.family.sources import PRESET
     from vlnbench.util.loading import import_module
 
     own = import_module("agents.table").FAMILIES
@@ -53,7 +53,7 @@ def _families() -> _Table:
     rows = [
         [
             each.name,
-            ", ".join(each.training.PARTS),
+            ", ".join(each.training.PARTS) if each.training else "",
             ", ".join(PRESET + preset for preset in each.presets),
             whose.get(each.name, OWN),
         ]

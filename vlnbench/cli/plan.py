@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from vlnbench.rollout.agent_names import family_of
-from vlnbench.training.family import FamilySpec
-from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.objectives import get_objective
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import PlanOptions
@@ -43,7 +43,7 @@ class Plans(Either):
     def run(self) -> None:
         import json
 
-        from vlnbench.training.families import find_family
+        from vlnbench.training.family.find import find_family
         from vlnbench.training.memory.plan import plan
         from vlnbench.training.memory.report import format_plan
         from vlnbench.training.memory.search import suggest
@@ -74,7 +74,7 @@ class Acts(Either):
     def run(self) -> None:
         import json
 
-        from vlnbench.training.families import find_family
+        from vlnbench.training.family.find import find_family
         from vlnbench.training.memory.inference import format_inference, plan_inference, remedies
 
         assert isinstance(self, InferenceOptions)

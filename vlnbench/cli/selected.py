@@ -18,7 +18,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_names import agent_names, options_type
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.training.families import default_family, find_family, get_family, listed
+from vlnbench.training.family.find import default_family, find_family, get_family, listed
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.options import StepOptions
 from vlnbench.util.names import split_names

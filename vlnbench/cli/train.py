@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions
 
@@ -19,7 +19,7 @@ class Trains:
     @staticmethod
     def of_family(family: FamilySpec, objective: ObjectiveSpec) -> type[TrainOptions]:
         """The family's options and the objective's."""
-        return objective.train_options(family.training)
+        return objective.train_options(family.check_training())
 
     def run(self) -> None:
         from vlnbench.training.trainer import train

@@ -1,7 +1,7 @@
-"""The contract of a model family as tests to inherit.
+"""The contract of a model family as tests to inherit: one class for each of its parts, and one for all of them.
 
-A test class derives from `FamilyConformance` and says which family it tests and on what it trains; pytest collects
-the inherited tests. Only plain asserts are used, and torch is imported inside, so the module loads nothing heavy.
+A test class derives from one and says which family it tests and on what it trains; pytest collects the inherited
+tests. Only plain asserts are used, and torch is imported inside, so the module loads nothing heavy.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.family import FamilySpec, ModelFamily
+from vlnbench.training.family.sources import find_source, with_weights
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.family.trains import rule_of
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.sources import find_source, with_weights
 
 
-class FamilyConformance:
-    """Every `ModelFamily` passes these. Override `make_spec` and `make_options`."""
+class _OfFamily:
+    """Which family is tested. Override both."""
 
     def make_spec(self) -> FamilySpec:
         """The family under test."""
@@ -31,9 +32,59 @@ class FamilyConformance:
         """Options of a training from a small preset or checkpoint, on sets that this writes below `folder`."""
         raise NotImplementedError
 
+
+class CheckpointsConformance(_OfFamily):
+    """Every `Checkpoints` passes these."""
+
+    def test_a_folder_of_something_else_is_not_recognized(self, tmp_path: Path) -> None:
+        spec = self.make_spec()
+        (tmp_path / "config.json").write_text('["something else"]')
+        assert not spec.recognizes(tmp_path)
+        assert not spec.recognizes(tmp_path / "nothing")
+
+    def test_shapes_are_those_of_the_network_and_hold_no_memory(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model = made.load()
+        shapes = dict(made.checkpoints.shapes(model).named_parameters())
+        assert {name: each.shape for name, each in shapes.items()} == {
+            name: each.shape for name, each in model.named_parameters()
+        }
+        assert all(each.is_meta for each in shapes.values())
+
+    def test_what_is_saved_is_recognized_and_loaded(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        model, folder = made.load(), tmp_path / "saved"
+        made.checkpoints.save(model, folder, made.base, made.options)
+        assert made.spec.recognizes(folder)
+        loaded = dict(made.checkpoints.load(folder, made.options, made.placement).named_parameters())
+        for name, parameter in model.named_parameters():
+            assert bool((loaded[name] == parameter).all()), name
+        digest = made.checkpoints.content_hash(folder, made.options)
+        assert digest == made.checkpoints.content_hash(folder, made.options)
+        again = tmp_path / "again"
+        next(iter(model.parameters())).data.add_(1)
+        made.checkpoints.save(model, again, made.base, made.options)
+        assert made.checkpoints.content_hash(again, made.options) != digest
+
+    def test_presets_are_the_same_bytes_every_time(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        spec = made.spec
+        texts = [text for content in made.sets for text in content.texts()]
+        for preset in spec.presets:
+            folders = [tmp_path / f"{preset}-{number}" for number in range(2)]
+            for folder in folders:
+                made.checkpoints.create(preset, folder, texts, 3)
+                assert spec.recognizes(folder)
+            files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+            assert files[0] == files[1]
+
+
+class TrainsConformance(_OfFamily):
+    """Every `Trains` passes these."""
+
     def test_the_options_agree_with_the_parts(self) -> None:
         spec = self.make_spec()
-        kind = spec.training
+        kind = spec.check_training()
         parts, names = kind.PARTS, {each.name for each in fields(kind)}
         assert parts
         assert len(set(parts)) == len(parts)
@@ -46,12 +97,6 @@ class FamilyConformance:
         default = next(each.default for each in fields(kind) if each.name == "tunable_parts")
         assert default == parts, "with no --tunable-parts every part trains"
 
-    def test_a_folder_of_something_else_is_not_recognized(self, tmp_path: Path) -> None:
-        spec = self.make_spec()
-        (tmp_path / "config.json").write_text('["something else"]')
-        assert not spec.recognizes(tmp_path)
-        assert not spec.recognizes(tmp_path / "nothing")
-
     def test_every_part_trains_alone_and_nothing_else_has_a_gradient(self, tmp_path: Path) -> None:
         from vlnbench.training.parts import freeze
 
@@ -60,25 +105,29 @@ class FamilyConformance:
             rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
             options = replace(made.options, tunable_parts=(part,), **rates)
             model = made.load()
-            freeze(model, made.family, options)
+            freeze(model, made.trains, options)
             assert any(parameter.requires_grad for parameter in model.parameters()), part
-            made.family.loss(model.train(), made.batch(model)).backward()  # type: ignore[no-untyped-call]
+            made.trains.loss(model.train(), made.batch(model)).backward()  # type: ignore[no-untyped-call]
             for name, parameter in model.named_parameters():
-                wanted = made.family.part_of(name) == part and made.family.can_train(name)
+                rule = rule_of(made.trains.parts(model, options), name)
+                wanted = rule.part == part and rule.trains != "never"
                 assert (parameter.grad is not None) == wanted, f"{part}: {name}"
-        for name, _ in made.load().named_parameters():
-            if made.family.part_of(name) in made.options.FROZEN:
-                assert not made.family.can_train(name), f"{name} never trains, which it has to say"
+        model = made.load()
+        for name, _ in model.named_parameters():
+            rule = rule_of(made.trains.parts(model, made.options), name)
+            if rule.part in made.options.FROZEN:
+                assert rule.trains == "never", f"{name} never trains, which it has to say"
 
     def test_every_parameter_has_a_part_and_layers_to_adapt_are_in_theirs(self, tmp_path: Path) -> None:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         model = made.load()
-        parts = {made.family.part_of(name) for name, _ in model.named_parameters()}
+        rules = made.trains.parts(model, made.options)
+        parts = {rule_of(rules, name).part for name, _ in model.named_parameters()}
         assert parts == {*made.options.PARTS, *made.options.FROZEN}
-        layers = made.family.adapted(model)
+        layers = made.trains.adapted(model)
         assert bool(layers) == (made.options.ADAPTED is not None)
         for name in layers:
-            assert made.family.part_of(f"{name}.weight") == made.options.ADAPTED
+            assert rule_of(rules, f"{name}.weight").part == made.options.ADAPTED
 
     def test_samples_are_as_many_as_windows_and_drawn_by_their_generator(self, tmp_path: Path) -> None:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
@@ -89,45 +138,9 @@ class FamilyConformance:
             assert all(isinstance(text, str) for text in content.texts())
             assert all(count >= 0 for count in content.counts.values())
             first, again = (samples.sample(0, random.Random(1)) for _ in range(2))
-            losses = [made.family.loss(model, made.family.collate([each])).item() for each in (first, again)]
+            losses = [made.trains.loss(model, made.trains.collate([each])).item() for each in (first, again)]
             assert losses[0] == losses[1]
             assert math.isfinite(losses[0])
-
-    def test_shapes_are_those_of_the_network_and_hold_no_memory(self, tmp_path: Path) -> None:
-        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
-        model = made.load()
-        shapes = dict(made.family.shapes(model).named_parameters())
-        assert {name: each.shape for name, each in shapes.items()} == {
-            name: each.shape for name, each in model.named_parameters()
-        }
-        assert all(each.is_meta for each in shapes.values())
-
-    def test_what_is_saved_is_recognized_and_loaded(self, tmp_path: Path) -> None:
-        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
-        model, folder = made.load(), tmp_path / "saved"
-        made.family.save(model, folder, made.base, made.options)
-        assert made.spec.recognizes(folder)
-        loaded = dict(made.family.load(folder, made.options, made.placement).named_parameters())
-        for name, parameter in model.named_parameters():
-            assert bool((loaded[name] == parameter).all()), name
-        digest = made.family.content_hash(folder, made.options)
-        assert digest == made.family.content_hash(folder, made.options)
-        again = tmp_path / "again"
-        next(iter(model.parameters())).data.add_(1)
-        made.family.save(model, again, made.base, made.options)
-        assert made.family.content_hash(again, made.options) != digest
-
-    def test_presets_are_the_same_bytes_every_time(self, tmp_path: Path) -> None:
-        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
-        spec, family = made.spec, made.family
-        texts = [text for content in made.sets for text in content.texts()]
-        for preset in spec.presets:
-            folders = [tmp_path / f"{preset}-{number}" for number in range(2)]
-            for folder in folders:
-                family.create(preset, folder, texts, 3)
-                assert spec.recognizes(folder)
-            files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
-            assert files[0] == files[1]
 
     def test_the_forward_pass_is_timed_in_two_stretches(self, tmp_path: Path) -> None:
         from vlnbench.training.run.log import Phases
@@ -135,9 +148,9 @@ class FamilyConformance:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         model = made.load()
         phases = Phases(made.device)
-        stretches = made.family.stretches(model, cached=False)
+        stretches = made.trains.stretches(model, cached=False)
         phases.watch(model, stretches)
-        made.family.loss(model, made.batch(model))
+        made.trains.loss(model, made.batch(model))
         taken = phases.take()
         assert all(taken[name] >= 0 for name in stretches.names)
         assert sum(taken[name] for name in stretches.names) > 0
@@ -145,9 +158,9 @@ class FamilyConformance:
     def test_walks_are_scored_step_by_step_or_it_says_why_not(self, tmp_path: Path) -> None:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         saved = tmp_path / "scored"
-        made.family.save(made.load(), saved, made.base, made.options)
+        made.checkpoints.save(made.load(), saved, made.base, made.options)
         try:
-            scorer = made.family.scorer(saved, made.device)
+            scorer = made.trains.scorer(saved, made.device)
         except UsageError:
             return
         folders = [made.options.trajectories / name for name in made.options.mixture]
@@ -170,17 +183,17 @@ class FamilyConformance:
 
     def test_what_is_drawn_by_chance_is_what_is_learned_from(self, tmp_path: Path) -> None:
         """Of a family with log-probabilities (`GivesChances`)."""
+        from vlnbench.training.family.policy import GivesChances, Sampling
         from vlnbench.training.parts import freeze
-        from vlnbench.training.policy import GivesChances, Sampling
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
-        if not isinstance(made.family, GivesChances):
+        if not isinstance(made.trains, GivesChances):
             return
         part = made.options.PARTS[-1]
         rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
         model = made.load()
-        freeze(model, made.family, replace(made.options, tunable_parts=(part,), **rates))
-        policy = made.family.policy(model, made.base, made.options, Sampling(1.0, answer_tokens=4))
+        freeze(model, made.trains, replace(made.options, tunable_parts=(part,), **rates))
+        policy = made.trains.policy(model, made.base, made.options, Sampling(1.0, answer_tokens=4))
         policy.renew()
         questions = policy.questions(made.sets)
         asked = [questions.question(number, str(number)) for number in (0, 0, 1, 1)]
@@ -192,20 +205,25 @@ class FamilyConformance:
         assert [each.actions for each in together] == [each.actions for each in turned], "seeds alone decide"
         drawn = [chance for each in together for chance in each.chances]
         assert len(drawn) == sum(sum(each.tokens) for each in together)
-        batch = made.family.collate([sample for each in together for sample in each.samples])
-        found = made.family.chances(model.train(), batch, 1.0)
+        batch = made.trains.collate([sample for each in together for sample in each.samples])
+        found = made.trains.chances(model.train(), batch, 1.0)
         assert len(found.chances) == len(found.entropies) == len(drawn)
         apart = [abs(now - then) for now, then in zip(found.chances.tolist(), drawn, strict=True)]
         assert max(apart) < 1e-3, "it is trained on the chances that it draws from"
         assert bool((found.entropies >= 0).all())
         found.chances.sum().backward()  # type: ignore[no-untyped-call]
-        moved = {made.family.part_of(name) for name, each in model.named_parameters() if each.grad is not None}
+        rules = made.trains.parts(model, made.options)
+        moved = {rule_of(rules, name).part for name, each in model.named_parameters() if each.grad is not None}
         assert moved == {part}
 
+
+class PlansConformance(_OfFamily):
+    """Every `Plans` passes these."""
+
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
+        from vlnbench.training.family.policy import GivesChances
         from vlnbench.training.memory.plan import plan
         from vlnbench.training.objectives import OBJECTIVES
-        from vlnbench.training.policy import GivesChances
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         if made.spec.planning is None:
@@ -220,9 +238,13 @@ class FamilyConformance:
         assert planned.usage.total > 0
         assert planned.tokens > 0
         for name, objective in OBJECTIVES.items():
-            if isinstance(made.family, GivesChances) or not objective.needs_policy:
+            if isinstance(made.trains, GivesChances) or not objective.needs_policy:
                 under = {**settings, "objective": name, "batch": 2, "accumulation": 1}
                 assert plan(objective.plan_options(kind)(**under)).usage.total > 0
+
+
+class FamilyConformance(CheckpointsConformance, TrainsConformance, PlansConformance):
+    """Every family that is trained and planned passes all of them."""
 
 
 class _Made:
@@ -232,31 +254,31 @@ class _Made:
         from vlnbench.util.loading import import_string
 
         self.spec = spec
-        self.family: ModelFamily = spec.load()
+        self.checkpoints, self.trains = spec.load_trainable()
         self.device = import_string("torch:device")("cpu")
         source = with_weights(find_source(options.checkpoint, [spec]))
-        self.options = options = self.family.settled(source, options)
-        self.sets = [self.family.read_set(options.trajectories / name, options) for name in options.mixture]
-        self.family.config(source, options)
+        self.options = options = self.checkpoints.settled(source, options)
+        self.sets = [self.trains.read_set(options.trajectories / name, options) for name in options.mixture]
+        self.checkpoints.config(source, options)
         if source.path is None:
             texts = [text for content in self.sets for text in content.texts()]
             self.base = folder / "base"
-            self.family.create(source.name, self.base, texts, 0)
+            self.checkpoints.create(source.name, self.base, texts, 0)
         else:
             self.base = source.path
-        self.placement = self.family.placement(options, self.device)
+        self.placement = self.checkpoints.placement(options, self.device)
 
     def load(self) -> Any:
-        """The network, anew."""
-        return self.family.load(self.base, self.options, self.placement)
+        """The network, anew, as it is trained."""
+        return self.trains.fitted(self.checkpoints.load(self.base, self.options, self.placement), self.options)
 
     def samples(self, model: Any) -> list[Any]:
         """The samples of every set."""
-        return self.family.samples(self.sets, model, self.base, self.options, None)
+        return list(self.trains.samples(self.sets, model, self.base, self.options, None))
 
     def batch(self, model: Any) -> dict[str, Any]:
         """Two samples of every set."""
         samples = [
             each.sample(number % len(each), random.Random(0)) for each in self.samples(model) for number in (0, 1)
         ]
-        return self.family.collate(samples)
+        return self.trains.collate(samples)

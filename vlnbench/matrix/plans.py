@@ -10,7 +10,7 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.training import data
-from vlnbench.training.families import find_family
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.plan import GB, Plan, plan
 from vlnbench.training.objectives import get_objective
 
@@ -59,20 +59,21 @@ def _steps(setting: Setting, processes: int) -> int | None:
         return options.steps
     if options.learns_from != "labels":
         return None
-    family = setting.family.load()
+    checkpoints, trains = setting.family.load_trainable()
     try:
-        options = family.settled(find_family(options.family, options.checkpoint)[1], options)
-        return data.make_schedule(options, family, data.read_sets(options, family), processes).steps
+        options = checkpoints.settled(find_family(options.family, options.checkpoint)[1], options)
+        return data.make_schedule(options, trains, data.read_sets(options, trains), processes).steps
     except UsageError:
         return None
 
 
 def window_flops(setting: Setting, planned: Plan) -> float:
     """Operations of training on one window of a setting."""
-    options, family = setting.train, setting.family.load()
+    checkpoints, options = setting.family.load_checkpoints(), setting.train
     source = find_family(options.family, options.checkpoint)[1]
-    settled = family.settled(source, options)
-    return family.flops(family.config(source, settled), settled, planned.parts, planned.tokens)
+    settled = checkpoints.settled(source, options)
+    config = checkpoints.config(source, settled)
+    return setting.family.load_plans().flops(config, settled, planned.parts, planned.tokens)
 
 
 def format_plans(matrix: Matrix, plans: dict[str, dict[str, Any]], hours: Mapping[str, float | None]) -> str:

@@ -43,12 +43,12 @@ from vlnbench.matrix.references import Reference, read_references
 from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
-from vlnbench.training.families import default_family, every_family, find_family, get_family
-from vlnbench.training.family import FamilySpec
+from vlnbench.training.family.find import default_family, every_family, find_family, get_family
+from vlnbench.training.family.sources import find_source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions, parse_set
-from vlnbench.training.sources import find_source
 from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_SETTINGS
 from vlnbench.util.durable.yaml_file import read_yaml
@@ -320,7 +320,7 @@ def _family(options: Mapping[str, Any], where: str) -> FamilySpec:
 def _kind(options: Mapping[str, Any], family: FamilySpec, where: str) -> type[TrainOptions]:
     """The options that a setting can have: the family's and the objective's. Raises UsageError for any other."""
     name = str(options.get("objective", TrainOptions.objective))
-    kind = checked(lambda: get_objective(name), where).train_options(family.training)
+    kind = checked(lambda: get_objective(name), where).train_options(family.check_training())
     types = types_of(kind, without=("out",))
     strange = [option for option in options if option not in types]
     if not strange:
@@ -414,5 +414,5 @@ def _named(
 
 
 def _train_types(families: Iterable[FamilySpec], objectives: Iterable[ObjectiveSpec]) -> dict[str, Any]:
-    kinds = [*(each.training for each in families), *(each.training for each in objectives)]
+    kinds = [*(each.training for each in families if each.training), *(each.training for each in objectives)]
     return {name: kind for each in kinds for name, kind in types_of(each, without=("out",)).items()}

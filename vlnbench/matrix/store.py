@@ -22,9 +22,9 @@ from vlnbench.matrix.references import EXECUTION
 from vlnbench.matrix.spec import Setting, hashed
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import RUN, Stage, read_json
-from vlnbench.training.families import find_family
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import with_weights
 from vlnbench.training.options import parse_set
-from vlnbench.training.sources import with_weights
 from vlnbench.util.durable.files import write_json
 
 IDENTITY, LINK = "identity.json", "work"
@@ -40,7 +40,7 @@ def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
     source = with_weights(find_family(options.family, options.checkpoint)[1])
     started = f"preset {source.name}"
     if source.path is not None:
-        started = setting.family.load().content_hash(source.path, options)
+        started = setting.family.load_checkpoints().content_hash(source.path, options)
     sets = [[name, weight, _set_hash(setting, name)] for name, weight in options.mixture.items()]
     counted = [[name, weight, _set_hash(setting, name)] for name, weight in map(parse_set, options.steps_of)]
     chosen = {name: value for name, value in hashed(options, setting.family).items() if name not in ELSEWHERE}
@@ -70,8 +70,8 @@ def evaluation_identity(of: Identity | None, options: Mapping[str, Any], split: 
     if checkpoint is not None:
         spec, source = find_family("", str(checkpoint))
         path = with_weights(source).path
-        trained = spec.training(checkpoint=str(checkpoint), out=Path())
-        chosen["checkpoint"] = path and spec.load().content_hash(path, trained)
+        trained = spec.check_training()(checkpoint=str(checkpoint), out=Path())
+        chosen["checkpoint"] = path and spec.load_checkpoints().content_hash(path, trained)
     return {
         "vlnbench": __version__,
         "of": of,

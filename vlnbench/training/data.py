@@ -18,7 +18,7 @@ from tabulate import tabulate
 from torch.utils.data import DataLoader
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family import ModelFamily, Samples, SetContent
+from vlnbench.training.family.trains import Samples, SetContent, Trains
 from vlnbench.training.options import TrainOptions, parse_set
 
 Position = tuple[int, int]
@@ -65,20 +65,18 @@ class Schedule:
         return self.steps * self.windows_per_step / self.windows_per_epoch
 
 
-def read_sets(options: TrainOptions, family: ModelFamily) -> list[TrainingSet]:
+def read_sets(options: TrainOptions, trains: Trains) -> list[TrainingSet]:
     """Read the sets of the mixture. Raises UsageError for those that are missing, empty or broken."""
-    return [_read_set(options, family, name, weight) for name, weight in options.mixture.items()]
+    return [_read_set(options, trains, name, weight) for name, weight in options.mixture.items()]
 
 
-def _read_set(options: TrainOptions, family: ModelFamily, name: str, weight: float) -> TrainingSet:
-    content = family.read_set(options.trajectories / name, options)
+def _read_set(options: TrainOptions, trains: Trains, name: str, weight: float) -> TrainingSet:
+    content = trains.read_set(options.trajectories / name, options)
     digest = hashlib.sha256(content.file.read_bytes()).hexdigest()
     return TrainingSet(name, content, weight, digest)
 
 
-def make_schedule(
-    options: TrainOptions, family: ModelFamily, sets: Sequence[TrainingSet], world_size: int
-) -> Schedule:
+def make_schedule(options: TrainOptions, trains: Trains, sets: Sequence[TrainingSet], world_size: int) -> Schedule:
     """Steps of a run: `--steps`, or `--epochs` over the mixture or over the sets of `--steps-of`.
 
     As in the published training, an epoch's incomplete last step is left out.
@@ -90,7 +88,7 @@ def make_schedule(
         known = {each.name: each for each in sets}
         reference = (parse_set(text) for text in options.steps_of)
         counted = sum(
-            (known.get(name) or _read_set(options, family, name, weight)).per_epoch for name, weight in reference
+            (known.get(name) or _read_set(options, trains, name, weight)).per_epoch for name, weight in reference
         )
     steps = options.steps or int(options.epochs * counted / per_step)
     if steps < 1:
@@ -254,14 +252,14 @@ class Mixture:
 
 
 def make_loader(
-    parts: Sequence[Samples], family: ModelFamily, options: TrainOptions, batches: RankBatches | DealtBatches
+    parts: Sequence[Samples], trains: Trains, options: TrainOptions, batches: RankBatches | DealtBatches
 ) -> DataLoader[Any]:
     """Read and collate the batches of one rank in `--workers` processes."""
     return DataLoader(
         Mixture(parts, options.seed),  # type: ignore[arg-type]  # positions are pairs, not numbers
         batch_sampler=batches,
         num_workers=options.workers,
-        collate_fn=family.collate,
+        collate_fn=trains.collate,
         persistent_workers=options.workers > 0,
         prefetch_factor=options.prefetch if options.workers else None,
         pin_memory=options.pin_memory,

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Features
+from vlnbench.training.family.trains import Features
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process, barrier
 from vlnbench.util.progress import say

@@ -10,7 +10,7 @@ import torch
 from tabulate import tabulate
 from torch import nn
 
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.trains import PartRule, Trains, rule_of
 from vlnbench.training.options import Adapters, StepOptions, TrainOptions
 
 LORA = "lora"
@@ -40,31 +40,34 @@ def parameter_size(parameter: nn.Parameter) -> int:
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
-def part_of(family: ModelFamily, name: str) -> str:
+def part_of(rules: Sequence[PartRule], name: str) -> str:
     """The part of a parameter, adapters being one of their own."""
-    return LORA if ".lora_" in name else family.part_of(name)
+    return LORA if ".lora_" in name else rule_of(rules, name).part
 
 
-def freeze(model: nn.Module, family: ModelFamily, options: StepOptions) -> None:
+def freeze(model: nn.Module, trains: Trains, options: StepOptions) -> None:
     """Let exactly the tunable parts require gradients; adapters are added where they are asked for.
 
     A parameter that takes no part in the loss stays frozen with any choice: no gradient would reach it, and weight
     decay alone would change it.
     """
+    rules = trains.parts(model, options)
     for name, parameter in model.named_parameters():
-        wanted = family.part_of(name) in options.parts or family.also_trains(name, options)
-        parameter.requires_grad_(wanted and family.can_train(name))
+        rule = rule_of(rules, name)
+        tuned = rule.trains == "always" or rule.part in options.parts
+        parameter.requires_grad_(tuned and rule.trains != "never")
     if options.adapters is not None:
-        _add_adapters(model, family.adapted(model), options.adapters)
+        _add_adapters(model, trains.adapted(model), options.adapters)
 
 
-def groups(model: nn.Module, family: ModelFamily, options: StepOptions) -> list[Group]:
+def groups(model: nn.Module, trains: Trains, options: StepOptions) -> list[Group]:
     """Trainable parameters by part, and within a part by whether weight decay applies."""
     found: dict[tuple[str, bool], list[tuple[str, nn.Parameter]]] = {}
+    rules = trains.parts(model, options)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            decays = parameter.ndim > 1 if ".lora_" in name else family.decays(name, parameter)
-            found.setdefault((part_of(family, name), decays), []).append((name, parameter))
+            group = (part_of(rules, name), _decays(rules, name, parameter))
+            found.setdefault(group, []).append((name, parameter))
     order = [*options.PARTS, LORA]
     return [
         Group(
@@ -72,10 +75,16 @@ def groups(model: nn.Module, family: ModelFamily, options: StepOptions) -> list[
             tuple(name for name, _ in members),
             tuple(parameter for _, parameter in members),
             decays,
-            tuple(parameter.ndim == 2 and family.is_hidden(name) for name, parameter in members),
+            tuple(parameter.ndim == 2 and rule_of(rules, name).hidden for name, parameter in members),
         )
         for (part, decays), members in sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0]))
     ]
+
+
+def _decays(rules: Sequence[PartRule], name: str, parameter: nn.Parameter) -> bool:
+    if ".lora_" not in name and rule_of(rules, name).decays == "all but biases":
+        return not name.endswith("bias")
+    return parameter.ndim > 1
 
 
 def count(model: nn.Module, trained: Sequence[Group], options: StepOptions) -> dict[str, Any]:

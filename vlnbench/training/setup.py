@@ -261,7 +261,7 @@ def start_engine(
     dtype: torch.dtype,
     uneven: Sequence[torch.nn.Module] = (),
 ) -> Any:
-    """The DeepSpeed engine around a model whose parts are frozen or not already; see `ModelFamily.uneven`."""
+    """The DeepSpeed engine around a model whose parts are frozen or not already; see `Trains.uneven`."""
     import deepspeed
 
     for module in uneven:

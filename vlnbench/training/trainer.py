@@ -16,8 +16,10 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.training.families import find_family
-from vlnbench.training.family import FamilySpec, ModelFamily, Placement, Source
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import with_weights
+from vlnbench.training.family.spec import FamilySpec, Source, Trainable
 from vlnbench.training.objectives import get_objective, make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain
@@ -44,7 +46,6 @@ from vlnbench.training.setup import (
     settle_threads,
     start_engine,
 )
-from vlnbench.training.sources import with_weights
 from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
 from vlnbench.util.durable.files import append_line, open_for_append, write_json
@@ -71,19 +72,19 @@ def train(options: TrainOptions) -> Trained:
     """
     process = find_process()
     spec, source = find_family(options.family, options.checkpoint)
-    if not isinstance(options, spec.training):
+    if not isinstance(options, spec.check_training()):
         raise UsageError(f"--checkpoint {options.checkpoint}: is of the family {spec.name}, the options are not")
     if is_hub(source.name):  # the run says which commit it is, and goes on with that one
         source, options = with_weights(source), replace(options, checkpoint=source.name)
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written
-    family = spec.load()
-    options = family.settled(source, options)
-    placement = family.placement(options, process.device)
+    kind = spec.load_trainable()
+    options = kind.checkpoints.settled(source, options)
+    placement = kind.checkpoints.placement(options, process.device)
     deepspeed_config(options, placement.dtype)  # a contradicting file is named before anything is read
-    started_from = _identify(family, source, options)
-    objective = make_objective(options, family, process)
-    named = [family.read_set(options.trajectories / name, options) for name in options.vocabulary_of]
+    started_from = _identify(kind.checkpoints, source, options)
+    objective = make_objective(options, kind.trains, process)
+    named = [kind.trains.read_set(options.trajectories / name, options) for name in options.vocabulary_of]
     with ExitStack() as stack:
         if process.first:
             described = {"family": spec.name, "objective": options.objective, **objective.manifest()}
@@ -99,12 +100,12 @@ def train(options: TrainOptions) -> Trained:
         stack.enter_context(connected(process))
         watch.at("making the checkpoint to start from")
         texts = chain(objective.texts(), *(each.texts() for each in named))
-        base = _base(options, family, source, texts, process)
+        base = _base(options, kind.checkpoints, source, texts, process)
         if process.first:
             (options.out / OUT_OF_MEMORY).unlink(missing_ok=True)
         barrier(process)
         try:
-            run = stack.enter_context(_Run(options, family, base, process, objective, placement, watch))
+            run = stack.enter_context(_Run(options, kind, base, process, objective, placement, watch))
             return run.go()
         except torch.cuda.OutOfMemoryError as error:
             write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
@@ -129,7 +130,7 @@ def _advice(options: TrainOptions, spec: FamilySpec, base: Path, process: Proces
     return f"{first}\n{format_plan(planned, suggest(planned))}"
 
 
-def _identify(family: ModelFamily, source: Source, options: TrainOptions) -> str:
+def _identify(checkpoints: Checkpoints, source: Source, options: TrainOptions) -> str:
     """What the run starts from: the preset's name, or the hash of the checkpoint's content."""
     if source.kind == "sizes":
         raise UsageError(f"--checkpoint {source.name}: sizes that are only planned; expected weights or a preset")
@@ -137,19 +138,19 @@ def _identify(family: ModelFamily, source: Source, options: TrainOptions) -> str
         raise UsageError(
             f"--vocabulary-of: {source.name} has its words, only a preset:NAME is given some; leave it out"
         )
-    family.config(source, options)  # what does not suit the network is refused before anything is written
-    return f"preset {source.name}" if source.path is None else family.content_hash(source.path, options)
+    checkpoints.config(source, options)  # what does not suit the network is refused before anything is written
+    return f"preset {source.name}" if source.path is None else checkpoints.content_hash(source.path, options)
 
 
 def _base(
-    options: TrainOptions, family: ModelFamily, source: Source, texts: Iterable[str], process: Process
+    options: TrainOptions, checkpoints: Checkpoints, source: Source, texts: Iterable[str], process: Process
 ) -> Path:
     """Folder of the checkpoint to start from. A preset's is made, with a tokenizer for the texts."""
     if source.path is not None:
         return source.path
     folder = options.out / BASE
     if process.first and not folder.exists():
-        family.create(source.name, folder, texts, options.seed)
+        checkpoints.create(source.name, folder, texts, options.seed)
     barrier(process)
     return folder
 
@@ -160,33 +161,34 @@ class _Run:
     def __init__(
         self,
         options: TrainOptions,
-        family: ModelFamily,
+        kind: Trainable,
         base: Path,
         process: Process,
         objective: Objective,
         placement: Placement,
         watch: HangWatch,
     ) -> None:
-        self._options, self._family, self._base = options, family, base
+        self._options, self._kind, self._base = options, kind, base
+        trains = kind.trains
         self._process, self._objective, self._hangs = process, objective, watch
         watch.at("loading weights")
         self._schedule = objective.schedule
         self._used = 0.0  # CPU seconds of this process at the last line of the log
-        model = family.load(base, options, placement)
-        freeze(model, family, options)
+        model = trains.fitted(kind.checkpoints.load(base, options, placement), options)
+        freeze(model, trains, options)
         model.train()
         if options.gradient_checkpointing:
-            family.enable_checkpointing(model)
-        trained = groups(model, family, options)
+            trains.enable_checkpointing(model)
+        trained = groups(model, trains, options)
         if process.first:
             write_json(options.out / COUNTS, {**count(model, trained, options), "data": objective.counts()})
-            say("\n".join(filter(None, (format_groups(model, trained, options), family.remark(model, options)))))
+            say("\n".join(filter(None, (format_groups(model, trained, options), trains.remark(model, options)))))
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
         self._settle_threads(model)
         self._phases = Phases(process.device, watch.phase)
         objective.prepare(model, base, self._phases)
         watch.at("starting DeepSpeed")
-        self._engine = start_engine(model, options, trained, process, placement.dtype, family.uneven(model))
+        self._engine = start_engine(model, options, trained, process, placement.dtype, trains.uneven(model))
         if options.compile:
             self._engine.compile()
         self._watch = vram.start()
@@ -205,7 +207,7 @@ class _Run:
         batch = cache(lambda: objective.rehearsal(model, self._base))
 
         def forth_and_back() -> None:
-            self._family.loss(model, batch()).backward()  # type: ignore[no-untyped-call]
+            self._kind.trains.loss(model, batch()).backward()  # type: ignore[no-untyped-call]
             model.zero_grad(set_to_none=True)
 
         with torch.random.fork_rng(devices=[]):
@@ -315,18 +317,18 @@ class _Run:
         self._hangs.at("writing the checkpoint")
         with self._phases.timed("save"):
             merge_adapters(self._engine.module)
-            model = _in_host_memory(self._engine.module, self._family, self._process.first)
+            model = _in_host_memory(self._engine.module, self._kind.checkpoints, self._process.first)
             if self._process.first:
-                self._family.save(model, self._options.out / MODEL, self._base, self._options)
+                self._kind.checkpoints.save(model, self._options.out / MODEL, self._base, self._options)
                 shutil.rmtree(self._options.out / STATE, ignore_errors=True)
             barrier(self._process)
 
 
-def _in_host_memory(model: Any, family: ModelFamily, keep: bool) -> Any:
+def _in_host_memory(model: Any, checkpoints: Checkpoints, keep: bool) -> Any:
     """The model with whole parameters of its own, on the process that keeps it: ZeRO flattens or scatters them."""
     import deepspeed
 
-    whole = family.shapes(model)
+    whole = checkpoints.shapes(model)
     for name, parameter in model.named_parameters():
         with deepspeed.zero.GatheredParameters([parameter]):
             if keep:

@@ -1,4 +1,4 @@
-"""Walks of networks that act by chance, remembered while they go on; see `vlnbench.training.policy.Policy`."""
+"""Walks of networks that act by chance, remembered while they go on; see `training.family.policy.Policy`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from agents.common.decoders.sampling import Sampler
 from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
-from vlnbench.training.policy import Recorded, Sampling
+from vlnbench.training.family.policy import Recorded, Sampling
 
 FIRST_SLOT = 1_000_000
 """Slots of answers without an episode; those of simulators are numbered from 0."""

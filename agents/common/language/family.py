@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlnbench.training.family import ModelFamily
-from vlnbench.training.policy import Scored, scored
+from vlnbench.training.family.policy import Scored, scored
+from vlnbench.training.family.trains import Trains
 
 IGNORED = -100
 """The label that takes no part in the loss; PyTorch's own."""
 
 
-class LanguageFamily(ModelFamily):
-    """A family whose networks take a batch's entries by name and return a mean loss."""
+class LanguageTrains(Trains):
+    """Training of networks that take a batch's entries by name and return a mean loss."""
 
     def adapted(self, model: nn.Module) -> list[str]:
         return [
@@ -24,9 +24,6 @@ class LanguageFamily(ModelFamily):
             for name, module in model.named_modules()
             if isinstance(module, nn.Linear) and name.startswith("model.layers.")
         ]
-
-    def is_hidden(self, name: str) -> bool:
-        return "embed" not in name and not name.startswith("lm_head")
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
         loss: Tensor = model(**batch, want_logits=False).loss

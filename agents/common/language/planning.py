@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from vlnbench.training.memory.changes import Change, Fields
+from vlnbench.training.family.changes import Change, Fields
 from vlnbench.training.options import StepOptions
 
 

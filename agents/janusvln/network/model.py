@@ -43,7 +43,7 @@ def part_of(name: str) -> Part:
 class Geometry(nn.Module):
     """VGGT as far as JanusVLN has it: the aggregator, and two heads that are kept for the file's sake.
 
-    A call is for a whole batch, as training under ZeRO 3 needs it (`ModelFamily.uneven`).
+    A call is for a whole batch, as training under ZeRO 3 needs it (`Trains.uneven`).
     """
 
     def __init__(self, sizes: GeometrySizes) -> None:

@@ -15,8 +15,8 @@ from agents.janusvln.network.geometry import FrameCache
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.training.options import JanusVLNInference
 from agents.janusvln.training.planning import shown_size
-from vlnbench.training.family import Acting
-from vlnbench.training.memory.changes import Change
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.plans import Acting
 
 PUBLISHED = (
     "an evaluation with the published code and the 7 B took 27.3 GB at its peak on an A100 of 40 GB, as a "

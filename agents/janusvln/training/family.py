@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -13,13 +13,13 @@ from torch import nn
 from agents.common.checkpoints import weights
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
-from agents.common.language.family import Chances, LanguageFamily
+from agents.common.language.family import Chances, LanguageTrains
 from agents.common.qwen2_5_vl.config import MERGE
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln import checkpoint
 from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
-from agents.janusvln.network.model import JanusVLN, part_of
+from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.presets import PRESETS, create
 from agents.janusvln.prompt import Prompts
 from agents.janusvln.sizes import SIZES, VGGT_1B
@@ -27,8 +27,11 @@ from agents.janusvln.training import planning
 from agents.janusvln.training.acting import acting, acting_changes
 from agents.janusvln.training.features import GEOMETRIES, Mixed, cached_features
 from agents.janusvln.training.options import (
+    GEOMETRY_MERGER,
     LLM,
+    MLP,
     VGGT,
+    VISION,
     JanusVLNInference,
     JanusVLNPlanning,
     JanusVLNStep,
@@ -39,21 +42,15 @@ from agents.janusvln.training.samples import Reader, StepSamples, collate
 from agents.janusvln.training.score import StepScorer
 from agents.janusvln.training.walks import WalkSet, read_set
 from vlnbench.errors import UsageError
-from vlnbench.training.family import (
-    Acting,
-    Features,
-    Known,
-    Placement,
-    Probe,
-    Samples,
-    Scorer,
-    Source,
-    Stretches,
-)
-from vlnbench.training.memory.changes import Change
-from vlnbench.training.policy import Policy, Sampling, Scored
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling, Scored
+from vlnbench.training.family.spec import Source
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches
 
 HEAD = "lm_head.weight"
+BIASES: Literal["all but biases"] = "all but biases"
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,15 @@ class Sizes:
     geometry: GeometrySizes
 
 
-class JanusVLNFamily(LanguageFamily, Chances):
-    """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
+class JanusVLNCheckpoints(Checkpoints):
+    """Folders of JanusVLN."""
 
-    def config(self, source: Source, options: JanusVLNStep) -> Sizes:
+    def config(self, source: Source, options: JanusVLNStep | JanusVLNInference) -> Sizes:
         found = _sizes(source)
-        if found.config.tied and options.train_head:
+        if found.config.tied and isinstance(options, JanusVLNStep) and options.train_head:
             raise UsageError(f"--train-head: the output layer of {source.name} is its embeddings, part of {LLM}")
-        return Sizes(found.config.shown(options.image_width, options.history), found.geometry)
+        history = options.num_history if isinstance(options, JanusVLNInference) else options.history
+        return Sizes(found.config.shown(options.image_width, history), found.geometry)
 
     def content_hash(self, path: Path, options: JanusVLNTraining) -> str:
         return checkpoint.content_hash(path, tokenizer=options.tokenizer)
@@ -100,19 +98,22 @@ class JanusVLNFamily(LanguageFamily, Chances):
     def save(self, model: nn.Module, folder: Path, base: Path, options: JanusVLNTraining) -> None:
         checkpoint.save(_janusvln(model), folder, source=base, tokenizer=options.tokenizer)
 
-    # parts
 
-    def part_of(self, name: str) -> str:
-        return part_of(name)
+class JanusVLNTrains(LanguageTrains, Chances):
+    """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
 
-    def can_train(self, name: str) -> bool:
-        return part_of(name) != VGGT
-
-    def also_trains(self, name: str, options: JanusVLNStep) -> bool:
-        return options.train_head and name == HEAD
-
-    def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        return not name.endswith("bias")  # RMSNorm's weights decay, too: the published code exempts LayerNorm only
+    def parts(self, model: nn.Module, options: JanusVLNStep) -> Sequence[PartRule]:
+        """RMSNorm's weights decay, too: the published code exempts LayerNorm only."""
+        head: Literal["always", "with its part"] = "always" if options.train_head else "with its part"
+        return [
+            PartRule(r"vggt\.", VGGT, trains="never", decays=BIASES),
+            PartRule(r"merger\.", GEOMETRY_MERGER, decays=BIASES),
+            PartRule(r"visual\.merger\.", MLP, decays=BIASES),
+            PartRule(r"visual\.", VISION, decays=BIASES),
+            PartRule("lm_head", LLM, trains=head, decays=BIASES, hidden=False),
+            PartRule(".*embed", LLM, decays=BIASES, hidden=False),
+            PartRule("", LLM, decays=BIASES),
+        ]
 
     def remark(self, model: nn.Module, options: JanusVLNStep) -> str:
         untied = HEAD in dict(model.named_parameters())
@@ -127,8 +128,6 @@ class JanusVLNFamily(LanguageFamily, Chances):
 
     def enable_checkpointing(self, model: nn.Module) -> None:
         _janusvln(model).enable_checkpointing()
-
-    # data
 
     def read_set(self, folder: Path, options: JanusVLNTraining) -> WalkSet:
         return read_set(folder, options)
@@ -146,8 +145,6 @@ class JanusVLNFamily(LanguageFamily, Chances):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    # a step
-
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         visual = _janusvln(model).visual
         seen = cached and not any(parameter.requires_grad for parameter in visual.blocks.parameters())
@@ -159,8 +156,6 @@ class JanusVLNFamily(LanguageFamily, Chances):
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return StepScorer(path, device)
-
-    # acting by chance
 
     def policy(self, model: nn.Module, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
         network = _janusvln(model)
@@ -177,7 +172,9 @@ class JanusVLNFamily(LanguageFamily, Chances):
     def cache_bytes(self, config: Sizes, options: JanusVLNPlanning) -> int:
         return super().cache_bytes(config.config, options)
 
-    # planning
+
+class JanusVLNPlans(Plans):
+    """Steps late in a walk, which show all the frames they may."""
 
     def build(self, config: Sizes, options: JanusVLNPlanning) -> JanusVLN:
         return JanusVLN(config.config, config.geometry, options.attn == "eager")
@@ -196,12 +193,6 @@ class JanusVLNFamily(LanguageFamily, Chances):
 
     def changes(self, options: JanusVLNPlanning) -> Iterator[Change]:
         return planning.changes(options)
-
-    # planning to act
-
-    def inference_config(self, source: Source, options: JanusVLNInference) -> Sizes:
-        found = _sizes(source)
-        return Sizes(found.config.shown(options.image_width, options.num_history), found.geometry)
 
     def inference_network(self, config: Sizes, options: JanusVLNInference) -> JanusVLN:
         return JanusVLN(config.config, config.geometry)

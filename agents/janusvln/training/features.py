@@ -24,7 +24,7 @@ from agents.janusvln import image
 from agents.janusvln.network import geometry, model
 from agents.janusvln.network.model import Geometry, JanusVLN
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Features
+from vlnbench.training.family.trains import Features
 
 TOWERS, GEOMETRIES = "towers", "geometries"
 """Entries of a batch."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
 PARTS = ("mm_vision", "mm_mlp", "mm_llm", "geometry_merger")

@@ -14,8 +14,8 @@ from agents.janusvln.config import JanusVLNConfig
 from agents.janusvln.image import resized_height
 from agents.janusvln.training.options import LLM, VGGT, VISION, JanusVLNPlanning, JanusVLNStep
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Probe
-from vlnbench.training.memory.changes import Change
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.plans import Probe
 
 SUPERVISED = 6
 """Labels of a sample: the longest action, the block's end and the newline."""

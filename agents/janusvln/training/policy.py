@@ -25,9 +25,9 @@ from agents.janusvln.training.features import Seen
 from agents.janusvln.training.samples import Reader, Sample, StepSamples
 from agents.janusvln.training.walks import WalkSet
 from vlnbench.interfaces import Action, Conventions
-from vlnbench.training import policy as contract
-from vlnbench.training.family import SetContent
-from vlnbench.training.policy import Recorded, Sampling
+from vlnbench.training.family import policy as contract
+from vlnbench.training.family.policy import Recorded, Sampling
+from vlnbench.training.family.trains import SetContent
 
 AT_ONCE = 8
 

@@ -23,7 +23,7 @@ from agents.janusvln.prompt import Prompts, shown_steps
 from agents.janusvln.training.features import GEOMETRIES, TOWERS, Seen, frame_key, geometry_key, mix
 from agents.janusvln.training.walks import WalkSet
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Known
+from vlnbench.training.family.trains import Known
 from vlnbench.util.durable.limits import regular
 
 

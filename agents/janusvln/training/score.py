@@ -19,7 +19,7 @@ from agents.janusvln.training.options import JanusVLNTraining
 from agents.janusvln.training.samples import Reader, Sample, StepSamples
 from agents.janusvln.training.walks import read_set
 from vlnbench.interfaces import Action
-from vlnbench.training.family import Answer
+from vlnbench.training.family.trains import Answer
 
 
 class StepScorer:

@@ -10,8 +10,8 @@ from torch import Tensor
 from agents.streamvln.network.decode import IMAGE_BATCH, PROMPT_TOKENS, TURN_TOKENS, window_tokens
 from agents.streamvln.network.model import StreamVLN
 from agents.streamvln.training.options import StreamVLNInference
-from vlnbench.training.family import Acting
-from vlnbench.training.memory.changes import Change
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.plans import Acting
 
 ANSWER_TOKENS = 8
 """Tokens of a usual answer: one per action, and the ends."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from agents.common.checkpoints.placement import place
-from agents.common.language.family import Chances, LanguageFamily
+from agents.common.language.family import Chances, LanguageTrains
 from agents.common.sets.conversations import Conversation, read_conversations
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
@@ -20,7 +20,7 @@ from agents.common.sight.semantics import Semantics, Telling, agreed, make_telli
 from agents.common.sight.shown import Shown
 from agents.streamvln import checkpoint
 from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
-from agents.streamvln.network.model import IGNORED, StreamVLN, part_of, patch_features
+from agents.streamvln.network.model import IGNORED, StreamVLN, patch_features
 from agents.streamvln.presets import PRESETS, create
 from agents.streamvln.prompt import Prompts
 from agents.streamvln.training import planning
@@ -28,6 +28,8 @@ from agents.streamvln.training.acting import acting, acting_changes
 from agents.streamvln.training.conversations import ConversationDataset
 from agents.streamvln.training.features import fingerprint
 from agents.streamvln.training.options import (
+    LANGUAGE_MODEL,
+    PROJECTOR,
     VISION_TOWER,
     StreamVLNInference,
     StreamVLNPlanning,
@@ -41,19 +43,12 @@ from agents.streamvln.training.score import WindowScorer
 from agents.streamvln.windows import Windows
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
-from vlnbench.training.family import (
-    Acting,
-    Features,
-    Known,
-    Placement,
-    Probe,
-    Samples,
-    Scorer,
-    Source,
-    Stretches,
-)
-from vlnbench.training.memory.changes import Change
-from vlnbench.training.policy import Policy, Sampling
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling
+from vlnbench.training.family.spec import Source
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches, Weighting
 
 SEMANTIC, TELLING = "semantic", "telling."
 """Images that say what others show, and the beginning of the names of what learns to tell it."""
@@ -113,11 +108,40 @@ class StreamVLNSet:
         return [*windows, *(conversation.length_of(self.at_once) for conversation in self.conversations)]
 
 
-class StreamVLNFamily(LanguageFamily, Chances):
-    """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
+TABLE = (
+    PartRule("telling", VISION_TOWER),
+    PartRule(".*vision_tower.*post_layernorm", VISION_TOWER, trains="never"),  # the last layer norm is never used
+    PartRule(".*vision_tower.*embed", VISION_TOWER, hidden=False),
+    PartRule(".*vision_tower", VISION_TOWER),
+    PartRule(".*mm_projector", PROJECTOR),
+    PartRule("lm_head|.*embed", LANGUAGE_MODEL, hidden=False),
+    PartRule("", LANGUAGE_MODEL),
+)
+"""By the name rules of the original training code."""
 
-    _semantics: Semantics | None = None
-    """What the sets that were read know of what their frames show."""
+
+class WindowWeights:
+    """A `Weighting` of windows that are packed one behind the other."""
+
+    def cost(self, length: tuple[int, ...]) -> float:
+        return 1 + length[0] + length[1] / CHARACTERS_PER_IMAGE
+
+    def masses(self, batch: Mapping[str, Any]) -> list[float]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        rows = zip(batch["labels"], weights, strict=True)
+        return [
+            sum(weight for label, weight in zip(row[1:], own[1:], strict=True) if label != IGNORED)
+            for row, own in rows
+        ]
+
+    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        scaled = [[weight * factor for weight in row] for row, factor in zip(weights, factors, strict=True)]
+        return {**batch, "weights": scaled, "total": 1.0}
+
+
+class StreamVLNCheckpoints(Checkpoints):
+    """Folders of StreamVLN."""
 
     def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
         return _config(source, options)
@@ -146,10 +170,6 @@ class StreamVLNFamily(LanguageFamily, Chances):
             num_history=options.history,
             num_future_steps=options.future_steps,
         )
-        pack(model, options)
-        if options.semantic_weight:
-            telling = make_telling(self._semantics, [model.config.vision.hidden_size], options.seed)
-            model.telling, model.telling_weight = telling.to(placement.dtype), options.semantic_weight
         return model
 
     def shapes(self, model: nn.Module) -> StreamVLN:
@@ -166,11 +186,27 @@ class StreamVLNFamily(LanguageFamily, Chances):
         checkpoint.save(network, folder, source=base, tokenizer=options.tokenizer)
         network.telling = telling
 
-    def part_of(self, name: str) -> str:
-        return VISION_TOWER if name.startswith(TELLING) else part_of(name)
 
-    def can_train(self, name: str) -> bool:
-        return "post_layernorm" not in name  # the vision tower's last layer norm is never used
+class StreamVLNTrains(LanguageTrains, Chances):
+    """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
+
+    def parts(self, model: nn.Module, options: StreamVLNStep) -> Sequence[PartRule]:
+        return TABLE
+
+    def weighting(self, model: nn.Module) -> Weighting | None:
+        packed = _streamvln(model).packed_loss is not None  # else windows of unlike length would be padded
+        return WindowWeights() if packed else None
+
+    _semantics: Semantics | None = None
+    """What the sets that were read know of what their frames show."""
+
+    def fitted(self, model: nn.Module, options: StreamVLNTraining) -> StreamVLN:
+        network = _streamvln(model)
+        pack(network, options)
+        if options.semantic_weight:
+            telling = make_telling(self._semantics, [network.config.vision.hidden_size], options.seed)
+            network.telling, network.telling_weight = telling.to(network.dtype), options.semantic_weight
+        return network
 
     def enable_checkpointing(self, model: nn.Module) -> None:
         _streamvln(model).enable_checkpointing()
@@ -225,24 +261,6 @@ class StreamVLNFamily(LanguageFamily, Chances):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def cost(self, model: nn.Module) -> Callable[[tuple[int, ...]], float] | None:
-        if _streamvln(model).packed_loss is None:  # windows of unlike length would be padded
-            return None
-        return lambda length: 1 + length[0] + length[1] / CHARACTERS_PER_IMAGE
-
-    def masses(self, batch: Mapping[str, Any]) -> list[float]:
-        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
-        rows = zip(batch["labels"], weights, strict=True)
-        return [
-            sum(weight for label, weight in zip(row[1:], own[1:], strict=True) if label != IGNORED)
-            for row, own in rows
-        ]
-
-    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
-        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
-        scaled = [[weight * factor for weight in row] for row, factor in zip(weights, factors, strict=True)]
-        return {**batch, "weights": scaled, "total": 1.0}
-
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         network = _streamvln(model)
         projector = network.model.mm_projector
@@ -266,6 +284,10 @@ class StreamVLNFamily(LanguageFamily, Chances):
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return WindowScorer(path, device)
 
+
+class StreamVLNPlans(Plans):
+    """Windows of full length."""
+
     def build(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> StreamVLN:
         # The flash kernels of both kinds allocate alike.
         return StreamVLN(config, "eager" if options.attn == "eager" else "sdpa")
@@ -280,9 +302,6 @@ class StreamVLNFamily(LanguageFamily, Chances):
 
     def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
         return planning.changes(options)
-
-    def inference_config(self, source: Source, options: StreamVLNInference) -> StreamVLNConfig:
-        return _config(source, options)
 
     def inference_network(self, config: StreamVLNConfig, options: StreamVLNInference) -> StreamVLN:
         return StreamVLN(config, "sdpa")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from agents.common.sight.options import MirrorOptions, TellingOptions
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, above_zero, at_least
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")

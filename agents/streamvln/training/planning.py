@@ -17,8 +17,8 @@ from agents.streamvln.training.options import (
     StreamVLNStep,
 )
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Probe
-from vlnbench.training.memory.changes import Change, Fields
+from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.plans import Probe
 
 STREAMVLN_8B: Mapping[str, Any] = {
     "model_type": "llava_qwen",

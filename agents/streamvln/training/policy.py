@@ -25,8 +25,8 @@ from agents.streamvln.training.samples import NAMES, FrameReader, Sample, Window
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
-from vlnbench.training.family import SetContent
-from vlnbench.training.policy import Question, Recorded, Sampling
+from vlnbench.training.family.policy import Question, Recorded, Sampling
+from vlnbench.training.family.trains import SetContent
 
 AT_ONCE = 16
 """Prompts that are answered side by side."""

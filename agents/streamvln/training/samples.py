@@ -24,7 +24,7 @@ from agents.streamvln.prompt import PHRASES, SYSTEM, Content, Prompts, task_text
 from agents.streamvln.training.features import Frame, Known, frame_key, pack
 from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Samples
+from vlnbench.training.family.trains import Samples
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 from vlnbench.util.durable.limits import regular
 

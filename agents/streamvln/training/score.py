@@ -24,7 +24,7 @@ from agents.streamvln.windows import Windows
 from vlnbench.data.sets import CONVERSATIONS, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.family import Answer
+from vlnbench.training.family.trains import Answer
 
 _WAY = re.compile("[←→]+|↑")
 """An answer that says which way something is: turns, or a step if it is ahead."""

@@ -23,7 +23,7 @@ from agents.vlnce.training.samples import Sample, SetSamples
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.family import Known
+from vlnbench.training.family.trains import Known
 
 VIEWS = 8
 """How many views an album holds at most."""

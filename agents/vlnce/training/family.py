@@ -40,34 +40,31 @@ from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Features, Known, ModelFamily, Placement, Probe, Samples, Source, Stretches
-from vlnbench.training.policy import Policy, Sampling, Scored, scored
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.plans import Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling, Scored, scored
+from vlnbench.training.family.spec import Source
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches, Trains
 
 TELLING = "telling."
 """Prefix of what learns to tell what frames show and is not kept."""
-PREFIXES = {
-    "net.instruction_encoder.": INSTRUCTION_ENCODER,
-    "net.rgb_encoder.cnn.": RGB_ENCODER,
-    "net.depth_encoder.visual_encoder.": DEPTH_ENCODER,
-    TELLING: RGB_ENCODER,
-    "net.state_encoder.": STATE_ENCODER,
-    "net.second_state_encoder.": STATE_ENCODER,
-    "net.prev_action_embedding.": STATE_ENCODER,
-    "net.progress_monitor.": ACTION_HEAD,
-    "action_distribution.": ACTION_HEAD,
-}
-"""Parts of parameters by the beginning of their names; whatever else there is joins text and images."""
+TABLE = (
+    PartRule(r"net\.instruction_encoder\..*embedding", INSTRUCTION_ENCODER, hidden=False),
+    PartRule(r"net\.instruction_encoder\.", INSTRUCTION_ENCODER),
+    PartRule(r"net\.rgb_encoder\.cnn\.", RGB_ENCODER),
+    PartRule(r"net\.depth_encoder\.visual_encoder\.", DEPTH_ENCODER),
+    PartRule(TELLING, RGB_ENCODER),
+    PartRule(r"net\.(second_)?state_encoder\.", STATE_ENCODER),
+    PartRule(r"net\.prev_action_embedding\.", STATE_ENCODER, hidden=False),
+    PartRule(r"action_distribution\.", ACTION_HEAD, hidden=False),
+    PartRule(".*embedding", CROSS_MODAL, hidden=False),
+    PartRule("", CROSS_MODAL),
+)
+"""Whatever has no line of its own joins text and images."""
 
 
-class VLNCEFamily(ModelFamily):
-    """Recurrent policies over RGB, depth and text, trained on whole walks."""
-
-    _monitors = False
-    """Whether the network that was loaded or built last learns its progress."""
-    _semantics: Semantics | None = None
-    """What the sets that were read know of what their frames show."""
-    _keeps_features = False
-    """Whether the samples that were made last have features in place of frames."""
+class VLNCECheckpoints(Checkpoints):
+    """Files (.pth) and folders of CMA and Seq2Seq."""
 
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
@@ -101,19 +98,7 @@ class VLNCEFamily(ModelFamily):
         with torch.device("meta"):
             learner = Learner(config)
         learner.load_state_dict(policy.state_dict(), assign=True)
-        self._monitors = (
-            config.network.progress_monitor and options.learns_from == "labels"
-        )  # it has no loss there
-        if options.semantic_weight:
-            learner.telling, learner.telling_weight = self._telling(learner, options), options.semantic_weight
         return learner
-
-    def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
-        """What learns to tell what frames show."""
-        rgb, depth = learner.feature_shapes()
-        if not rgb[1:] == depth[1:] == (GRID, GRID):
-            raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
-        return make_telling(self._semantics, (rgb[0], depth[0]), options.seed)
 
     def shapes(self, model: nn.Module) -> Learner:
         learner = _learner(model)
@@ -130,18 +115,33 @@ class VLNCEFamily(ModelFamily):
         learner = _learner(model)
         folders.save_folder(learner, learner.whole, folder, without=TELLING)
 
-    # parts
 
-    def part_of(self, name: str) -> str:
-        return next((part for prefix, part in PREFIXES.items() if name.startswith(prefix)), CROSS_MODAL)
+class VLNCETrains(Trains):
+    """Recurrent policies over RGB, depth and text, trained on whole walks."""
 
-    def can_train(self, name: str) -> bool:
-        return self._monitors or "progress_monitor" not in name
+    _semantics: Semantics | None = None
+    """What the sets that were read know of what their frames show."""
 
-    def is_hidden(self, name: str) -> bool:
-        return "embedding" not in name and not name.startswith("action_distribution.")
+    def parts(self, model: nn.Module, options: VLNCEStep) -> Sequence[PartRule]:
+        learns = _learner(model).whole.network.progress_monitor and options.learns_from == "labels"  # else no loss
+        own = PartRule(r"net\.progress_monitor\.", ACTION_HEAD, trains="with its part" if learns else "never")
+        return [own, *TABLE]
 
-    # data
+    _keeps_features = False
+    """Whether the samples that were made last have features in place of frames."""
+
+    def fitted(self, model: nn.Module, options: VLNCETraining) -> Learner:
+        learner = _learner(model)
+        if options.semantic_weight:
+            learner.telling, learner.telling_weight = self._telling(learner, options), options.semantic_weight
+        return learner
+
+    def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
+        """What learns to tell what frames show."""
+        rgb, depth = learner.feature_shapes()
+        if not rgb[1:] == depth[1:] == (GRID, GRID):
+            raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
+        return make_telling(self._semantics, (rgb[0], depth[0]), options.seed)
 
     def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
         if holds_questions(folder):
@@ -188,8 +188,6 @@ class VLNCEFamily(ModelFamily):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    # a step
-
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
         loss: Tensor = model(**batch)
         return loss
@@ -208,8 +206,6 @@ class VLNCEFamily(ModelFamily):
             eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _print(eyes, device), "frames"
         )
 
-    # acting by chance
-
     def policy(self, model: nn.Module, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
         return VLNCEPolicy(_learner(model), sampling)
 
@@ -221,10 +217,11 @@ class VLNCEFamily(ModelFamily):
     def cache_bytes(self, config: Config, options: VLNCEPlanning) -> int:
         return 0  # a state of fixed size goes from step to step
 
-    # planning
+
+class VLNCEPlans(Plans):
+    """Walks of a length that the options say."""
 
     def build(self, config: Config, options: VLNCEPlanning) -> Learner:
-        self._monitors = config.network.progress_monitor
         return Learner(config)
 
     def probe(self, config: Config, options: VLNCEPlanning, device: str) -> Probe:

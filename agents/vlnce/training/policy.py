@@ -17,8 +17,8 @@ from agents.vlnce.sight import Sight
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.samples import Sample, WalkSamples, WalkSet, collate
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.family import SetContent
-from vlnbench.training.policy import Question, Recorded, Sampling
+from vlnbench.training.family.policy import Question, Recorded, Sampling
+from vlnbench.training.family.trains import SetContent
 
 ASKED = ("frames", "words", "walk_of", "previous", "weights", "rows")
 """Of a collated batch, what the scores of drawn actions depend on."""

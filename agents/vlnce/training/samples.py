@@ -33,7 +33,7 @@ from agents.vlnce.training.frames import (
 from agents.vlnce.views import numbered, share_of, word_numbers
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.family import Known
+from vlnbench.training.family.trains import Known
 
 
 @dataclass(frozen=True)

@@ -6,5 +6,5 @@ from dataclasses import replace
 
 from agents.streamvln.spec import FAMILY as STREAMVLN
 
-FAMILY = replace(STREAMVLN, name="frozen-norms", implementation="vlnbench_example.norms:FrozenNorms")
+FAMILY = replace(STREAMVLN, name="frozen-norms", trains="vlnbench_example.norms:FrozenNorms")
 """Read by the command line, so this module loads nothing heavy."""

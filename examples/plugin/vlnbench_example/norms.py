@@ -1,12 +1,21 @@
-"""What the family does; loaded when it is needed."""
+"""A family that overrides one method of another's."""
 
 from __future__ import annotations
 
-from agents.streamvln.training.family import StreamVLNFamily
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from agents.streamvln.training.family import StreamVLNTrains
+from vlnbench.training.family.trains import PartRule, rule_of
 
 
-class FrozenNorms(StreamVLNFamily):
+class FrozenNorms(StreamVLNTrains):
     """StreamVLN whose norms stay as the checkpoint has them."""
 
-    def can_train(self, name: str) -> bool:
-        return "norm" not in name and super().can_train(name)
+    def parts(self, model: nn.Module, options: Any) -> Sequence[PartRule]:
+        """The table of StreamVLN, with a line before it for each norm."""
+        table = super().parts(model, options)
+        norms = [name for name, _ in model.named_parameters() if "norm" in name]
+        return [*(PartRule(name, rule_of(table, name).part, trains="never") for name in norms), *table]

@@ -32,6 +32,7 @@ from agents.qwen_vl.network import Answerer, Question, QwenVL, parse_config
 from agents.qwen_vl.options import FAMILY, QwenVLAsked, QwenVLInputs, QwenVLOptions, QwenVLPlanning, QwenVLTraining
 from agents.qwen_vl.samples import QwenVLPolicy
 from tests.fakes import make_episode
+from tests.families import Whole
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import planned as of_rewards
 from tests.training.rewarded import rewarded
@@ -39,20 +40,20 @@ from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family.policy import Sampling
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.policy import Sampling
 
 ROOT = Path(__file__).parents[3]
 PIXELS = 4 * 28 * 28
 
 
 def _family() -> Any:
-    return FAMILY.load()
+    return Whole(FAMILY)
 
 
 NEW = Source("preset", "qwen-vl-tiny")

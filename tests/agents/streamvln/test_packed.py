@@ -11,13 +11,15 @@ import torch
 from torch.testing import assert_close
 
 from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY, StreamVLN
-from agents.streamvln.training.family import StreamVLNFamily
+from agents.streamvln.spec import FAMILY as STREAMVLN
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.packed import pack
 from tests.agents.streamvln.tiny import tiny_model
+from tests.families import Whole
+from vlnbench.training.family.trains import rule_of
 from vlnbench.training import data
 
-FAMILY = StreamVLNFamily()
+FAMILY = Whole(STREAMVLN)
 PACKED = {"gradient_checkpointing": False, "zero": 0}
 
 
@@ -67,7 +69,8 @@ def test_loss_and_gradients_are_those_of_padded_windows(weighted: bool, frozen: 
     losses = []
     for model in (packed, plain):
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(FAMILY.part_of(name) != frozen and FAMILY.can_train(name))
+            rule = rule_of(FAMILY.parts(model, None), name)
+            parameter.requires_grad_(rule.part != frozen and rule.trains != "never")
         losses.append(FAMILY.loss(model, given))
         losses[-1].backward()
     assert_close(losses[0], losses[1], rtol=1e-6, atol=1e-6)
@@ -83,7 +86,7 @@ def test_it_is_left_to_transformers_what_works_on_its_modules() -> None:
         model = tiny_model()
         pack(model, options(**changes))
         assert model.packed_loss is None, changes
-        assert FAMILY.cost(model) is None
+        assert FAMILY.weighting(model) is None
     for model in (tiny_model("eager"), tiny_model(attention_dropout=0.1), tiny_model().to(torch.bfloat16)):
         pack(model, options())
         assert model.packed_loss is None
@@ -103,16 +106,15 @@ def test_dealt_windows_count_as_in_their_owners_batch(weighted: bool) -> None:
     model, _ = pair()
     every = windows()
     owners = [0, 0, 1, 1]
-    cost = FAMILY.cost(model)
-    assert cost is not None
-    takers = data.dealt([cost((len(each["images"]), 30)) for each in every], 2)
+    weighting = FAMILY.weighting(model)
+    takers = data.dealt([weighting.cost((len(each["images"]), 30)) for each in every], 2)
     assert takers != owners
     batches = [batch(*every[:2], weighted=weighted), batch(*every[2:], weighted=weighted)]
     expected = torch.stack([FAMILY.loss(model, each) for each in batches]).mean()
-    totals = [sum(FAMILY.masses(each)) for each in batches]
+    totals = [sum(weighting.masses(each)) for each in batches]
     found = []
     for rank in range(2):
         mine = [place for place, taker in enumerate(takers) if taker == rank]
         dealt = batch(*(every[place] for place in mine), weighted=weighted)
-        found.append(FAMILY.loss(model, FAMILY.weighed(dealt, [1 / totals[owners[place]] for place in mine])))
+        found.append(FAMILY.loss(model, weighting.weighed(dealt, [1 / totals[owners[place]] for place in mine])))
     assert_close(torch.stack(found).mean(), expected)

@@ -13,7 +13,7 @@ from agents.streamvln.spec import FAMILY
 from tests.training.geometry import config_of
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agents import load_agent
-from vlnbench.training.sources import find_checkpoint, shipped
+from vlnbench.training.family.sources import find_checkpoint, shipped
 
 NAMES = ("streamvln-tiny", "streamvln-tiny-base")
 

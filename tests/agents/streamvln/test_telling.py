@@ -11,11 +11,13 @@ import torch
 from torch.nn import functional
 
 from agents.streamvln import checkpoint
-from agents.streamvln.training.family import StreamVLNFamily, StreamVLNSet
+from agents.streamvln.spec import FAMILY as STREAMVLN
+from agents.streamvln.training.family import StreamVLNSet
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.samples import collate
 from tests.agents.questions import write_questions, write_semantics
 from tests.agents.streamvln.test_samples import make_folder
+from tests.families import Whole
 from vlnbench.errors import UsageError
 
 CPU = torch.device("cpu")
@@ -35,7 +37,7 @@ class Made:
         )
         write_semantics(write_questions(folder / "Questions"))
         make_folder(folder / "Walks", [5])
-        self.family, self.base = StreamVLNFamily(), folder / "base"
+        self.family, self.base = Whole(STREAMVLN), folder / "base"
         self.sets: list[StreamVLNSet] = [
             self.family.read_set(folder / name, self.options) for name in self.options.sets
         ]
@@ -149,4 +151,4 @@ def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="1 of 3 semantic images are missing"):
         made.family.read_set(tmp_path / "Questions", made.options)
     with pytest.raises(UsageError, match="no set knows what its frames show"):
-        StreamVLNFamily().load(made.base, made.options, made.family.placement(made.options, CPU))
+        Whole(STREAMVLN).load(made.base, made.options, made.family.placement(made.options, CPU))

@@ -12,10 +12,11 @@ import torch
 from agents.vlnce.config import Config, Views
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Policy, sequence_losses
-from agents.vlnce.training.family import VLNCEFamily
+from agents.vlnce.spec import FAMILY as VLNCE
 from agents.vlnce.training.learner import Learner
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.recordings import CONFIGS, LOOSE, Recordings, check_step, step
+from tests.families import Whole
 from vlnbench.interfaces import Conventions
 
 TINY = ("cma_tiny", "seq2seq_tiny")
@@ -151,7 +152,7 @@ def test_the_loss_of_the_family(recordings: Recordings, name: str) -> None:
         "progress": progress[None],
         "rows": torch.arange(12)[None],
     }
-    loss = VLNCEFamily().loss(learner.train(), batch)
+    loss = Whole(VLNCE).loss(learner.train(), batch)
     logits = torch.from_numpy(recordings.arrays[f"{name}/logits"][:, 0])
     entropy = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     squares = (first("progress_tanh") - progress) ** 2

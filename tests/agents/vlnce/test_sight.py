@@ -20,7 +20,7 @@ from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.sources import shipped
 
 TEXTS = ["Walk past the sofa and stop at the door."]
 VIEWS = PRESETS["cma-tiny"].views

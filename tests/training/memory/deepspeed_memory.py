@@ -20,6 +20,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.options import StreamVLNTraining
+from tests.families import Whole
 from tests.training.geometry import config_of, small_request
 from vlnbench.training.memory.trace import build
 from vlnbench.training.memory.tracker import LiveMemory
@@ -54,7 +55,7 @@ def run(
         offload_optimizer=offload_optimizer,
     )
     request = small_request(model, tuple(parts))
-    config, family = config_of(str(model)), FAMILY.load()
+    config, family = config_of(str(model)), Whole(FAMILY)
     settings = deepspeed_config(options, torch.bfloat16)
     settings["zero_optimization"]["reduce_bucket_size"] = bucket
     with LiveMemory(shapes=False) as memory:
@@ -62,7 +63,7 @@ def run(
         from deepspeed.ops import __compatible_ops__
 
         __compatible_ops__["deepspeed_shm_comm"] = False
-        network, trained = build(family, config, request, "cpu")
+        network, trained = build(family, family, config, request, "cpu")
         inner = make_optimizer(options, trained, process.device)
         deepspeed.init_distributed(dist_backend="gloo", verbose=False)
         engine, *_ = deepspeed.initialize(model=network, optimizer=inner, config=settings)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.levers import levers_table, parts_table
 from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNTraining
+from tests.families import Whole
 from tests.training.geometry import config_of, write_small
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
@@ -56,7 +57,7 @@ def test_all_parts_on_one_96_gb_card() -> None:
 def test_published_sizes_have_the_published_number_of_parameters() -> None:
     from vlnbench.training.memory.trace import build
 
-    network, trained = build(FAMILY.load(), config_of("streamvln-8b"), StreamVLNPlanning(), "meta")
+    network, trained = build(Whole(FAMILY), Whole(FAMILY), config_of("streamvln-8b"), StreamVLNPlanning(), "meta")
     assert sum(parameter.numel() for parameter in network.parameters()) == 8_030_345_248
     unused_norm = 2 * 1152  # of the vision tower: nothing reads it, so it is not trained
     assert sum(group.size for group in trained) == 8_030_345_248 - unused_norm
@@ -188,7 +189,7 @@ def test_nothing_that_is_left_out_could_fit(small: StreamVLNPlanning) -> None:
     """The quick test before a candidate is planned never says more than the plan."""
     parts = plan(small).parts
     wanted = replace(small, gpus="2x24GB", gradient_checkpointing=False)
-    for change in (*changes(wanted), *FAMILY.load().changes(wanted)):
+    for change in (*changes(wanted), *Whole(FAMILY).changes(wanted)):
         changed = apply(small, (change,))
         assert smallest_bytes(changed, parts) <= 1.02 * plan(changed).usage.total + 3 * 8 * 10**6
 

@@ -10,6 +10,7 @@ import torch
 
 from agents.streamvln.spec import FAMILY
 from agents.streamvln.training.options import PARTS, StreamVLNPlanning
+from tests.families import Whole
 from tests.training.geometry import config_of, small_request, traced, write_small
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.trace import Segment, build, run_pass
@@ -24,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def segments(request: StreamVLNPlanning, device: str) -> list[Segment]:
-    family, config = FAMILY.load(), config_of(request.model)
-    network, _ = build(family, config, request, device)
-    return run_pass(family, network, family.probe(config, request, device))
+    family, config = Whole(FAMILY), config_of(request.model)
+    network, _ = build(family, family, config, request, device)
+    return run_pass(network, family.probe(config, request, device), family.loss)
 
 
 @pytest.mark.parametrize("checkpointing", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -13,7 +13,7 @@ import pytest
 from agents.streamvln.training.options import StreamVLNPlanning
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.training.families import every_family
+from vlnbench.training.family.find import every_family
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.memory.trace import Trace

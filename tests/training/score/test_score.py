@@ -12,7 +12,7 @@ from PIL import Image
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.training.family import Answer
+from vlnbench.training.family.trains import Answer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.score import score, summarized
 from vlnbench.training.score.views import scene_of, view_of

@@ -13,10 +13,10 @@ from tabulate import tabulate
 
 from vlnbench.defaults import SIMULATOR
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
-from vlnbench.training.family import FamilySpec, ModelFamily, Source
-from vlnbench.training.memory.changes import Change, Fields
-from vlnbench.training.memory.inference_options import InferenceOptions
+from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.plan import (
     CONTEXT_BYTES,
     FRAGMENTATION,
@@ -106,7 +106,7 @@ def plan_inference(options: InferenceOptions) -> InferencePlan:
     if not isinstance(options, spec.check_inference()):
         raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
     options.check()
-    options = spec.load().settled(source, options)
+    options = spec.load_checkpoints().settled(source, options)
     gpus = parse_gpus(options.gpus)
     found = _run(spec, source, replace(options, gpus="1x24GB", simulators=0, agent=""))
     return InferencePlan(
@@ -134,11 +134,11 @@ class _Found(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _run(spec: FamilySpec, source: Source, options: InferenceOptions) -> _Found:
-    family: ModelFamily = spec.load()
-    config = family.inference_config(source, options)
+    plans = spec.load_plans()
+    config = spec.load_checkpoints().config(source, options)
     with default_dtype(DTYPES[options.dtype]), torch.device("meta"):
-        network = family.inference_network(config, options)
-    found = family.inference(network.eval(), config, options)
+        network = plans.inference_network(config, options)
+    found = plans.inference(network.eval(), config, options)
     passes = {}
     with fused_attention(), torch.no_grad():
         for name, run in found.passes.items():
@@ -158,7 +158,7 @@ def remedies(planned: InferencePlan, count: int = 5) -> list[Remedy]:
     """
     request = planned.request
     spec, _ = find_family(request.family, request.model, "--model")
-    possible = [*_changes(request), *spec.load().inference_changes(request)]
+    possible = [*_changes(request), *spec.load_plans().inference_changes(request)]
     sets = [
         chosen
         for size in range(1, MAX_CHANGES + 1)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from vlnbench.training.family import ModelFamily
-from vlnbench.training.memory.changes import Change
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.memory.trace import Loss, Trace
 from vlnbench.training.memory.zero import Sharding, Usage
 
@@ -21,11 +21,11 @@ class StepMemory:
     objective's own.
     """
 
-    def loss(self, family: ModelFamily) -> Loss:
+    def loss(self, trains: Trains) -> Loss:
         """What is differentiated."""
-        return family.loss
+        return trains.loss
 
-    def cache(self, family: ModelFamily, config: Any, options: Any) -> int:
+    def cache(self, trains: Trains, config: Any, options: Any) -> int:
         """Bytes of keys and values of one position, where the network acts; else 0."""
         return 0
 

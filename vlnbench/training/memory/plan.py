@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
 from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
@@ -153,9 +153,8 @@ def plan(options: PlanOptions) -> Plan:
     objective, memory = get_objective(options.objective), step_memory(options)
     objective.check_options(options)
     gpus = check(options)
-    family = spec.load()
-    objective.check_family(family)
-    options = family.settled(source, options)
+    objective.check_trains(spec.load_trains())
+    options = spec.load_checkpoints().settled(source, options)
     traced = trace(spec, source, unsharded(options), memory)
     shared = sharding(options)
     found = list(memory.moments(usages(traced, shared), traced, shared, options))

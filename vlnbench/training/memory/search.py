@@ -8,8 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
-from vlnbench.training.memory.changes import Change, Fields
+from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, sharding, step_memory
 from vlnbench.training.memory.trace import Trace
 from vlnbench.training.memory.zero import usages
@@ -49,7 +49,7 @@ def suggest(wanted: Plan, count: int = 6) -> list[Suggestion]:
     """
     request = wanted.request
     spec, _ = find_family(request.family, request.model, "--model")
-    possible = [*changes(request), *spec.load().changes(request)]
+    possible = [*changes(request), *spec.load_plans().changes(request)]
     sets = [
         chosen
         for size in range(1, MAX_CHANGES + 1)

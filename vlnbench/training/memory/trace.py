@@ -16,7 +16,9 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from vlnbench.training.family import FamilySpec, ModelFamily, Probe, Source
+from vlnbench.training.family.plans import Plans, Probe
+from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.memory.tracker import LiveMemory, fused_attention
 from vlnbench.training.options import PlanOptions
 from vlnbench.training.parts import Group, freeze, groups, part_of
@@ -82,9 +84,9 @@ Loss = Callable[[Any, Mapping[str, Any]], Tensor]
 class Traced(Protocol):
     """What of an objective a pass depends on; see `objective.StepMemory`."""
 
-    def loss(self, family: ModelFamily) -> Loss: ...
+    def loss(self, trains: Trains) -> Loss: ...
 
-    def cache(self, family: ModelFamily, config: Any, options: Any) -> int: ...
+    def cache(self, trains: Trains, config: Any, options: Any) -> int: ...
 
 
 @lru_cache(maxsize=64)
@@ -93,15 +95,16 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions, objective: Tra
 
     What decides on the sharding only (`unsharded`) is best left at its defaults: it changes nothing here.
     """
-    family = spec.load()
-    config = family.config(source, options)
-    network, trained = build(family, config, options, "meta")
-    probe = family.probe(config, options, "meta")
-    segments = run_pass(family, network, probe, objective.loss(family))
-    cache = objective.cache(family, config, options)
+    trains, plans = spec.load_trains(), spec.load_plans()
+    config = spec.load_checkpoints().config(source, options)
+    network, trained = build(trains, plans, config, options, "meta")
+    probe = plans.probe(config, options, "meta")
+    segments = run_pass(network, probe, objective.loss(trains))
+    cache = objective.cache(trains, config, options)
+    rules = trains.parts(network, options)
     parts: dict[str, int] = {}
     for name, parameter in network.named_parameters():
-        part = part_of(family, name)
+        part = part_of(rules, name)
         parts[part] = parts.get(part, 0) + parameter.numel()
     return Trace(
         parts=parts,
@@ -119,7 +122,7 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions, objective: Tra
         ),
         cache=cache,
         sample=_tensor_bytes(probe.batch) // options.batch,
-        whole=max((_elements(module) for module in family.uneven(network)), default=0),
+        whole=max((_elements(module) for module in trains.uneven(network)), default=0),
     )
 
 
@@ -143,18 +146,18 @@ def unsharded(options: PlanOptions) -> PlanOptions:
     return replace(options, **defaults)
 
 
-def build(family: ModelFamily, config: Any, options: PlanOptions, device: str) -> tuple[Any, list[Group]]:
+def build(trains: Trains, plans: Plans, config: Any, options: PlanOptions, device: str) -> tuple[Any, list[Group]]:
     """The network as the trainer trains it, random where on the CPU, and its parameter groups."""
     with default_dtype(DTYPES[options.dtype]), torch.device(device):
-        network = family.build(config, options)
-        freeze(network, family, options)
+        network = plans.build(config, options)
+        freeze(network, trains, options)
     if options.gradient_checkpointing:
-        family.enable_checkpointing(network)
-    return network.train(), groups(network, family, options)
+        trains.enable_checkpointing(network)
+    return network.train(), groups(network, trains, options)
 
 
-def run_pass(family: ModelFamily, network: Any, probe: Probe, loss_of: Loss | None = None) -> list[Segment]:
-    """Forward and backward pass of a loss, the family's own where none is given.
+def run_pass(network: Any, probe: Probe, loss_of: Loss) -> list[Segment]:
+    """Forward and backward pass of a loss.
 
     Every gradient is dropped as soon as it is finished.
     """
@@ -173,7 +176,7 @@ def run_pass(family: ModelFamily, network: Any, probe: Probe, loss_of: Loss | No
     ]
     with fused_attention(), memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about random states and devices that shapes do not have
-        loss = (loss_of or family.loss)(network, probe.batch)
+        loss = loss_of(network, probe.batch)
         segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0))
         memory.restart_peak()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from vlnbench.training.options import TrainOptions
 from vlnbench.util.loading import import_string
 
 if TYPE_CHECKING:
-    from vlnbench.training.family import ModelFamily
+    from vlnbench.training.family.trains import Trains
     from vlnbench.training.objectives.protocol import Objective
     from vlnbench.training.setup import Process
 
@@ -50,13 +50,13 @@ def get_objective(name: str) -> ObjectiveSpec:
     return found
 
 
-def make_objective(options: TrainOptions, family: ModelFamily, process: Process) -> Objective:
+def make_objective(options: TrainOptions, trains: Trains, process: Process) -> Objective:
     """The objective that the options name, made for this process.
 
     Raises UsageError for a name that is none, and for a family or data that it cannot learn from.
     """
     spec = get_objective(options.objective)
     spec.check_options(options)
-    spec.check_family(family)
-    made: Objective = import_string(spec.implementation)(options, family, process)
+    spec.check_trains(trains)
+    made: Objective = import_string(spec.implementation)(options, trains, process)
     return made

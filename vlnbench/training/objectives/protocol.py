@@ -29,7 +29,7 @@ class Begun:
 
 
 class Objective(Protocol):
-    """Made once per process from (options, family, process), before anything is written or any weight is read.
+    """Made once per process from (options, trains, process), before anything is written or any weight is read.
 
     The constructor reads what the run depends on and raises UsageError where that cannot be. Then the trainer
     calls the methods in the order in which they are written here, `losses` once for every optimizer step.
@@ -88,5 +88,5 @@ class Rehearses(Protocol):
     """Trait of an objective that can show what its steps take before the first of them."""
 
     def rehearsal(self, model: nn.Module, base: Path) -> Mapping[str, Any]:
-        """A batch like those to come, for `ModelFamily.loss`; comes before `prepare` and changes nothing."""
+        """A batch like those to come, for `Trains.loss`; comes before `prepare` and changes nothing."""
         ...

@@ -61,11 +61,11 @@ class ObjectiveSpec:
         if not isinstance(options, (self.training, self.planning)) and self.training is not NoOptions:
             raise UsageError(f"--objective {self.name}: the options are not its own; see `train_options`")
 
-    def check_family(self, family: Any) -> None:
+    def check_trains(self, trains: Any) -> None:
         """Raise UsageError for a family that cannot be trained so."""
-        from vlnbench.training.policy import GivesChances
+        from vlnbench.training.family.policy import GivesChances
 
-        if self.needs_policy and not isinstance(family, GivesChances):
+        if self.needs_policy and not isinstance(trains, GivesChances):
             raise UsageError(
                 f"--objective {self.name}: models of this family give no log-probabilities of what they do; use "
                 "--objective supervised"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vlnbench.training import data
-from vlnbench.training.family import ModelFamily, Samples
+from vlnbench.training.family.trains import Samples, Trains, Weighting
 from vlnbench.training.feature_cache import CachedTower, open_cache
 from vlnbench.training.objectives.protocol import Begun
 from vlnbench.training.options import TrainOptions
@@ -23,11 +23,11 @@ from vlnbench.training.setup import Process
 class Supervised:
     """An `Objective`. The family says what a window's loss is; labels may be weighted."""
 
-    def __init__(self, options: TrainOptions, family: ModelFamily, process: Process) -> None:
+    def __init__(self, options: TrainOptions, trains: Trains, process: Process) -> None:
         """Read the sets. Raises UsageError for those that are missing, empty or broken."""
-        self._options, self._family, self._process = options, family, process
-        self._sets = data.read_sets(options, family)
-        self.schedule = data.make_schedule(options, family, self._sets, process.world_size)
+        self._options, self._trains, self._process = options, trains, process
+        self._sets = data.read_sets(options, trains)
+        self.schedule = data.make_schedule(options, trains, self._sets, process.world_size)
         self._towers: list[CachedTower] = []
         self._samples: list[Samples] = []
 
@@ -55,20 +55,20 @@ class Supervised:
     def rehearsal(self, model: nn.Module, base: Path) -> Mapping[str, Any]:
         """The first windows of the largest set; features are not taken from the cache."""
         largest = max((each.content for each in self._sets), key=lambda content: content.windows)
-        (samples,) = self._family.samples([largest], model, base, self._options, None)
+        (samples,) = self._trains.samples([largest], model, base, self._options, None)
         rng = random.Random(self._options.seed)
         windows = [samples.sample(i % len(samples), rng) for i in range(self._options.batch)]
-        return self._family.collate(windows)
+        return self._trains.collate(windows)
 
     def prepare(self, model: nn.Module, base: Path, phases: Phases) -> None:
         """Open the feature cache, if there is to be one, and the datasets."""
-        options, family = self._options, self._family
+        options, trains = self._options, self._trains
         if options.feature_cache is not None:
-            made = family.all_features(model, self._process.device)
+            made = trains.all_features(model, self._process.device)
             self._towers = [open_cache(options, each, self._process) for each in made]
         known = _Known(self._towers) if self._towers else None
-        self._samples = family.samples([each.content for each in self._sets], model, base, options, known)
-        self._phases, self._stretches = phases, family.stretches(model, bool(self._towers))
+        self._samples = trains.samples([each.content for each in self._sets], model, base, options, known)
+        self._phases, self._stretches = phases, trains.stretches(model, bool(self._towers))
         phases.watch(model, self._stretches)
 
     def begin(self, begun: Begun) -> None:
@@ -78,12 +78,12 @@ class Supervised:
         order = [data.RankBatches(self._sets, self.schedule, self._options, rank, begun.done) for rank in ranks]
         mine: data.RankBatches | data.DealtBatches = order[self._process.rank]
         self._owners: Iterator[list[int]] | None = None
-        cost = self._family.cost(begun.engine.module) if len(ranks) > 1 else None
-        if cost is not None:
-            costs = [cost(length) for each in self._sets for length in each.content.lengths()]
+        self._weighting = self._trains.weighting(begun.engine.module) if len(ranks) > 1 else None
+        if self._weighting is not None:
+            costs = [self._weighting.cost(length) for each in self._sets for length in each.content.lengths()]
             mine = data.DealtBatches(order, costs, self._process.rank)
             self._owners = iter(mine.owners)
-        self._batches = iter(data.make_loader(self._samples, self._family, self._options, mine))
+        self._batches = iter(data.make_loader(self._samples, self._trains, self._options, mine))
 
     def losses(self, step: int) -> Iterator[Tensor]:
         """One batch after the other."""
@@ -93,18 +93,18 @@ class Supervised:
             for tower in self._towers:
                 with self._phases.timed(tower.phase or self._stretches.names[0]):
                     batch[tower.entry] = tower.features(batch[tower.entry])
-            if self._owners is not None:
-                batch = self._as_owned(batch, next(self._owners))
-            yield self._family.loss(self._engine, batch)
+            if self._weighting is not None and self._owners is not None:
+                batch = self._as_owned(batch, next(self._owners), self._weighting)
+            yield self._trains.loss(self._engine, batch)
 
-    def _as_owned(self, batch: dict[str, Any], owners: list[int]) -> dict[str, Any]:
+    def _as_owned(self, batch: dict[str, Any], owners: list[int], weighting: Weighting) -> dict[str, Any]:
         """A batch of dealt windows, each of which counts as in the batch of its owner."""
         totals = torch.zeros(self._process.world_size, dtype=torch.float64)
-        for owner, mass in zip(owners, self._family.masses(batch), strict=True):
+        for owner, mass in zip(owners, weighting.masses(batch), strict=True):
             totals[owner] += mass
         totals = totals.to(self._process.device)
         torch.distributed.all_reduce(totals)
-        return self._family.weighed(batch, [1 / total for total in totals[owners].tolist()])
+        return weighting.weighed(batch, [1 / total for total in totals[owners].tolist()])
 
     def notes(self) -> Mapping[str, Any]:
         """How often features were found."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family import Placement
+from vlnbench.training.family.checkpoints import Placement
 from vlnbench.training.options import TrainOptions, defaults, plain
 from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another, remove_parts
 

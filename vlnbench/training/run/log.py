@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vlnbench.training.family import Stretches
+from vlnbench.training.family.trains import Stretches
 
 
 class Phases:

@@ -15,11 +15,11 @@ from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
 from vlnbench.interfaces import Action
-from vlnbench.training.families import find_family
-from vlnbench.training.family import Answer
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.training.family.trains import Answer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import scene_of, view_of
-from vlnbench.training.sources import find_checkpoint
 from vlnbench.util.durable.files import write_json
 from vlnbench.util.machine import cores
 from vlnbench.util.progress import say
@@ -62,7 +62,7 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(min(torch.get_num_threads(), cores()))
-    scorer = spec.load().scorer(find_checkpoint(source.name, spec), torch.device(device))
+    scorer = spec.load_trains().scorer(find_checkpoint(source.name, spec), torch.device(device))
     began, sets = time.monotonic(), {}
     for name in options.sets:
         found = {}

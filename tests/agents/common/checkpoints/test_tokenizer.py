@@ -11,7 +11,7 @@ from transformers import Qwen2TokenizerFast
 
 from agents.common.checkpoints import tokenizer
 from agents.common.checkpoints.tokenizer import Tokenizer
-from vlnbench.training.sources import shipped
+from vlnbench.training.family.sources import shipped
 
 FOLDER = shipped()["streamvln-tiny"]
 

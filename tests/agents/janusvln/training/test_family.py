@@ -15,16 +15,18 @@ import torch
 from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.network.model import JanusVLN
 from agents.janusvln.spec import FAMILY
-from agents.janusvln.training.family import HEAD, JanusVLNFamily
+from agents.janusvln.spec import FAMILY as JANUSVLN
+from agents.janusvln.training.family import HEAD
 from agents.janusvln.training.options import PARTS, JanusVLNPlanning, JanusVLNTraining
 from agents.janusvln.training.samples import StepSamples
 from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tiny
 from tests.agents.janusvln.training.walks import write_frame, write_trajectories
+from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family.find import find_family
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.memory.trace import trace
@@ -60,7 +62,7 @@ class Made:
         write_trajectories(folder / "sets/ScaleVLN", (11, 3))
         write_tiny(folder / "base")
         self.options = options(folder, str(folder / "base"), image_width=140, **changes)
-        self.family = JanusVLNFamily()
+        self.family = Whole(JANUSVLN)
         self.base = folder / "base"
         self.content = self.family.read_set(folder / "sets/ScaleVLN", self.options)
         self.model = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
@@ -79,7 +81,7 @@ class Made:
 def test_recorded_samples_have_the_recorded_ids_and_labels(goldens: Path, tmp_path: Path) -> None:
     traced = recordings(goldens)["training"]
     chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=PUBLISHED)
-    family = JanusVLNFamily()
+    family = Whole(JANUSVLN)
     model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
     sets = [family.read_set(goldens / "train_data" / name, chosen) for name in ("R2R", "ScaleVLN")]
     parts = family.samples(sets, model, goldens / "checkpoint", chosen, None)
@@ -103,7 +105,7 @@ def test_parts_and_groups_are_the_recorded_ones(goldens: Path, tmp_path: Path, v
     if vision:
         rates["vision_tower_lr"] = 1e-6
     chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=parts, **rates)
-    family = JanusVLNFamily()
+    family = Whole(JANUSVLN)
     model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
     names = traced["parameter_names"]
     freeze(model, family, chosen)
@@ -125,7 +127,7 @@ def test_what_trains_is_what_the_published_switches_train(goldens: Path, tmp_pat
     on = [name for name, value in re.findall(r"(\w+)=(\d)", switches) if value == "1"]
     parts = (*(f"mm_{name}" for name in on), "geometry_merger")
     chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=parts, train_head="llm" not in on)
-    family = JanusVLNFamily()
+    family = Whole(JANUSVLN)
     model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
     freeze(model, family, chosen)
     found = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -264,8 +266,8 @@ def test_broken_checkpoints_are_one_line_before_anything_is_written(
     chosen = options(tmp_path, str(folder))
 
     def asked() -> None:
-        JanusVLNFamily().config(Source("checkpoint", "base", folder), chosen)
-        JanusVLNFamily().content_hash(folder, chosen)
+        Whole(JANUSVLN).config(Source("checkpoint", "base", folder), chosen)
+        Whole(JANUSVLN).content_hash(folder, chosen)
 
     with pytest.raises(UsageError) as caught:
         asked()
@@ -276,7 +278,7 @@ def test_broken_checkpoints_are_one_line_before_anything_is_written(
 def test_a_wrong_version_of_transformers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.__version__", "5.4.1")
     with pytest.raises(UsageError, match=r"transformers 5\.4\.1 gives the images of Qwen2\.5-VL wrong positions"):
-        JanusVLNFamily().placement(options(tmp_path), CPU)
+        Whole(JANUSVLN).placement(options(tmp_path), CPU)
 
 
 def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_path: Path) -> None:
@@ -294,7 +296,7 @@ def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_pat
 def test_vggt_is_gathered_whole_in_plans_of_zero_3() -> None:
     options = JanusVLNPlanning(model="preset:janusvln-tiny", dtype="fp32")
     found = trace(*find_family("", options.model, "--model"), options, StepMemory())
-    network = JanusVLNFamily().build(JanusVLNFamily().config(Source("preset", "janusvln-tiny"), options), options)
+    network = Whole(JANUSVLN).build(Whole(JANUSVLN).config(Source("preset", "janusvln-tiny"), options), options)
     assert found.whole == sum(parameter.numel() for parameter in network.vggt.parameters())
     large = replace(found, parts={"mm_llm": 3 * LIVE_PARAMETERS}, whole=7, largest=5)
     assert gathered_bytes(large, Sharding(3, 2, 1, "adamw")) == 2 * (LIVE_PARAMETERS + 7)

@@ -15,10 +15,10 @@ from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.policy import Recorded, Sampling
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,20 @@ import torch
 from torch.nn import functional
 
 from agents.common.sight.semantics import read_semantics
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import load_folder
 from agents.vlnce.resnet import GRID
+from agents.vlnce.spec import FAMILY as VLNCE
 from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
-from agents.vlnce.training.family import VLNCEFamily
 from agents.vlnce.training.frames import read_frame
 from agents.vlnce.training.options import VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, collate
 from tests.agents.questions import OBJECTS, ROOMS, SIZE, write_questions, write_semantics
 from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
+from tests.families import Whole
 from tests.training.rewarded import rewarded
+from vlnbench.training.family.trains import rule_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
@@ -38,7 +41,7 @@ class Made:
         write_walks(folder / "sets", "R2R")
         write_questions(folder / "sets/Questions", count)
         self.options = replace(options(folder, **changes), sets=("R2R", "Questions"))
-        self.family, self.base = VLNCEFamily(), folder / "base"
+        self.family, self.base = Whole(VLNCE), folder / "base"
         self.sets = [self.family.read_set(folder / "sets" / name, self.options) for name in ("R2R", "Questions")]
         self.family.create("cma-tiny", self.base, (text for each in self.sets for text in each.texts()), 0)
         self.learner = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
@@ -122,22 +125,22 @@ def test_packed_views_and_kept_features_are_those_of_the_files(tmp_path: Path) -
 def test_sets_that_do_not_serve(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write_questions(tmp_path / "Questions", **changes)
     with pytest.raises(UsageError, match=re.escape(message)):
-        VLNCEFamily().read_set(folder, options(tmp_path))
+        Whole(VLNCE).read_set(folder, options(tmp_path))
 
 
 def test_a_folder_holds_walks_or_questions(tmp_path: Path) -> None:
     folder = write_questions(write_walks(tmp_path, "R2R") / "R2R")
     with pytest.raises(UsageError, match=r"R2R: holds both annotations.json and conversations.json; move one"):
-        VLNCEFamily().read_set(folder, options(tmp_path))
+        Whole(VLNCE).read_set(folder, options(tmp_path))
 
 
 def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path) -> None:
     folder = write_questions(tmp_path / "sets/Questions")
     chosen = rewarded(VLNCETraining)(checkpoint="", out=tmp_path, objective="grpo")
     with pytest.raises(UsageError, match=re.escape("conversations.json: questions; for --objective grpo")):
-        VLNCEFamily().read_set(folder, chosen)
+        Whole(VLNCE).read_set(folder, chosen)
     write_released(tmp_path)
-    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"))
+    family, chosen = Whole(VLNCE), options(tmp_path, str(tmp_path / "cma.pth"))
     learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
     content = family.read_set(folder, chosen)
     with pytest.raises(UsageError, match="questions in words, and the checkpoint reads tokens of R2R"):
@@ -198,7 +201,7 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
     again = made.family.load(made.base, made.options, made.family.placement(made.options, CPU))
     for one, other in zip(made.learner.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-    assert made.family.part_of("telling.parts.0.weight") == "rgb_encoder"
+    assert rule_of(TABLE, "telling.parts.0.weight").part == "rgb_encoder"
     whole = made.family.shapes(made.learner)
     assert set(whole.state_dict()) == set(made.learner.state_dict())
     whole.load_state_dict(made.learner.state_dict(), assign=True)
@@ -233,11 +236,11 @@ def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"1 of 3 semantic images are missing, first .*0001.png; make the set with"
     ):
-        VLNCEFamily().read_set(folder, options(tmp_path))
+        Whole(VLNCE).read_set(folder, options(tmp_path))
 
 
 def test_sets_name_the_same(tmp_path: Path) -> None:
-    family = VLNCEFamily()
+    family = Whole(VLNCE)
     for name, objects in (("One", ["bed"]), ("Same", ["bed"]), ("Other", ["sofa"])):
         folder = write_semantics(
             write_questions(tmp_path / name), image=np.zeros((*SIZE, 2), np.uint8), object=objects

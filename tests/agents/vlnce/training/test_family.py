@@ -13,19 +13,22 @@ import numpy as np
 import pytest
 import torch
 
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import load_folder
 from agents.vlnce.spec import FAMILY
-from agents.vlnce.training.family import VLNCEFamily
+from agents.vlnce.spec import FAMILY as VLNCE
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.options import PARTS, VLNCEPlanning, VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, inflection_weights
 from agents.vlnce.views import frames, numbered, word_numbers
 from tests.agents.vlnce import released
 from tests.agents.vlnce.training.walks import write_walks
+from tests.families import Whole
+from vlnbench.training.family.trains import rule_of
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import freeze
@@ -86,7 +89,7 @@ class Made:
 
     def __init__(self, folder: Path, checkpoint: str = "preset:cma-tiny", **changes: Any) -> None:
         self.options = options(folder, checkpoint, **changes)
-        self.family = VLNCEFamily()
+        self.family = Whole(VLNCE)
         self.content = self.family.read_set(folder / "sets/R2R", self.options)
         self.base = folder / "base"
         if not self.base.exists():
@@ -116,12 +119,12 @@ def made(tmp_path: Path) -> Made:
 def test_parts_decide_what_of_a_released_network_trains(tmp_path: Path) -> None:
     """Its config says that ResNets and word vectors are frozen; --tunable-parts is asked instead."""
     write_released(tmp_path)
-    family = VLNCEFamily()
+    family = Whole(VLNCE)
     for parts in (PARTS, ("cross_modal",)):
         chosen = options(tmp_path, str(tmp_path / "cma.pth"), tunable_parts=parts)
         learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
         freeze(learner, family, chosen)
-        trained = {family.part_of(name) for name, each in learner.named_parameters() if each.requires_grad}
+        trained = {rule_of(TABLE, name).part for name, each in learner.named_parameters() if each.requires_grad}
         assert trained == set(parts)
         norms = [each for each in learner.train().modules() if isinstance(each, torch.nn.BatchNorm2d)]
         assert all(each.training == ("rgb_encoder" in parts) for each in norms)
@@ -129,7 +132,7 @@ def test_parts_decide_what_of_a_released_network_trains(tmp_path: Path) -> None:
 
 def test_statistics_of_batch_norm_are_saved(tmp_path: Path) -> None:
     write_released(tmp_path)
-    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"))
+    family, chosen = Whole(VLNCE), options(tmp_path, str(tmp_path / "cma.pth"))
     learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
     name = "net.rgb_encoder.cnn.1.running_mean"
     learner.get_buffer(name).add_(1)
@@ -183,7 +186,7 @@ def test_some_walks_are_mirrored(made: Made) -> None:
 
 def test_no_mirror_for_words_that_are_not_known(tmp_path: Path) -> None:
     write_released(tmp_path)
-    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"), mirror=0.5)
+    family, chosen = Whole(VLNCE), options(tmp_path, str(tmp_path / "cma.pth"), mirror=0.5)
     learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
     content = family.read_set(tmp_path / "sets/R2R", chosen)
     with pytest.raises(UsageError, match="--mirror: swaps words, and the checkpoint reads tokens of R2R"):
@@ -288,7 +291,7 @@ def test_packed_features_are_those_of_the_frames(made: Made, tmp_path: Path) -> 
     for packed in (True, False):
         learner = made.learner = made.load(packed=made.options.packed, tunable_parts=FROZEN)
         for name, parameter in learner.named_parameters():
-            parameter.requires_grad_(made.family.part_of(name) in FROZEN)
+            parameter.requires_grad_(rule_of(TABLE, name).part in FROZEN)
         batch = made.batch() if packed else {**made.batch(), "frames": plain}
         assert packed == (not isinstance(batch["frames"], tuple))
         loss = made.family.loss(learner, batch)
@@ -340,7 +343,7 @@ def test_tokens_of_another_vocabulary(tmp_path: Path) -> None:
     write_released(tmp_path)
     path = tmp_path / "sets/R2R/annotations.json"
     path.write_text(path.read_text().replace("[7, 2]", "[7, 40]"))
-    family, chosen = VLNCEFamily(), options(tmp_path, str(tmp_path / "cma.pth"))
+    family, chosen = Whole(VLNCE), options(tmp_path, str(tmp_path / "cma.pth"))
     learner = family.load(tmp_path / "cma.pth", chosen, family.placement(chosen, CPU))
     content = family.read_set(tmp_path / "sets/R2R", chosen)
     (samples,) = family.samples([content], learner, tmp_path / "cma.pth", chosen, None)
@@ -372,7 +375,7 @@ def test_options_that_cannot_be(tmp_path: Path, changes: dict[str, Any], expecte
 def test_rxr_checkpoints_do_not_train(tmp_path: Path) -> None:
     released.write_tiny(tmp_path / "rxr.pth", rxr=True)
     with pytest.raises(UsageError, match="reads BERT features of RxR"):
-        VLNCEFamily().config(Source("checkpoint", "rxr.pth", tmp_path / "rxr.pth"), options(tmp_path))
+        Whole(VLNCE).config(Source("checkpoint", "rxr.pth", tmp_path / "rxr.pth"), options(tmp_path))
 
 
 @pytest.mark.slow
@@ -404,5 +407,5 @@ def test_configs_that_are_wrong(made: Made, node: str, field: str, value: Any, e
 
 
 def test_who_can_read_a_config_can_read_the_weights(tmp_path: Path) -> None:
-    VLNCEFamily().create("cma-tiny", tmp_path / "base", ["Walk to the red chair."], 0)
+    Whole(VLNCE).create("cma-tiny", tmp_path / "base", ["Walk to the red chair."], 0)
     assert len({path.stat().st_mode for path in (tmp_path / "base").iterdir()}) == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import save_folder
 from agents.vlnce.policy import Policy
 from agents.vlnce.presets import PRESETS
@@ -21,18 +22,20 @@ from agents.vlnce.training.policy import VLNCEPolicy
 from agents.vlnce.views import words_of
 from tests.agents.vlnce.training.walks import write_walks
 from tests.fakes import make_episode
+from tests.families import Whole
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded
+from vlnbench.training.family.trains import rule_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner as Losses
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.policy import Recorded, Sampling
 from vlnbench.training.setup import Process
 
 TEXTS = ("Walk to the red chair and stop.", "Turn left.")
-FAMILY: Any = SPEC.load()
+FAMILY: Any = Whole(SPEC)
 
 
 def learner_of(kind: str) -> Learner:
@@ -95,7 +98,7 @@ def test_it_is_learned_from_rewards(kind: str) -> None:
     assert told["ratio"] == 1.0
     assert told["clipped"] == 0.0
     assert told["drawn_apart"] < 1e-5
-    moved = {FAMILY.part_of(name) for name, each in gradients.items() if bool((each != 0).any())}
+    moved = {rule_of(TABLE, name).part for name, each in gradients.items() if bool((each != 0).any())}
     assert moved == set(PARTS)
     split, _ = learned(model, recorded[::-1][::-1], batch=1, accumulation=8)
     largest = max(float(each.abs().max()) for each in gradients.values())
@@ -157,10 +160,10 @@ def test_the_progress_monitor_of_a_checkpoint_stays(tmp_path: Path) -> None:
     learner = learner_of("cma")
     config = replace(learner.whole, network=replace(learner.whole.network, progress_monitor=True))
     save_folder(Policy(config.network), config, tmp_path / "base")
-    family: Any = SPEC.load()
+    family: Any = Whole(SPEC)
     placement = family.placement(options(), Process(0, 0, 1, torch.device("cpu")).device)
     loaded = family.load(tmp_path / "base", options(), placement)
     assert loaded.whole.network.progress_monitor, "it is saved as it was"
-    assert not family.can_train("net.progress_monitor.weight"), "nothing of the loss looks at it"
-    family.load(tmp_path / "base", VLNCETraining(checkpoint="", out=Path()), placement)
-    assert family.can_train("net.progress_monitor.weight")
+    name = "net.progress_monitor.weight"
+    assert rule_of(family.parts(loaded, options()), name).trains == "never", "nothing of the loss looks at it"
+    assert rule_of(family.parts(loaded, VLNCETraining(checkpoint="", out=Path())), name).trains == "with its part"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from agents.streamvln.training.options import StreamVLNTraining
 from tests.training.rewarded import rewarded
 from vlnbench.errors import RunError
+from vlnbench.training.family.policy import Recorded
 from vlnbench.training.objectives.grpo.groups import Grouping, Update
 from vlnbench.training.objectives.grpo.rewards import Rewards
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.policy import Recorded
 from vlnbench.training.setup import Process
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))

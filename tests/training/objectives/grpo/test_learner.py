@@ -12,20 +12,21 @@ from torch import nn
 
 from agents.streamvln.checkpoint import load
 from agents.streamvln.presets import create
-from agents.streamvln.training.family import StreamVLNFamily
+from agents.streamvln.spec import FAMILY as STREAMVLN
 from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.packed import pack
 from agents.streamvln.training.policy import StreamVLNPolicy
 from tests.fakes import make_episode
+from tests.families import Whole
 from tests.training.rewarded import rewarded
 from tests.training.workshop import SMALL, TEXTS
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.reference import FrozenCopy, WithoutAdapters, make_reference
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.parts import freeze
-from vlnbench.training.policy import Recorded, Sampling
 from vlnbench.training.setup import Process
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))
@@ -91,7 +92,7 @@ def walked(base: Path) -> tuple[Any, list[Recorded]]:
 def learned(model: Any, update: Update, **changes: Any) -> tuple[float, dict[str, torch.Tensor], dict[str, float]]:
     """The loss of an update, the gradients, and what was told of it."""
     chosen, tally = options(**changes), Tally(ALONE)
-    learner = Learner(chosen, StreamVLNFamily(), ALONE, tally, make_reference(model, chosen, ALONE))
+    learner = Learner(chosen, Whole(STREAMVLN), ALONE, tally, make_reference(model, chosen, ALONE))
     learner.take(update, longest=24)
     model.zero_grad(set_to_none=True)
     total = 0.0
@@ -193,7 +194,7 @@ def test_without_advantages_there_is_no_gradient(walked: tuple[Any, list[Recorde
     assert largest(gradients) == 0.0
     assert "ratio" not in told, "nothing had to be computed"
     engine = Engine(model)
-    learner = Learner(options(), StreamVLNFamily(), ALONE, Tally(ALONE), None)
+    learner = Learner(options(), Whole(STREAMVLN), ALONE, Tally(ALONE), None)
     learner.take(Update((), (), recorded[0].samples[0]), 24)
     assert len(list(learner.losses(engine))) == 1, "a step of the engine wants a backward pass all the same"
     assert engine.ends == [True]
@@ -202,7 +203,7 @@ def test_without_advantages_there_is_no_gradient(walked: tuple[Any, list[Recorde
 def test_the_engine_is_told_the_last_pass(walked: tuple[Any, list[Recorded]]) -> None:
     model, recorded = walked
     engine = Engine(model)
-    learner = Learner(options(batch=2, accumulation=4), StreamVLNFamily(), ALONE, Tally(ALONE), None)
+    learner = Learner(options(batch=2, accumulation=4), Whole(STREAMVLN), ALONE, Tally(ALONE), None)
     learner.take(update_of(recorded, GAINS), 24)
     windows = sum(len(each.samples) for each in recorded)
     assert sum(1 for _ in learner.losses(engine)) == -(-windows // 2) > 1
@@ -214,7 +215,7 @@ def test_later_steps_on_the_same_rollouts_have_other_ratios(base: Path) -> None:
     recorded = walk(policy_of(base, model), [1, 2])
     model.train()
     tally = Tally(ALONE)
-    learner = Learner(options(iterations=2), StreamVLNFamily(), ALONE, tally, None)
+    learner = Learner(options(iterations=2), Whole(STREAMVLN), ALONE, tally, None)
     learner.take(update_of(recorded, [1.0, -1.0]), 24)
     engine, optimizer = Engine(model), torch.optim.SGD(model.parameters(), lr=1.0)
     for loss in learner.losses(engine):
@@ -242,14 +243,14 @@ def test_the_reference_is_the_network_without_adapters_or_a_copy(base: Path) -> 
     chosen = options(beta=0.1, lora_rank=4, tunable_parts=(), lora_dropout=0.0)
     model = load(base)
     recorded = walk(policy_of(base, model), [1, 2])
-    freeze(model, StreamVLNFamily(), chosen)
+    freeze(model, Whole(STREAMVLN), chosen)
     reference = make_reference(model, chosen, ALONE)
     assert isinstance(reference, WithoutAdapters)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
     tally = Tally(ALONE)
-    learner = Learner(chosen, StreamVLNFamily(), ALONE, tally, reference)
+    learner = Learner(chosen, Whole(STREAMVLN), ALONE, tally, reference)
     learner.take(update_of(recorded, [1.0, -1.0]), 24)
     list(learner.losses(Engine(model)))
     assert tally.take()["kl"] > 0
@@ -264,13 +265,13 @@ def test_the_reference_is_the_network_without_adapters_or_a_copy(base: Path) -> 
 def test_a_network_with_adapters_acts_with_them(base: Path) -> None:
     """The small networks' own blocks know no adapters: such a network must not act through them."""
     model = load(base)
-    freeze(model, StreamVLNFamily(), options(lora_rank=4, tunable_parts=(), lora_dropout=0.0))
+    freeze(model, Whole(STREAMVLN), options(lora_rank=4, tunable_parts=(), lora_dropout=0.0))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.5)
     recorded = walk(policy_of(base, model), [1, 2])
     tally = Tally(ALONE)
-    learner = Learner(options(), StreamVLNFamily(), ALONE, tally, None)
+    learner = Learner(options(), Whole(STREAMVLN), ALONE, tally, None)
     learner.take(update_of(recorded, [1.0, -1.0]), 24)
     list(learner.losses(Engine(model)))
     assert tally.take()["drawn_apart"] < 1e-4

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.training.objectives.grpo import goldens
+from vlnbench.training.family.policy import scored
 from vlnbench.training.objectives.grpo.loss import (
     advantages,
     clipped_losses,
@@ -19,7 +20,6 @@ from vlnbench.training.objectives.grpo.loss import (
     without_spread,
 )
 from vlnbench.training.objectives.grpo.options import Aggregation, Scaling
-from vlnbench.training.policy import scored
 
 KEPT: dict[str, Any] = json.loads(goldens.FILE.read_text())
 

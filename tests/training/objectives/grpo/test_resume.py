@@ -26,6 +26,9 @@ from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.spec import FAMILY as VLNCE
 from agents.vlnce.training.options import ACTION_HEAD, STATE_ENCODER
 from tests.fakes import make_episode
+from agents.vlnce.training.family import TABLE as RECURRENT_TABLE
+from tests.families import Whole
+from vlnbench.training.family.trains import rule_of
 from tests.training.driver import ROOT, log_of, run_all
 from tests.training.objectives.grpo.doubles import ENDS_AT
 from tests.training.objectives.grpo.test_learner import TEXTS
@@ -80,8 +83,8 @@ def hashes(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def ended(workshop: Path) -> tuple[Path, Path]:
     """Folders of the same trainings: those that were left alone, and those that were killed and went on."""
-    VLNCE.load().create("cma-tiny", workshop / "recurrent", TEXTS, seed=0)
-    JANUSVLN.load().create("janusvln-tiny", workshop / "geometry", TEXTS, seed=0)
+    Whole(VLNCE).create("cma-tiny", workshop / "recurrent", TEXTS, seed=0)
+    Whole(JANUSVLN).create("janusvln-tiny", workshop / "geometry", TEXTS, seed=0)
     whole, killed = workshop / "whole", workshop / "killed"
     taught = lesson(workshop, workshop / "taught")
     seen = {**taught, "family": "janusvln", "checkpoint": workshop / "geometry", "out": workshop / "seen"}
@@ -137,14 +140,13 @@ def test_the_first_step_of_every_update_has_a_ratio_of_1(ended: tuple[Path, Path
 @pytest.mark.slow
 def test_frozen_parts_of_a_recurrent_network_keep_every_byte(ended: tuple[Path, Path], workshop: Path) -> None:
     before, after = hashes(workshop / "recurrent"), hashes(ended[0] / "recurrent walks" / "model")
-    part_of = VLNCE.load().part_of
-    assert {part_of(each) for each in before if before[each] != after[each]} == {STATE_ENCODER, ACTION_HEAD}
+    assert {rule_of(RECURRENT_TABLE, each).part for each in before if before[each] != after[each]} == {STATE_ENCODER, ACTION_HEAD}
 
 
 @pytest.mark.slow
 def test_frozen_parts_beside_a_geometry_encoder_keep_every_byte(ended: tuple[Path, Path], workshop: Path) -> None:
     before, after = hashes(workshop / "seen" / "model"), hashes(ended[0] / "walks seen by VGGT" / "model")
-    part_of = JANUSVLN.load().part_of
+    part_of = Whole(JANUSVLN).part_of
     assert {part_of(each) for each in before if before[each] != after[each]} == {JANUS_PARTS[2]}
 
 

@@ -12,6 +12,7 @@ import pytest
 from agents.streamvln.checkpoint import load
 from agents.streamvln.training.options import PARTS, StreamVLNTraining
 from tests.fakes import make_episode
+from tests.families import Whole
 from tests.training.driver import log_of, run_all
 from tests.training.objectives.grpo import doubles
 from tests.training.recurrent import RECURRENT, RecurrentTraining
@@ -19,7 +20,7 @@ from tests.training.rewarded import rewarded
 from vlnbench.cli import main
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
-from vlnbench.training.families import find_family
+from vlnbench.training.family.find import find_family
 from vlnbench.training.objectives import make_objective
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.kept import read_rollouts, recompute
@@ -311,7 +312,7 @@ def test_a_family_without_chances_is_refused(workshop: Path) -> None:
         checkpoint="preset:recurrent-small", out=workshop / "none", objective="grpo", rollouts="episodes", group=2
     )
     with pytest.raises(UsageError, match="models of this family give no log-probabilities of what they do"):
-        make_objective(made, RECURRENT.load(), ALONE)
+        make_objective(made, Whole(RECURRENT), ALONE)
 
 
 @pytest.mark.parametrize(

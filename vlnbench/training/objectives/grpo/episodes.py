@@ -17,12 +17,12 @@ from vlnbench.interfaces import Action, Trajectory
 from vlnbench.rollout.episode import Outcome, Task, episode_seed
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.processes import Processes
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.policy import Policy
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.prefix import ExpertFirst
 from vlnbench.training.objectives.grpo.rewards import Deed, Rewards, Walked
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick
-from vlnbench.training.policy import Policy
 
 WALK_TIMEOUT_S = 600.0
 """A simulator or an agent of which nothing is heard for so long hangs."""
@@ -31,7 +31,7 @@ WALK_TIMEOUT_S = 600.0
 class Episodes:
     """`Rollouts` whose prompts are episodes."""
 
-    def __init__(self, options: GRPOOptions, family: ModelFamily) -> None:
+    def __init__(self, options: GRPOOptions, trains: Trains) -> None:
         self.rewards = Rewards(options.rewards, "episodes")
         self._options = options
         self._benchmark = get_benchmark(options.benchmark)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from vlnbench.errors import RunError
+from vlnbench.training.family.policy import Recorded
 from vlnbench.training.objectives.grpo.kept import Keeper, encode
 from vlnbench.training.objectives.grpo.loss import advantages, without_spread
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick, Rollouts, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.policy import Recorded
 from vlnbench.training.setup import Process
 
 

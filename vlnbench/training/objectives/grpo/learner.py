@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.policy import GivesChances
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.groups import Update
 from vlnbench.training.objectives.grpo.loss import clipped_losses, k3, pass_weight, token_weight
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.reference import Reference
 from vlnbench.training.objectives.grpo.tally import Tally
-from vlnbench.training.policy import GivesChances
 from vlnbench.training.setup import Process
 
 
@@ -38,14 +38,14 @@ class Learner:
     def __init__(
         self,
         options: GRPOOptions,
-        family: ModelFamily,
+        trains: Trains,
         process: Process,
         tally: Tally,
         reference: Reference | None,
     ) -> None:
-        assert isinstance(family, GivesChances)
+        assert isinstance(trains, GivesChances)
         self._options, self._process, self._tally = options, process, tally
-        self._collate, self._chances = family.collate, family.chances
+        self._collate, self._chances = trains.collate, trains.chances
         self._reference = reference
         self._windows: list[_Window] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from vlnbench.training.memory.changes import Change
+from vlnbench.training.family.changes import Change
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import Loss, Trace
 from vlnbench.training.memory.zero import Sharding, Usage, state_bytes
@@ -21,11 +21,11 @@ DURING_A_TURN = 2
 class RolloutMemory(StepMemory):
     """`StepMemory` of rewards."""
 
-    def loss(self, family: Any) -> Loss:
-        return lambda network, batch: family.chances(network, batch, 1.0).chances.sum()
+    def loss(self, trains: Any) -> Loss:
+        return lambda network, batch: trains.chances(network, batch, 1.0).chances.sum()
 
-    def cache(self, family: Any, config: Any, options: Any) -> int:
-        found: int = family.cache_bytes(config, options)
+    def cache(self, trains: Any, config: Any, options: Any) -> int:
+        found: int = trains.cache_bytes(config, options)
         return found
 
     def moments(

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from vlnbench.errors import UsageError
 from vlnbench.training.data import Schedule
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.policy import GivesChances, Policy, Sampling
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.groups import Grouping
 from vlnbench.training.objectives.grpo.kept import Keeper
@@ -26,7 +27,6 @@ from vlnbench.training.objectives.grpo.rollouts import Rollouts
 from vlnbench.training.objectives.grpo.steps import Steps
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.objectives.protocol import Begun
-from vlnbench.training.policy import GivesChances, Policy, Sampling
 from vlnbench.training.run.log import Phases
 from vlnbench.training.setup import Process
 from vlnbench.util.progress import say
@@ -38,13 +38,13 @@ ROLLOUT = "rollout"
 class GRPO:
     """An `Objective`. `--iterations` optimizer steps share the rollouts made before the first of them."""
 
-    def __init__(self, options: GRPOOptions, family: ModelFamily, process: Process) -> None:
+    def __init__(self, options: GRPOOptions, trains: Trains, process: Process) -> None:
         """Read what rollouts need, and try the rewards. Raises UsageError where rewards cannot be learned from."""
         if options.feature_cache is not None:
             raise UsageError("--feature-cache: for --objective supervised; leave it out")
-        self._options, self._family, self._process = options, family, process
+        self._options, self._trains, self._process = options, trains, process
         made = Steps if options.rollouts == "steps" else Episodes
-        self._rollouts: Rollouts = made(options, family)
+        self._rollouts: Rollouts = made(options, trains)
         self._tally = Tally(process)
         self._grouping = Grouping(options, self._rollouts, process, self._tally)
         self._check_prompts(self._rollouts.prompts)
@@ -95,14 +95,14 @@ class GRPO:
     def prepare(self, model: nn.Module, base: Path, phases: Phases) -> None:
         self._base, self._phases = base, phases
         phases.also(ROLLOUT)
-        phases.watch(model, self._family.stretches(model, cached=False))
+        phases.watch(model, self._trains.stretches(model, cached=False))
         self._reference: Reference | None = make_reference(model, self._options, self._process)
 
     def begin(self, begun: Begun) -> None:
-        options, family = self._options, self._family
-        assert isinstance(family, GivesChances)
+        options, trains = self._options, self._trains
+        assert isinstance(trains, GivesChances)
         self._engine, self._memory = begun.engine, begun.memory
-        self._policy: Policy = family.policy(begun.engine.module, self._base, options, self._sampling)
+        self._policy: Policy = trains.policy(begun.engine.module, self._base, options, self._sampling)
         with self._acting():
             self._policy.renew()
         self._rollouts.begin(self._policy, partial(self._phases.goes_on, ROLLOUT))
@@ -110,7 +110,7 @@ class GRPO:
         if self._process.first:
             done = begun.done // options.iterations
             self._grouping.keeper = Keeper(options.out, options.rollouts_gb, done)
-        self._learner = Learner(options, family, self._process, self._tally, self._reference)
+        self._learner = Learner(options, trains, self._process, self._tally, self._reference)
 
     def losses(self, step: int) -> Iterator[Tensor]:
         update, inner = divmod(step - 1, self._options.iterations)

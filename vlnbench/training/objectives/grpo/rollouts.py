@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from vlnbench.training.family.policy import Policy, Recorded
 from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
-from vlnbench.training.policy import Policy, Recorded
 
 
 class Pick(NamedTuple):
@@ -42,7 +42,7 @@ class Made:
 
 
 class Rollouts(Protocol):
-    """Where completions come from. Made with (options, family); reads its data then, or raises UsageError."""
+    """Where completions come from. Made with (options, trains); reads its data then, or raises UsageError."""
 
     prompts: int
     longest: int

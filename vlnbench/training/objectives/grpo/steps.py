@@ -9,20 +9,20 @@ from vlnbench.interfaces import Action
 from vlnbench.rollout.episode import episode_seed
 from vlnbench.training import data
 from vlnbench.training.data import Schedule
-from vlnbench.training.family import ModelFamily
+from vlnbench.training.family.policy import Policy, Questions
+from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
 from vlnbench.training.objectives.grpo.rollouts import Made, Pick
-from vlnbench.training.policy import Policy, Questions
 
 
 class Steps:
     """`Rollouts` whose prompts are windows; where in a window the network is asked is drawn."""
 
-    def __init__(self, options: GRPOOptions, family: ModelFamily) -> None:
+    def __init__(self, options: GRPOOptions, trains: Trains) -> None:
         self.rewards = Rewards(options.rewards, "steps")
         self._options = options
-        self._sets = data.read_sets(options, family)
+        self._sets = data.read_sets(options, trains)
         self.prompts = sum(each.windows for each in self._sets)
         self.longest = options.answer_tokens
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.util import hub
 from vlnbench.util.loading import import_module
 

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.training.family import FamilySpec, Source
+from vlnbench.training.family.sources import find_source
+from vlnbench.training.family.spec import FamilySpec, Source
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.sources import find_source
 from vlnbench.util.loading import import_module, import_string
 from vlnbench.util.plugins import Plugin, plugins, readable, warn
 
@@ -75,8 +75,9 @@ def _own() -> dict[str, str]:
 def _added(plugin: Plugin) -> FamilySpec:
     found: FamilySpec = plugin.load()
     fits = isinstance(found, FamilySpec) and found.name == plugin.name
-    if not fits or not (isinstance(found.training, type) and issubclass(found.training, TrainOptions)):
-        raise plugin.error(f"expected a vlnbench.training.family.FamilySpec of the name {plugin.name!r}")
+    kind = found.training if fits else None
+    if not fits or not (kind is None or (isinstance(kind, type) and issubclass(kind, TrainOptions))):
+        raise plugin.error(f"expected a vlnbench.training.family.spec.FamilySpec of the name {plugin.name!r}")
     return found
 
 
@@ -96,5 +97,5 @@ def _recognizes(family: FamilySpec, path: Path) -> bool:
 def _load(text: str) -> FamilySpec:
     found = import_string(text)
     if not isinstance(found, FamilySpec):
-        raise UsageError(f"family {text!r}: expected a vlnbench.training.family.FamilySpec")
+        raise UsageError(f"family {text!r}: expected a vlnbench.training.family.spec.FamilySpec")
     return found

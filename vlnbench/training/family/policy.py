@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vlnbench.interfaces import Action, Agent
-from vlnbench.training.family import SetContent
+from vlnbench.training.family.trains import SetContent
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sampling:
 class Recorded:
     """What a policy did for one prompt or in one walk.
 
-    samples: windows for `ModelFamily.collate`, whose labels are the tokens that were drawn and nothing else.
+    samples: windows for `Trains.collate`, whose labels are the tokens that were drawn and nothing else.
     tokens: how many of them each window has. chances: their log-probabilities when they were drawn, in order.
     answers: how many there were, `formed` of them in the expected format. actions: of the answer to a prompt.
     cut: the walk's last STOP is the end of its answers, not the network's.
@@ -107,7 +107,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class GivesChances(Protocol):
-    """Trait of a `ModelFamily` whose networks act by chance, and can learn from what that was worth."""
+    """Trait of a `Trains` whose networks act by chance, and can learn from what that was worth."""
 
     def policy(self, model: nn.Module, base: Path, options: Any, sampling: Sampling) -> Policy:
         """A network, which goes on being trained, as a policy. `base`: the folder that it was loaded from."""

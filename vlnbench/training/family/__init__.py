@@ -1,0 +1,1 @@
+"""A kind of model as three small protocols, which kinds there are, and what a checkpoint's name means."""

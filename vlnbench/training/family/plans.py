@@ -1,0 +1,79 @@
+"""The third part of a family: what the planner runs in shapes, of training and of acting. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vlnbench.errors import UsageError
+from vlnbench.training.family.changes import Change
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A batch to plan with: what `Trains.loss` takes.
+
+    tokens: positions of one sample. supervised: those with a label. width: scores per supervised position.
+    """
+
+    batch: Mapping[str, Any]
+    tokens: int
+    supervised: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Acting:
+    """What an agent needs while it acts, at its largest.
+
+    caches: bytes that stay on the GPU from step to step, at their longest, by name. passes: what is computed in a
+    step, by name, to be run in shapes. notes: lines for people.
+    """
+
+    caches: Mapping[str, int]
+    passes: Mapping[str, Callable[[], object]]
+    notes: Sequence[str] = ()
+
+
+class Plans(Protocol):
+    """What planning the memory of a family takes; `config` is what its `Checkpoints` say of a network.
+
+    Derive from this class; what has a body here need not be defined. Planning a training asks `Trains` as well,
+    for parts and loss. `vlnbench.conformance.PlansConformance` tests one.
+    """
+
+    # to train; `options` are the spec's planning options
+
+    def build(self, config: Any, options: Any) -> nn.Module:
+        """The network with random weights in torch's default dtype, on its default device."""
+        ...
+
+    def probe(self, config: Any, options: Any, device: str) -> Probe:
+        """A batch of samples of the length that `options` say."""
+        ...
+
+    def flops(self, config: Any, options: Any, parts: Mapping[str, int], tokens: int) -> float:
+        """Operations of training on one window, roughly; `parts`: elements of every part, `tokens` of a window."""
+        return 6.0 * sum(parts.values()) * tokens
+
+    def changes(self, options: Any) -> Iterator[Change]:
+        """What of this family's own options could be changed to need less memory; see `Change`."""
+        return iter(())
+
+    # to act; `options` are the spec's inference options
+
+    def inference_network(self, config: Any, options: Any) -> nn.Module:
+        """The network in torch's default dtype, on its default device."""
+        raise UsageError("what acting needs cannot be planned for this family")
+
+    def inference(self, network: Any, config: Any, options: Any) -> Acting:
+        """What stays from step to step and what a step computes; `network` is that of `inference_network`."""
+        raise NotImplementedError
+
+    def inference_changes(self, options: Any) -> Iterator[Change]:
+        """What of this family's own options could be changed so that acting needs less."""
+        return iter(())

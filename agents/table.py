@@ -6,11 +6,16 @@ from typing import NamedTuple
 
 
 class Listed(NamedTuple):
-    """An agent: its import string, the name of the family of its checkpoints if it loads one, a line about it."""
+    """An agent: its import string, the name of the family of its checkpoints if it loads one, and a line about it.
+
+    options: import string of the type of its options, in a module that loads nothing, where it has more than the
+    common ones.
+    """
 
     agent: str
     family: str
     summary: str
+    options: str = "vlnbench.rollout.agent_options:AgentOptions"
 
 
 FAMILIES: dict[str, str] = {
@@ -40,69 +45,73 @@ AGENTS: dict[str, Listed] = {
         "agents.scripted:GroundTruthReplayAgent", "", "oracle: replays the dataset's ground-truth actions"
     ),
     "remote": Listed(
-        "agents.remote:RemoteAgent", "", "one that `vlnbench serve` offers elsewhere; --agent remote://HOST:PORT"
+        "agents.remote:RemoteAgent",
+        "",
+        "one that `vlnbench serve` offers elsewhere; --agent remote://HOST:PORT",
+        "agents.remote_options:RemoteOptions",
     ),
     "openai": Listed(
         "agents.openai.agent:OpenAIAgent",
         "",
         "any vision-language model behind an OpenAI-compatible server; needs --base-url and --model",
+        "agents.openai.options:OpenAIOptions",
     ),
     "streamvln-tiny": Listed(
         "agents.streamvln.agent:StreamVLNTinyAgent",
         "streamvln",
         "a StreamVLN of 1.4 M parameters, trained on the generated houses; comes with vlnbench",
+        "agents.streamvln.options:StreamVLNOptions",
     ),
     "streamvln": Listed(
-        "agents.streamvln.agent:StreamVLNAgent", "streamvln", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"
+        "agents.streamvln.agent:StreamVLNAgent",
+        "streamvln",
+        "StreamVLN; needs --checkpoint (arXiv 2507.05240)",
+        "agents.streamvln.options:StreamVLNOptions",
     ),
     "cma-tiny": Listed(
         "agents.vlnce.agent:CMATinyAgent",
         "vlnce",
         "a CMA of 0.9 M parameters, trained on the generated houses; comes with vlnbench",
+        "agents.vlnce.options:VLNCEOptions",
     ),
     "seq2seq-tiny": Listed(
         "agents.vlnce.agent:Seq2SeqTinyAgent",
         "vlnce",
         "a Seq2Seq of 0.5 M parameters, trained on the generated houses; comes with vlnbench",
+        "agents.vlnce.options:VLNCEOptions",
     ),
     "vlnce": Listed(
-        "agents.vlnce.agent:VLNCEAgent", "vlnce", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"
+        "agents.vlnce.agent:VLNCEAgent",
+        "vlnce",
+        "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)",
+        "agents.vlnce.options:VLNCEOptions",
     ),
     "vlnce-cma": Listed(
         "agents.vlnce.agent:CMAAgent",
         "vlnce",
         "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)",
+        "agents.vlnce.options:VLNCEOptions",
     ),
     "vlnce-seq2seq": Listed(
         "agents.vlnce.agent:Seq2SeqAgent",
         "vlnce",
         "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
+        "agents.vlnce.options:VLNCEOptions",
     ),
     "janusvln": Listed(
-        "agents.janusvln.agent:JanusVLNAgent", "janusvln", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"
+        "agents.janusvln.agent:JanusVLNAgent",
+        "janusvln",
+        "JanusVLN; needs --checkpoint (arXiv 2509.22548)",
+        "agents.janusvln.options:JanusVLNOptions",
     ),
     "qwen_vl": Listed(
         "agents.qwen_vl.agent:QwenVLAgent",
         "qwen_vl",
         "plain Qwen2.5-VL or a fine-tune, asked in words; needs --checkpoint (arXiv 2502.13923)",
+        "agents.qwen_vl.options:QwenVLOptions",
     ),
 }
 """Agents by name."""
 
 REFERENCES = ("random", "blind", "read-and-look", "shortest-path")
 """Agents without a model that are evaluated beside the settings of a matrix, on the same episodes."""
-
-OPTIONS: dict[str, str] = {
-    "remote": "agents.remote_options:RemoteOptions",
-    "openai": "agents.openai.options:OpenAIOptions",
-    "streamvln-tiny": "agents.streamvln.options:StreamVLNOptions",
-    "streamvln": "agents.streamvln.options:StreamVLNOptions",
-    "cma-tiny": "agents.vlnce.options:VLNCEOptions",
-    "seq2seq-tiny": "agents.vlnce.options:VLNCEOptions",
-    "vlnce": "agents.vlnce.options:VLNCEOptions",
-    "vlnce-cma": "agents.vlnce.options:VLNCEOptions",
-    "vlnce-seq2seq": "agents.vlnce.options:VLNCEOptions",
-    "janusvln": "agents.janusvln.options:JanusVLNOptions",
-    "qwen_vl": "agents.qwen_vl.options:QwenVLOptions",
-}
-"""Import strings of the options of agents that have more than the common ones, in modules that load nothing."""

@@ -30,6 +30,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor, nn
 
+from vlnbench.training.family.policy import Recorded, Scored, scored
 from vlnbench.training.objectives import get_objective
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner
@@ -37,7 +38,6 @@ from vlnbench.training.objectives.grpo.loss import advantages
 from vlnbench.training.objectives.grpo.reference import FrozenCopy
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
-from vlnbench.training.policy import Recorded, Scored, scored
 from vlnbench.training.setup import Process
 
 AGGREGATIONS = ("grpo", "dr_grpo", "bnpo", "dapo")

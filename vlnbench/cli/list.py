@@ -37,8 +37,8 @@ _Table = tuple[Sequence[str], list[list[str]]]
 def _agents() -> _Table:
     from vlnbench.util.loading import import_module
 
-    own: dict[str, tuple[str, str, str]] = import_module("agents.table").AGENTS
-    rows = [[name, family, summary, OWN] for name, (_, family, summary) in own.items()]
+    own = import_module("agents.table").AGENTS
+    rows = [[name, family, summary, OWN] for name, (_, family, summary, _) in own.items()]
     rows += [[name, "", _first_line(made), whose] for name, made, whose in _added("agents", own)]
     return ("agent", "family", "what it does"), rows
 

@@ -24,7 +24,7 @@ def find_agent(name: str) -> tuple[str, str | None]:
     scheme, addressed, _ = name.partition("://")
     listed = scheme if addressed else name
     if listed in table.AGENTS:
-        return table.AGENTS[listed][0], table.OPTIONS.get(listed, "vlnbench.rollout.agent_options:AgentOptions")
+        return table.AGENTS[listed].agent, table.AGENTS[listed].options
     if ":" in listed:
         return name, None
     added = plugins("agents", table.AGENTS)

@@ -2,7 +2,7 @@
 
 The options of one agent are a dataclass beside it, derived from one of those here, in a module that loads nothing
 heavy: the command line shows them without the agent. The agent's class names it as `options_type`, and
-`agents.table.OPTIONS` by import string.
+`agents.table` by import string.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from agents.streamvln.training.options import StreamVLNTraining
 from agents.streamvln.training.packed import pack
 from tests.agents.streamvln.tiny import tiny_model
 from tests.families import Whole
-from vlnbench.training.family.trains import rule_of
 from vlnbench.training import data
+from vlnbench.training.family.trains import rule_of
 
 FAMILY = Whole(STREAMVLN)
 PACKED = {"gradient_checkpointing": False, "zero": 0}

@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional
 
 from agents.common.sight.semantics import read_semantics
-from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import load_folder
 from agents.vlnce.resnet import GRID
 from agents.vlnce.spec import FAMILY as VLNCE
 from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.training.frames import read_frame
 from agents.vlnce.training.options import VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, collate
@@ -25,9 +25,9 @@ from tests.agents.vlnce.training.test_family import CPU, options, write_released
 from tests.agents.vlnce.training.walks import write_walks
 from tests.families import Whole
 from tests.training.rewarded import rewarded
-from vlnbench.training.family.trains import rule_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.training.family.trains import rule_of
 
 
 def said(question: str, answer: str) -> list[dict[str, str]]:

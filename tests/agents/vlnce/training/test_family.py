@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import load_folder
 from agents.vlnce.spec import FAMILY
 from agents.vlnce.spec import FAMILY as VLNCE
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.options import PARTS, VLNCEPlanning, VLNCETraining
 from agents.vlnce.training.samples import WalkSamples, inflection_weights
@@ -24,11 +24,11 @@ from agents.vlnce.views import frames, numbered, word_numbers
 from tests.agents.vlnce import released
 from tests.agents.vlnce.training.walks import write_walks
 from tests.families import Whole
-from vlnbench.training.family.trains import rule_of
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
 from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.trains import rule_of
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.parts import freeze

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.training.family import TABLE
 from agents.vlnce.folder import save_folder
 from agents.vlnce.policy import Policy
 from agents.vlnce.presets import PRESETS
 from agents.vlnce.spec import FAMILY as SPEC
+from agents.vlnce.training.family import TABLE
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.options import PARTS, VLNCETraining
 from agents.vlnce.training.policy import VLNCEPolicy
@@ -25,10 +25,10 @@ from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded
-from vlnbench.training.family.trains import rule_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.family.policy import Recorded, Sampling
+from vlnbench.training.family.trains import rule_of
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner as Losses
 from vlnbench.training.objectives.grpo.tally import Tally

@@ -24,16 +24,16 @@ from agents.streamvln.options import StreamVLNOptions
 from agents.vlnce.agent import VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.spec import FAMILY as VLNCE
+from agents.vlnce.training.family import TABLE as RECURRENT_TABLE
 from agents.vlnce.training.options import ACTION_HEAD, STATE_ENCODER
 from tests.fakes import make_episode
-from agents.vlnce.training.family import TABLE as RECURRENT_TABLE
 from tests.families import Whole
-from vlnbench.training.family.trains import rule_of
 from tests.training.driver import ROOT, log_of, run_all
 from tests.training.objectives.grpo.doubles import ENDS_AT
 from tests.training.objectives.grpo.test_learner import TEXTS
 from tests.training.objectives.grpo.test_training import DOUBLES, lesson, options, walks
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.trains import rule_of
 from vlnbench.training.objectives.grpo.kept import FOLDER
 
 SHORT: dict[str, Any] = {"rewards": [f"{DOUBLES}ending"], "steps": 3, "save_every": 2}
@@ -140,7 +140,10 @@ def test_the_first_step_of_every_update_has_a_ratio_of_1(ended: tuple[Path, Path
 @pytest.mark.slow
 def test_frozen_parts_of_a_recurrent_network_keep_every_byte(ended: tuple[Path, Path], workshop: Path) -> None:
     before, after = hashes(workshop / "recurrent"), hashes(ended[0] / "recurrent walks" / "model")
-    assert {rule_of(RECURRENT_TABLE, each).part for each in before if before[each] != after[each]} == {STATE_ENCODER, ACTION_HEAD}
+    assert {rule_of(RECURRENT_TABLE, each).part for each in before if before[each] != after[each]} == {
+        STATE_ENCODER,
+        ACTION_HEAD,
+    }
 
 
 @pytest.mark.slow

@@ -44,10 +44,9 @@ from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, QwenVLSet, col
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling
-from vlnbench.training.family.spec import Source
 from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")

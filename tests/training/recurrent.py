@@ -24,9 +24,9 @@ from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Episode, Observation
 from vlnbench.rollout.agent_options import CheckpointOptions
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Plans, Probe
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches, Trains
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 

@@ -23,9 +23,10 @@ from vlnbench.cli import main
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.training.family import find as families
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import find_source, shipped
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.options import TrainOptions
 
 NAME = "tests.training.recurrent:RECURRENT"

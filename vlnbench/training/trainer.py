@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import with_weights
-from vlnbench.training.family.spec import FamilySpec, Source, Trainable
+from vlnbench.training.family.spec import FamilySpec, Trainable
 from vlnbench.training.objectives import get_objective, make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain

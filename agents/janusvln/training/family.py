@@ -43,10 +43,9 @@ from agents.janusvln.training.score import StepScorer
 from agents.janusvln.training.walks import WalkSet, read_set
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling, Scored
-from vlnbench.training.family.spec import Source
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches
 
 HEAD = "lm_head.weight"

@@ -44,10 +44,9 @@ from agents.streamvln.windows import Windows
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling
-from vlnbench.training.family.spec import Source
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches, Weighting
 
 SEMANTIC, TELLING = "semantic", "telling."

@@ -40,10 +40,9 @@ from agents.vlnce.training.policy import ASKED, VLNCEPolicy
 from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
-from vlnbench.training.family.checkpoints import Checkpoints, Placement
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling, Scored, scored
-from vlnbench.training.family.spec import Source
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches, Trains
 
 TELLING = "telling."

@@ -40,8 +40,9 @@ from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.policy import Sampling
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.objectives.grpo.groups import Judged, Update
 from vlnbench.training.objectives.grpo.learner import Learner

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family.spec import Source
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a network comes from. `path`, a folder or a file, is None for presets and sizes, which have a name."""
+
+    kind: Literal["checkpoint", "preset", "sizes"]
+    name: str
+    path: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.sources import find_source
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.options import TrainOptions
 from vlnbench.util.loading import import_module, import_string
 from vlnbench.util.plugins import Plugin, plugins, readable, warn

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.checkpoints import Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.util import hub
 from vlnbench.util.loading import import_module
 

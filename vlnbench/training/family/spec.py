@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from vlnbench.training.family.checkpoints import Checkpoints
     from vlnbench.training.family.plans import Plans
     from vlnbench.training.family.trains import Trains
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a network comes from. `path`, a folder or a file, is None for presets and sizes, which have a name."""
-
-    kind: Literal["checkpoint", "preset", "sizes"]
-    name: str
-    path: Path | None = None
 
 
 class Trainable(NamedTuple):

@@ -14,8 +14,9 @@ from tabulate import tabulate
 from vlnbench.defaults import SIMULATOR
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.plan import (
     CONTEXT_BYTES,

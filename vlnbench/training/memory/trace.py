@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.plans import Plans, Probe
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import Trains
 from vlnbench.training.memory.tracker import LiveMemory, fused_attention
 from vlnbench.training.options import PlanOptions

@@ -25,8 +25,9 @@ from tests.agents.janusvln.training.walks import write_frame, write_trajectories
 from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.memory.trace import trace

@@ -27,7 +27,8 @@ from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
-from vlnbench.training.family.spec import FamilySpec, Source
+from vlnbench.training.family.checkpoints import Source
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import rule_of
 from vlnbench.training.memory.plan import plan
 from vlnbench.training.options import TrainOptions

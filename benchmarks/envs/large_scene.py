@@ -22,7 +22,7 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render import Renderer, load_scene
-from tests.envs.render.glb_writer import GlbWriter
+from tests.envs.embedded.render.glb_writer import GlbWriter
 from vlnbench.interfaces import Camera
 
 ROOM_M, HEIGHT_M, DOOR_M, DOOR_HEIGHT_M = 5.0, 2.7, 1.2, 2.1

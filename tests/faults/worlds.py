@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from tests.fakes import make_episode
 from tests.runs import write_dataset
 from vlnbench.evaluation.records import ROWS, SUMMARY, Row, RowKey, read_rows, read_trajectories

@@ -18,7 +18,7 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render import Renderer, load_scene
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from tests.fuzz.judge import Builder
 from tests.fuzz.values import change, change_bytes, hostile
 from vlnbench.interfaces import Camera

@@ -14,7 +14,7 @@ import numpy as np
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
-from tests.envs.navmesh.scenes import KINDS, random_scene
+from tests.envs.embedded.navmesh.scenes import KINDS, random_scene
 from tests.fuzz.judge import Builder
 from tests.fuzz.kinds.glb import ask
 from tests.fuzz.values import change_bytes

@@ -14,7 +14,7 @@ from envs.embedded.render import Renderer, warm_up
 from envs.embedded.render.glb import GlbScene
 from envs.embedded.render.materials import CLAMP, MIRROR, NEAREST_MIP, NO_MIPS, REPEAT, Material, Sampler
 from envs.embedded.render.scene import prepare
-from tests.envs.render.glb_writer import quad
+from tests.envs.embedded.render.glb_writer import quad
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera
 

@@ -12,7 +12,7 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.sample import square_room
 from envs.embedded.render.glb import read_glb
 from envs.embedded.render.scene import load_scene
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
 
 

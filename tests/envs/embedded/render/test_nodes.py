@@ -15,7 +15,7 @@ from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.glb import read_glb
 from envs.embedded.render.nodes import place, product, world_frame
 from envs.embedded.render.scene import load_scene
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
 
 F = np.float32

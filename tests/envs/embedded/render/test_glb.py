@@ -18,7 +18,7 @@ from PIL import Image
 from envs.embedded.render import Renderer, load_scene
 from envs.embedded.render.glb import read_glb
 from envs.embedded.render.materials import CLAMP, MIRROR, NEAREST_MIP, REPEAT, Sampler
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Camera
 

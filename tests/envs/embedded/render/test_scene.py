@@ -11,7 +11,7 @@ import pytest
 
 from envs.embedded.render import cache
 from envs.embedded.render.scene import CHUNK, Scene, load_scene
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
 
 

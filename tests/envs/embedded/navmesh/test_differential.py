@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from tests.envs.navmesh.reference import ON_FLOOR, Reference, distances_to_segments
-from tests.envs.navmesh.scenes import KINDS, random_scene
-from tests.envs.navmesh.test_build import build
+from tests.envs.embedded.navmesh.reference import ON_FLOOR, Reference, distances_to_segments
+from tests.envs.embedded.navmesh.scenes import KINDS, random_scene
+from tests.envs.embedded.navmesh.test_build import build
 from vlnbench.errors import UsageError
 
 QUERIES = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.envs.navmesh.test_build import Mesh, box, floor, join, quad, room
+from tests.envs.embedded.navmesh.test_build import Mesh, box, floor, join, quad, room
 
 KINDS = ("room", "islands", "storeys")
 

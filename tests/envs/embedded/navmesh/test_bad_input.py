@@ -14,8 +14,8 @@ from envs.embedded.assets import SceneAssets
 from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
-from tests.envs.navmesh.test_build import BODY, Mesh, box, floor, room
-from tests.envs.render.glb_writer import GlbWriter
+from tests.envs.embedded.navmesh.test_build import BODY, Mesh, box, floor, room
+from tests.envs.embedded.render.glb_writer import GlbWriter
 from vlnbench.errors import UsageError
 
 ROOM = room(4, 3, box(1, 0, 1, 2, 1, 2))

@@ -14,7 +14,7 @@ from benchmarks.envs.render import dense
 from envs.embedded.render import Renderer, load_scene
 from envs.embedded.render.glb import read_glb
 from envs.embedded.render.scene import prepare
-from tests.envs.render.glb_writer import GlbWriter, quad
+from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.interfaces import Camera
 
 SCENES = {

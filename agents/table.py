@@ -21,7 +21,7 @@ class Listed(NamedTuple):
 FAMILIES: dict[str, str] = {
     "streamvln": "agents.streamvln.spec:FAMILY",
     "vlnce": "agents.vlnce.spec:FAMILY",
-    "janusvln": "agents.janusvln.spec:FAMILY",
+    "janusvln": "agents.janusvln.options:FAMILY",
     "qwen_vl": "agents.qwen_vl.options:FAMILY",
 }
 """Import strings of the `FamilySpec`s by name."""

@@ -1,30 +1,204 @@
-"""JanusVLN, a vision-language navigation model with a geometric memory (arXiv 2509.22548), as an agent."""
+"""JanusVLN, a vision-language navigation model with a geometric memory (arXiv 2509.22548), as an agent.
+
+The strings of its prompts are part of the trained weights' format (chat blocks of Qwen2.5-VL) and must not be
+improved.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 
 from agents.common.checkpoints.placement import Placement, place
+from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.qwen2_5_vl.image import grid_of
-from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.janusvln import checkpoint
-from agents.janusvln.config import JanusVLNConfig, read_config
-from agents.janusvln.decode import Decoder
-from agents.janusvln.image import resized_height
-from agents.janusvln.loop import EXPECTS, EpisodeLoop
-from agents.janusvln.network.model import JanusVLN, part_of
-from agents.janusvln.options import JanusVLNOptions
-from agents.janusvln.prompt import Prompts
-from agents.janusvln.spec import FAMILY
+from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
+from agents.janusvln import network as checkpoint
+from agents.janusvln.decode import Decoder, Memory, Question
+from agents.janusvln.network import WIDTH, JanusVLN, JanusVLNConfig, part_of, read_config, resize, resized_height
+from agents.janusvln.options import FAMILY, JanusVLNOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
 from vlnbench.util.hub import spoken
+
+SYSTEM = (
+    "You are a visual language navigation model, and your should go to the locations to complete the given task. "
+    "Compare the observation and instruction to infer your current progress, and then select the correct "
+    "direction from the candidates to go to the target location and finish the task."
+)
+LABELS = {
+    action.name: action for action in (Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
+}
+"""What an answer may say."""
+
+
+class Prompts:
+    """Writes prompts and reads answers with one tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def question(self, instruction: str, images: int) -> list[int]:
+        """Token ids that ask for the next action, with one placeholder for each of `images` images.
+
+        The instruction goes in as it is, not stripped. Raises ValueError where it holds a placeholder itself.
+        """
+        return self._asked(question_text(instruction, images), images)
+
+    def lesson(self, instruction: str, images: int) -> list[int]:
+        """The same as the published training asks."""
+        return self._asked(lesson_text(instruction, images), images)
+
+    def answer(self, label: str) -> list[int]:
+        """Token ids of an answer with the end of its block and the line break behind it."""
+        return self._tokenizer.encode(f"{label}{BLOCK_END}\n", add_special_tokens=False)
+
+    def _asked(self, text: str, images: int) -> list[int]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        (image,) = self._tokenizer.encode(IMAGE, add_special_tokens=False)
+        if ids.count(image) != images:
+            raise ValueError(f"the instruction holds {IMAGE}, which stands for an image")
+        return ids
+
+    def text(self, answer: Sequence[int]) -> str:
+        """What an answer says. One of `LABELS`, to the letter, is that action; anything else is STOP."""
+        return self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def lesson_text(instruction: str, images: int) -> str:
+    """The chat of the published training up to where the model answers, which is not that of its evaluation.
+
+    Its code drops the line break behind an image.
+    """
+    earlier = SHOWN * (images - 1) or "\n"
+    told = (
+        f"{SYSTEM}\n This is your historical observation:{earlier}"
+        f" This is your current observation:{SHOWN} Your task is to {instruction}\n"
+        " You should take one of the following actions:\n MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
+    )
+    return chat(("system", "You are a helpful assistant."), ("user", told))
+
+
+def question_text(instruction: str, images: int) -> str:
+    """The chat up to where the model answers: images from the oldest to the current one, then the text."""
+    task = (
+        "These images are your historical observations and your current observation.\n"
+        f" Your task is to {instruction} \n You should take one of the following actions:\n"
+        " MOVE_FORWARD\n TURN_LEFT\n TURN_RIGHT\n STOP."
+    )
+    return chat(("system", SYSTEM), ("user", SHOWN * images + task))
+
+
+def shown_steps(current: int, num_history: int) -> list[int]:
+    """Which frames a question shows, the current one last: all where there are few, else `num_history` + 1 evenly
+    spaced ones from the first to the current."""
+    if current <= num_history:
+        return list(range(current + 1))
+    steps: list[int] = np.linspace(0, current, num_history + 1, dtype=int).tolist()
+    return steps
+
+
+EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+"""What released checkpoints were trained with."""
+
+
+class Answers(Protocol):
+    """The part of `agents.janusvln.decode.Decoder` that the loop needs."""
+
+    def begin(self, slot: int) -> None: ...
+
+    def memory(self, slot: int) -> Memory: ...
+
+    def see(self, frames: Mapping[int, NDArray[np.uint8]]) -> None: ...
+
+    def run(self, questions: Sequence[Question]) -> list[list[int]]: ...
+
+
+class EpisodeLoop:
+    """Drives many episodes; frames are scaled to `width` pixels. From step `max_steps` on every action is STOP, as
+    in the published evaluation, by which an agent that stands near the goal then succeeds.
+
+    `unreadable` counts answers that were none of the four labels, which stop the episode; `forced_stops` counts
+    episodes that were ended at `max_steps`.
+    """
+
+    def __init__(
+        self, prompts: Prompts, decoder: Answers, num_history: int, max_steps: int, width: int = WIDTH
+    ) -> None:
+        self._prompts = prompts
+        self._model: Answers | None = decoder
+        self._num_history = num_history
+        self._max_steps = max_steps
+        self._width = width
+        self._instructions: dict[int, str] = {}
+        self._seen: dict[int, int] = {}  # the last step whose frame a slot has seen
+        self.unreadable = 0
+        self.forced_stops = 0
+
+    @property
+    def _decoder(self) -> Answers:
+        if self._model is None:
+            raise RuntimeError("the agent is closed")
+        return self._model
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """Begin an episode, which forgets all frames. Nothing is drawn, so `seed` decides nothing."""
+        self._decoder.begin(slot)
+        self._instructions[slot] = episode.instruction
+        self._seen.pop(slot, None)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot; the model is asked for all of them together."""
+        self.watch(observations)
+        actions: dict[int, Action] = {}
+        questions = []
+        for slot, observation in observations.items():
+            if observation.step >= self._max_steps:
+                self.forced_stops += 1
+                actions[slot] = Action.STOP
+            else:
+                questions.append(self._question(slot))
+        answers = self._decoder.run(questions) if questions else []
+        for question, answer in zip(questions, answers, strict=True):
+            actions[question.slot] = self._action(answer)
+        return actions
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See frames, also those on which somebody else acts and those after a STOP; a frame that was seen already
+        changes nothing."""
+        frames = {}
+        for slot, observation in observations.items():
+            if observation.rgb is None:
+                raise ValueError("the environment reported no RGB frame")
+            if self._seen.get(slot) != observation.step:
+                frames[slot] = resize(observation.rgb, self._width)
+        if frames:
+            self._decoder.see(frames)
+        self._seen |= {slot: observations[slot].step for slot in frames}
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the model."""
+        self._instructions.clear()
+        self._seen.clear()
+        self._model = None
+
+    def _question(self, slot: int) -> Question:
+        steps = shown_steps(len(self._decoder.memory(slot).images) - 1, self._num_history)
+        return Question(slot, self._prompts.question(self._instructions[slot], len(steps)), steps)
+
+    def _action(self, answer: Sequence[int]) -> Action:
+        text = self._prompts.text(answer)
+        self.unreadable += text not in LABELS
+        return LABELS.get(text, Action.STOP)
 
 
 class JanusVLNAgent(EpisodeLoop):

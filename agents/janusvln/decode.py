@@ -21,8 +21,8 @@ from agents.common.checkpoints.files import GenerationSettings
 from agents.common.qwen2_5_vl.decode import Row, decode, in_batches, penalized
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
-from agents.janusvln.network.geometry import FIRST, RECENT, FrameCache
-from agents.janusvln.network.model import JanusVLN
+from agents.common.towers.vggt import FIRST, RECENT, FrameCache
+from agents.janusvln.network import JanusVLN
 
 
 @dataclass

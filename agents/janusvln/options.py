@@ -1,12 +1,19 @@
-"""Options of the JanusVLN agent. Imports nothing heavy."""
+"""What the command line knows of JanusVLN: its inputs, its options, its family. Loads nothing heavy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
+from agents.common.checkpoints.model_type import is_network
+from vlnbench.data.sets import TRAJECTORIES
+from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.inference_options import InferenceOptions
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,3 +44,149 @@ class JanusVLNOptions(CheckpointOptions):
     def check(self) -> None:
         super().check()
         self.at_least(max_new_tokens=1, num_history=1, first_frames=1, recent_frames=1, max_steps=1)
+
+
+PARTS = ("mm_vision", "mm_mlp", "mm_llm", "geometry_merger")
+"""Tunable parts. The first three are the published training's switches (tune_mm_vision and so on); what brings
+VGGT's features into the language model has none there and always trains."""
+VISION, MLP, LLM, GEOMETRY_MERGER = PARTS
+VGGT = "vggt"
+"""The part that never trains."""
+
+EPISODES = ("train.json", "train.json.gz", "train_guide.json", "train_guide.json.gz")
+"""Episodes whose frames lie in folders of their own, as the published data have them for R2R and RxR."""
+SET_FILES = (TRAJECTORIES, *EPISODES)
+"""The file that says what a set's folder holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNStep(StepOptions):
+    """Options of this family that the memory of a step depends on."""
+
+    PARTS: ClassVar[tuple[str, ...]] = PARTS
+    FROZEN: ClassVar[tuple[str, ...]] = (VGGT,)
+    ADAPTED: ClassVar[str | None] = LLM
+    CACHED: ClassVar[str | None] = VGGT
+
+    tunable_parts: tuple[str, ...] = PARTS
+    """Parts that are trained; everything else does not change by a single byte. One word may name several,
+    separated by commas. The published training: mm_mlp,mm_llm,geometry_merger."""
+    train_head: bool = False
+    """Train the output layer though mm_llm is frozen, as the published code does whatever its switches say."""
+    batch: int = 1
+    """Steps of walks per GPU and forward pass."""
+    accumulation: int = 8
+    """Forward passes per optimizer step."""
+    history: int = 8
+    """Earlier frames of a sample, beside the current one."""
+    image_width: int | None = None
+    """Pixels to which frames are scaled for both encoders, a multiple of 28; default the checkpoint's, 644 as
+    published."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        at_least("history", self.history, 1)
+        if self.train_head and LLM in self.parts:
+            raise UsageError(f"--train-head: the output layer is of {LLM}, which trains anyway; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNTraining(JanusVLNStep, TrainOptions):
+    """Training of a JanusVLN, on single steps of walks. Defaults follow its published training.
+
+    A set holds episodes with a folder of frames each, step_K_ACTION.png (train.json or train_guide.json beside
+    train/ or images/), or trajectories (annotations.json).
+    """
+
+    RATES: ClassVar[Mapping[str, str]] = {
+        VISION: "vision_tower_lr",
+        MLP: "projector_lr",
+        GEOMETRY_MERGER: "geometry_lr",
+    }
+
+    vision_tower_lr: float | None = None
+    """Learning rate of Qwen's vision tower (published: 1e-6, but it does not train there)."""
+    projector_lr: float | None = None
+    """Learning rate of Qwen's merger (published: 1e-5)."""
+    geometry_lr: float | None = None
+    """Learning rate of the geometry merger (published: 1e-5)."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay of everything but biases: of norms, too, as the published training has it."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer's files, where the checkpoint has none."""
+    attn: Literal["auto", "eager", "sdpa"] = "auto"
+    """Attention of the language model; auto is SDPA."""
+    wording: Literal["published", "evaluation"] = "published"
+    """How questions are put: as the published training does, or as its evaluation, which is another text."""
+    instructions: Literal["first", "all"] = "first"
+    """Of a trajectory with several instructions: the first, as published, or one sample for each."""
+    chronological: bool = False
+    """Sort step_K_ACTION.png by K. The published builder sorts names as text, so that without leading zeros step
+    10 comes before step 2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNPlanning(JanusVLNStep, PlanOptions):
+    """Memory planning of a JanusVLN."""
+
+    model: str = "janusvln-7b"
+    """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
+    its config and the shapes of its tensors are read)."""
+    text_tokens: int = 230
+    """Tokens of a sample that are not images; long RxR instructions make it about 400."""
+    attn: Literal["sdpa", "eager"] = "sdpa"
+    """Attention of the language model."""
+
+    @classmethod
+    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
+        eager = isinstance(options, JanusVLNTraining) and options.attn == "eager"
+        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNInference(InferenceOptions):
+    """Planning what a JanusVLN needs while it acts."""
+
+    model: str = "janusvln-7b"
+    """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
+    its config and the shapes of its tensors are read)."""
+    num_history: int | None = None
+    """Earlier frames shown beside the current one; default the checkpoint's, 8 as published."""
+    first_frames: int = 8
+    """Frames from the start of an episode of which VGGT keeps keys and values."""
+    recent_frames: int = 48
+    """The same of the latest frames."""
+    image_width: int | None = None
+    """Pixels to which frames are scaled for both encoders, a multiple of 28; default the checkpoint's."""
+    text_tokens: int = 230
+    """Tokens of a question that are not images; long RxR instructions make it about 400."""
+
+    def check(self) -> None:
+        super().check()
+        for name in ("num_history", "first_frames", "recent_frames", "text_tokens"):
+            at_least(name, getattr(self, name), 1)
+
+
+ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
+"""What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a JanusVLN."""
+    return is_network(folder, ARCHITECTURE)
+
+
+FAMILY = FamilySpec(
+    name="janusvln",
+    training=JanusVLNTraining,
+    planning=JanusVLNPlanning,
+    inference=JanusVLNInference,
+    checkpoints="agents.janusvln.family:JanusVLNCheckpoints",
+    trains="agents.janusvln.family:JanusVLNTrains",
+    plans="agents.janusvln.family:JanusVLNPlans",
+    recognizes=recognizes,
+    agent="janusvln",
+    presets=("janusvln-tiny",),
+    sizes=("janusvln-7b", "janusvln-3b"),
+    set_files=SET_FILES,
+)

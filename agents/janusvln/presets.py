@@ -16,10 +16,9 @@ from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END,
 from agents.common.language.preset import LanguageSizes
 from agents.common.qwen2_5_vl.config import MODEL_TYPE
 from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS
-from agents.janusvln.checkpoint import save
-from agents.janusvln.config import ARCHITECTURE, GeometrySizes, parse_config
-from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.prompt import LABELS, lesson_text, question_text
+from agents.common.towers.vggt_sizes import GeometrySizes
+from agents.janusvln.agent import LABELS, lesson_text, question_text
+from agents.janusvln.network import ARCHITECTURE, JanusVLN, parse_config, save
 
 SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""

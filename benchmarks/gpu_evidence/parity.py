@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.common.checkpoints.files import generation_settings
-from agents.janusvln import checkpoint as janusvln
-from agents.janusvln.image import resize as resize_janusvln
-from agents.janusvln.prompt import Prompts as JanusPrompts
+from agents.janusvln import network as janusvln
+from agents.janusvln.agent import Prompts as JanusPrompts
+from agents.janusvln.network import resize as resize_janusvln
 from agents.streamvln import checkpoint
 from agents.streamvln.image import network_input, resize
 from agents.streamvln.network import decode

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.janusvln.training.walks import write_trajectories
+from tests.agents.janusvln.walks import write_trajectories
 from tests.training.driver import ROOT
 from vlnbench.util.processes.watchdog import EXIT_CODE
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.janusvln import checkpoint
-from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.prompt import Prompts
+from agents.janusvln import network as checkpoint
+from agents.janusvln.agent import Prompts
+from agents.janusvln.network import JanusVLN
 
 
 @pytest.fixture(scope="session", autouse=True)

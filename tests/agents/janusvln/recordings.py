@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.janusvln.loop import EpisodeLoop
+from agents.janusvln.agent import EpisodeLoop
 from tests.agents.streamvln.frames import frame
 from vlnbench.interfaces import Action, Episode, Observation
 

@@ -16,9 +16,9 @@ from agents.common.checkpoints.files import GenerationSettings
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.janusvln import checkpoint
-from agents.janusvln.config import GeometrySizes, geometry_sizes, parse_config, read_config
-from agents.janusvln.network.model import JanusVLN
+from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
+from agents.janusvln import network as checkpoint
+from agents.janusvln.network import JanusVLN, parse_config, read_config
 from tests.agents.janusvln.tiny import END, SIZES, tiny_model, tiny_raw, write_tiny, write_tokenizer
 from vlnbench.errors import UsageError
 

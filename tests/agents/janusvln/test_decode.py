@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.tokens import generation_settings
+from agents.janusvln.agent import LABELS, Prompts, shown_steps
 from agents.janusvln.decode import Decoder, Question
-from agents.janusvln.image import resize
-from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.prompt import LABELS, Prompts, shown_steps
+from agents.janusvln.network import JanusVLN, resize
 from tests.agents.janusvln.recordings import Recorded, ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, tiny_frames, tiny_model
 from vlnbench.interfaces import Action

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agents.common.qwen2_5_vl.image import grid_of, patches, scaled
-from agents.janusvln.image import resize
+from agents.janusvln.network import resize
 from tests.agents.janusvln.recordings import recordings
 from tests.agents.streamvln.frames import frame
 

@@ -14,9 +14,8 @@ from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as theirs
 
 from agents.common.qwen2_5_vl.image import Grid, grid_of, patches, scaled
 from agents.common.qwen2_5_vl.language import KeyValues, expand
-from agents.janusvln.image import resize
-from agents.janusvln.network.geometry import FrameCache
-from agents.janusvln.network.model import JanusVLN, part_of
+from agents.common.towers.vggt import FrameCache
+from agents.janusvln.network import JanusVLN, part_of, resize
 from tests.agents.janusvln.recordings import recordings
 from tests.agents.janusvln.tiny import IMAGE, tiny_config, tiny_frames, tiny_model, tiny_raw
 from tests.agents.streamvln.frames import frame

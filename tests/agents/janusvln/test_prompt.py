@@ -7,7 +7,7 @@ import pytest
 
 from agents.common.checkpoints.tokenizer import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import TOKENS
-from agents.janusvln.prompt import LABELS, SYSTEM, Prompts, question_text, shown_steps
+from agents.janusvln.agent import LABELS, SYSTEM, Prompts, question_text, shown_steps
 from tests.agents.janusvln.recordings import ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tokenizer
 from vlnbench.interfaces import Action

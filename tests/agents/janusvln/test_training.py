@@ -13,9 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from agents.common.qwen2_5_vl.network import IGNORED
-from agents.janusvln import checkpoint
-from agents.janusvln.image import resize
-from agents.janusvln.network.model import JanusVLN, part_of
+from agents.janusvln import network as checkpoint
+from agents.janusvln.network import JanusVLN, part_of, resize
 from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import IMAGE, tiny_frames, tiny_model
 

@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from agents.janusvln.config import ARCHITECTURE, GeometrySizes, JanusVLNConfig, parse_config
-from agents.janusvln.network.model import JanusVLN
+from agents.common.towers.vggt_sizes import GeometrySizes
+from agents.janusvln.network import ARCHITECTURE, JanusVLN, JanusVLNConfig, parse_config
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 END, IMAGE = 258, 261

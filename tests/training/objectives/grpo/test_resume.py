@@ -17,8 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from agents.janusvln.spec import FAMILY as JANUSVLN
-from agents.janusvln.training.options import PARTS as JANUS_PARTS
+from agents.janusvln.options import FAMILY as JANUSVLN
+from agents.janusvln.options import PARTS as JANUS_PARTS
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.options import StreamVLNOptions
 from agents.vlnce.agent import VLNCEAgent

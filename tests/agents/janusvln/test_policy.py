@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.janusvln.training.features import GEOMETRIES
-from agents.janusvln.training.options import PARTS
-from agents.janusvln.training.policy import JanusVLNPolicy
-from tests.agents.janusvln.training.test_family import Made
+from agents.janusvln.features import GEOMETRIES
+from agents.janusvln.options import PARTS
+from agents.janusvln.policy import JanusVLNPolicy
+from tests.agents.janusvln.test_family import Made
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded

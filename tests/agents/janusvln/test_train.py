@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from agents.janusvln import checkpoint
-from agents.janusvln.training.options import PARTS
+from agents.janusvln import network as checkpoint
+from agents.janusvln.options import PARTS
 from tests.agents.janusvln.tiny import write_tiny
-from tests.agents.janusvln.training.walks import write_trajectories
+from tests.agents.janusvln.walks import write_trajectories
 from tests.training.driver import ROOT, log_of, run_all
 from vlnbench.cli import main
 

@@ -20,9 +20,10 @@ from agents.common.qwen2_5_vl import image as cutting
 from agents.common.qwen2_5_vl import layers, vision
 from agents.common.qwen2_5_vl.image import grid_of, patches
 from agents.common.qwen2_5_vl.vision import VisionTower
-from agents.janusvln import image
-from agents.janusvln.network import geometry, model
-from agents.janusvln.network.model import Geometry, JanusVLN
+from agents.common.towers import vggt as geometry
+from agents.common.towers.vggt import Geometry
+from agents.janusvln import network as own
+from agents.janusvln.network import JanusVLN
 from vlnbench.errors import UsageError
 from vlnbench.training.family.trains import Features
 
@@ -136,7 +137,7 @@ def _fingerprint(network: JanusVLN, tower: nn.Module, device: torch.device) -> s
         PIL.__version__,
     ]
     digest = hashlib.sha256(repr(facts).encode())
-    for module in (image, cutting, model, vision, geometry, layers):
+    for module in (own, cutting, vision, geometry, layers):
         digest.update(Path(str(module.__file__)).read_bytes())
     for name, parameter in tower.named_parameters():
         if not name.startswith("merger."):  # that of Qwen's tower comes behind what is kept

@@ -1,4 +1,4 @@
-"""JanusVLN as a model family: what training and planning need to know of it."""
+"""JanusVLN as a model family: its checkpoints, what trains of it and on what, what that takes of a GPU."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ from agents.common.language.family import Chances, LanguageTrains
 from agents.common.qwen2_5_vl.config import MERGE
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.janusvln import checkpoint
-from agents.janusvln.config import GeometrySizes, JanusVLNConfig, geometry_sizes, parse_config, read_config
-from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.presets import PRESETS, create
-from agents.janusvln.prompt import Prompts
-from agents.janusvln.sizes import SIZES, VGGT_1B
-from agents.janusvln.training import planning
-from agents.janusvln.training.acting import acting, acting_changes
-from agents.janusvln.training.features import GEOMETRIES, Mixed, cached_features
-from agents.janusvln.training.options import (
+from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes, geometry_sizes
+from agents.janusvln import network as checkpoint
+from agents.janusvln import planning
+from agents.janusvln.agent import Prompts
+from agents.janusvln.features import GEOMETRIES, Mixed, cached_features
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, parse_config, read_config
+from agents.janusvln.options import (
     GEOMETRY_MERGER,
     LLM,
     MLP,
@@ -37,10 +34,10 @@ from agents.janusvln.training.options import (
     JanusVLNStep,
     JanusVLNTraining,
 )
-from agents.janusvln.training.policy import JanusVLNPolicy
-from agents.janusvln.training.samples import Reader, StepSamples, collate
-from agents.janusvln.training.score import StepScorer
-from agents.janusvln.training.walks import WalkSet, read_set
+from agents.janusvln.planning import SIZES, acting, acting_changes
+from agents.janusvln.policy import JanusVLNPolicy, StepScorer
+from agents.janusvln.presets import PRESETS, create
+from agents.janusvln.samples import Reader, StepSamples, WalkSet, collate, read_set
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source

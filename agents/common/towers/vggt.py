@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.qwen2_5_vl.config import PATCH
+from agents.common.qwen2_5_vl.config import MERGE, PATCH
+from agents.common.qwen2_5_vl.image import grid_of, scaled
 from agents.common.qwen2_5_vl.layers import angles, rotate
-from agents.janusvln.config import GeometrySizes
+from agents.common.towers.vggt_sizes import GeometrySizes, Stored, head_shapes
 
 FIRST, RECENT = 8, 48
 """Frames that are kept from the beginning and from the end."""
@@ -250,3 +251,44 @@ class Aggregator(nn.Module):
         places = functional.pad(places, (0, 0, 1 + self.sizes.registers, 0))
         found = angles(places, self.sizes.width // self.sizes.heads // 2, THETA).repeat(1, 1, 2)
         return found.cos(), found.sin()
+
+
+class Geometry(nn.Module):
+    """VGGT as far as JanusVLN has it: the aggregator, and two heads that are kept for the file's sake.
+
+    A call is for a whole batch, as training under ZeRO 3 needs it (`Trains.uneven`).
+    """
+
+    def __init__(self, sizes: GeometrySizes) -> None:
+        super().__init__()
+        self.aggregator = Aggregator(sizes)
+        self.depth_head = Stored(head_shapes(sizes, out=2))
+        self.point_head = Stored(head_shapes(sizes, out=4))
+
+    def forward(self, samples: Sequence[Tensor]) -> list[Tensor]:
+        """See `JanusVLN.final_geometries`; the frames are on VGGT's device.
+
+        Samples are seen side by side, one frame of each at a time.
+        """
+        caches = [FrameCache(recent=None) for _ in samples]
+        found: dict[int, Tensor] = {}
+        for step in range(max(map(len, samples), default=0)):
+            shown = [i for i, frames in enumerate(samples) if step < len(frames)]
+            for shape in dict.fromkeys(samples[i].shape[1:] for i in shown):
+                alike = [i for i in shown if samples[i].shape[1:] == shape]
+                frames = torch.stack([samples[i][step] for i in alike])
+                features = geometry_features(self, frames, [caches[i] for i in alike])
+                found.update(zip(alike, features, strict=True))  # the last one stays
+        return [found[i] for i in range(len(samples))]
+
+
+def geometry_features(vggt: Geometry, frames: Tensor, caches: Sequence[FrameCache]) -> Tensor:
+    """See `JanusVLN.geometry_features`; the frames are on VGGT's device."""
+    dtype, device = vggt.aggregator.camera_token.dtype, frames.device.type
+    half = dtype != torch.float32 and device != "meta"
+    with torch.no_grad(), torch.autocast(device if half else "cpu", dtype if half else None, enabled=half):
+        found: Tensor = vggt.aggregator(scaled(frames), caches).to(dtype)
+    rows, columns = grid_of(*frames.shape[1:3])
+    found = found.reshape(len(frames), -1, columns * MERGE, found.shape[2])[:, : rows * MERGE]
+    found = found.reshape(len(frames), rows, MERGE, columns, MERGE, -1).transpose(2, 3)
+    return found.reshape(len(frames), rows * columns * MERGE**2, -1)

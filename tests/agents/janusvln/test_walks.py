@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agents.janusvln.prompt import shown_steps
-from agents.janusvln.training.options import JanusVLNTraining
-from agents.janusvln.training.walks import WalkSet, read_set
+from agents.janusvln.agent import shown_steps
+from agents.janusvln.options import JanusVLNTraining
+from agents.janusvln.samples import WalkSet, read_set
 from tests.agents.janusvln.recordings import recordings
-from tests.agents.janusvln.training.walks import write_episodes, write_frame, write_trajectories
+from tests.agents.janusvln.walks import write_episodes, write_frame, write_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 

@@ -13,15 +13,14 @@ import pytest
 import torch
 
 from agents.common.qwen2_5_vl.language import expand
-from agents.janusvln.network.model import JanusVLN
-from agents.janusvln.spec import FAMILY
-from agents.janusvln.spec import FAMILY as JANUSVLN
-from agents.janusvln.training.family import HEAD
-from agents.janusvln.training.options import PARTS, JanusVLNPlanning, JanusVLNTraining
-from agents.janusvln.training.samples import StepSamples
+from agents.janusvln.family import HEAD
+from agents.janusvln.network import JanusVLN
+from agents.janusvln.options import FAMILY, PARTS, JanusVLNPlanning, JanusVLNTraining
+from agents.janusvln.options import FAMILY as JANUSVLN
+from agents.janusvln.samples import StepSamples
 from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tiny
-from tests.agents.janusvln.training.walks import write_frame, write_trajectories
+from tests.agents.janusvln.walks import write_frame, write_trajectories
 from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError

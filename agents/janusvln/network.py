@@ -1,0 +1,299 @@
+"""The JanusVLN network, Qwen2.5-VL whose images carry what VGGT sees in them, and its checkpoint folders.
+
+Format: the `qwen2_5_vl` config of transformers 4.50 with JanusVLN's additions (github.com/MIV-XJTU/JanusVLN).
+Names of parameters are those of the published checkpoints. VGGT's sizes are nowhere in the config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import DTYPES, GENERATION, Fields
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config
+from agents.common.qwen2_5_vl.image import Grid, grid_of
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.layers import PatchMerger
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels
+from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
+from agents.common.qwen2_5_vl.vision import VisionTower
+from agents.common.towers.vggt import FrameCache, Geometry, geometry_features
+from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
+from vlnbench.errors import UsageError
+
+ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
+WIDTH = 644
+"""Pixels to which frames are scaled where a config says nothing else, 23 embeddings across."""
+HISTORY = 8
+"""Earlier frames that a question shows where a config says nothing else."""
+
+
+@dataclass(frozen=True)
+class JanusVLNConfig(QwenConfig):
+    """Sizes of one checkpoint. `geometry_weight` is the factor lambda of geometry when it is added to images.
+
+    `image_width`, pixels to which frames are scaled, and `num_history`, earlier frames of a question, are fixed in
+    the published code and said by checkpoints that were trained with others.
+    """
+
+    merger_hidden_size: int
+    geometry_weight: float
+    image_width: int
+    num_history: int
+
+    def shown(self, width: int | None = None, history: int | None = None) -> JanusVLNConfig:
+        """The same for images of another width and another number of earlier frames; None leaves them.
+
+        Raises UsageError for a width that is no whole number of embeddings.
+        """
+        changed: dict[str, Any] = {}
+        if width is not None:
+            changed["image_width"] = image_width(width, f"--image-width {width}")
+        if history is not None:
+            changed["num_history"] = history
+        return replace(self, **changed, raw=dict(self.raw) | changed) if changed else self
+
+
+def read_config(folder: Path) -> JanusVLNConfig:
+    """Read config.json of a checkpoint folder.
+
+    Raises UsageError for a folder that holds no JanusVLN checkpoint and for the first field that does not fit.
+    """
+    return parse_config(*config_file(folder))
+
+
+def parse_config(raw: Mapping[str, Any], where: str) -> JanusVLNConfig:
+    """The same from a config.json's content; `where` is its name in messages."""
+    qwen = qwen_config(raw, where, ARCHITECTURE, "JanusVLN")
+    fields = Fields(raw, where)
+    fields.choice("reference_frame", "first", default="first")
+    fields.choice("add_ground_classifier", False, default=False)
+    return JanusVLNConfig(
+        **vars(qwen),
+        merger_hidden_size=fields.integer("vggt_merger_hidden_dim", default=4096),
+        geometry_weight=fields.number("lam"),
+        image_width=image_width(fields.integer("image_width", default=WIDTH), f"{where}: image_width"),
+        num_history=fields.integer("num_history", default=HISTORY),
+    )
+
+
+def image_width(width: int, where: str) -> int:
+    """The width itself. Raises UsageError, which begins with `where`, unless it is whole embeddings."""
+    if width < BLOCK or width % BLOCK:
+        raise UsageError(f"{where}: expected a multiple of {BLOCK} pixels, such as 644, 532, 448 or 392")
+    return width
+
+
+def resize(frame: NDArray[np.uint8], width: int = WIDTH) -> NDArray[np.uint8]:
+    """An RGB frame scaled to `width`, bicubic, as uint8 (height, width, 3).
+
+    The height is rounded to whole patches; what is above `width` of it is cut off at the top and bottom alike. The
+    order of the multiplications matters: 480 rows of 640 become 490 because 34.5 is met from above.
+
+    Raises ValueError for a frame so flat that not one embedding is left of it.
+    """
+    image = Image.fromarray(frame)
+    height = resized_height(image.width, image.height, width)
+    if height < BLOCK:
+        raise ValueError(f"frames of {image.width} x {image.height} pixels are too flat for JanusVLN")
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+    top = max((height - width) // 2, 0)
+    return pixels[top : top + width].copy()
+
+
+def resized_height(columns: int, rows: int, width: int = WIDTH) -> int:
+    """Height of a frame of so many pixels when it is scaled to `width`, before anything is cut off."""
+    return round(rows * (width / columns) / PATCH) * PATCH
+
+
+Part = Literal["mm_vision", "mm_mlp", "mm_llm", "geometry_merger", "vggt"]
+
+
+def part_of(name: str) -> Part:
+    """Which part a parameter belongs to.
+
+    The first three are what the original training code switches: `tune_mm_vision`, `tune_mm_mlp`, `tune_mm_llm`.
+    It trains the geometry merger always, VGGT never, and an untied output head always, though that is of `mm_llm`.
+    """
+    if name.startswith("vggt."):
+        return "vggt"
+    if name.startswith("merger."):
+        return "geometry_merger"
+    if name.startswith("visual."):
+        return "mm_mlp" if name.startswith("visual.merger.") else "mm_vision"
+    return "mm_llm"
+
+
+class JanusVLN(QwenNetwork):
+    """Both encoders, both mergers and the language model of one checkpoint.
+
+    `eager` computes the language model's attention without a fused kernel. Parameters are created in torch's
+    default dtype on its default device. VGGT never trains.
+    """
+
+    config: JanusVLNConfig
+
+    def __init__(self, config: JanusVLNConfig, sizes: GeometrySizes, eager: bool = False) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        self.visual = VisionTower(config.vision, config.hidden_size)
+        self.vggt = Geometry(sizes).requires_grad_(False)
+        self.merger = PatchMerger(2 * sizes.width, config.merger_hidden_size, config.hidden_size)
+        self.add_language(eager)
+
+    def geometry_features(self, frames: Tensor, caches: Sequence[FrameCache]) -> Tensor:
+        """What VGGT sees in the next frame of every cache, uint8 (N, height, width, 3).
+
+        Returns (N, 4 * embeddings, 2 * width): only the patches that have an embedding, the four of an embedding
+        one after the other. In half precision VGGT runs under autocast, as in the original.
+        """
+        return geometry_features(self.vggt, frames.to(self.device), caches)
+
+    def final_geometries(self, samples: Sequence[Tensor]) -> list[Tensor]:
+        """Geometry features (4 * embeddings, 2 width) of every sample's last frame, seen after all its others."""
+        found: list[Tensor] = self.vggt([frames.to(self.device) for frames in samples])
+        return found
+
+    def fuse(self, images: Tensor, geometry: Tensor) -> Tensor:
+        """Embeddings of a sample's images (k, embeddings, hidden), each with the geometry of its current frame
+        (embeddings, hidden) added: k is the sample's own, whatever else is in the batch."""
+        return images + self.config.geometry_weight * geometry
+
+    def forward(
+        self,
+        input_ids: Sequence[Sequence[int]],
+        frames: Sequence[Tensor] | None,
+        labels: Sequence[Sequence[int]] | None = None,
+        *,
+        grids: Sequence[Grid] | None = None,
+        towers: Sequence[Tensor] | None = None,
+        geometries: Sequence[Tensor] | None = None,
+        want_logits: bool = True,
+        at_labels: bool = False,
+    ) -> Output:
+        """One training step's forward pass.
+
+        `input_ids` hold one image token per frame, `labels` one label per id; `frames[i]` is uint8 (k, height,
+        width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none.
+        Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
+        ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary. `at_labels`:
+        there is no loss, and logits are float32 (labels, vocabulary).
+
+        What an encoder sees may be given, which does not change while it is frozen: `towers`, per sample (k,
+        patches, width), and `geometries`, of its current frame, (1, patches, 2 width). With both, `grids` stand
+        for the frames, which may be None.
+        """
+        if grids is None:
+            grids = [grid_of(*seen.shape[1:3]) for seen in frames or ()]
+        if towers is None:
+            towers = together(self.tower_features, frames or ())
+        images = together(self.visual.merger, towers)
+        if geometries is None:
+            geometries = [found[None] for found in self.final_geometries(frames or ())]
+        merged = together(self.merger, [seen.to(self.device) for seen in geometries])
+        token = self.config.image_token
+        rows = [
+            expand(ids, [grid] * len(shown), token)
+            for ids, grid, shown in zip(input_ids, grids, images, strict=True)
+        ]
+        fused = [self.fuse(*pair).flatten(0, 1) for pair in zip(images, merged, strict=True)]
+        hidden = self.hidden(rows, torch.cat(fused))
+        loss = None
+        if labels is not None:
+            spread = [
+                spread_labels(sample, ids, row, token)
+                for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
+            ]
+            scores, targets = self.supervised(hidden, spread)
+            if at_labels:
+                return Output(scores, None)
+            loss = functional.cross_entropy(scores, targets)
+        return Output(self.logits(hidden) if want_logits else None, loss)
+
+
+def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """What a function makes of every tensor's rows, those of tensors of one shape at once."""
+    found: dict[int, Tensor] = {}
+    for shape in dict.fromkeys(part.shape[1:] for part in parts):
+        alike = [i for i, part in enumerate(parts) if part.shape[1:] == shape]
+        made = run(torch.cat([parts[i] for i in alike]))
+        found.update(zip(alike, torch.split(made, [len(parts[i]) for i in alike]), strict=True))
+    return [found[i] for i in range(len(parts))]
+
+
+def load(
+    folder: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    eager: bool = False,
+    trust_pickle: bool = False,
+) -> JanusVLN:
+    """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's.
+
+    Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError, before any
+    tensor is read, for a folder or config that is no JanusVLN checkpoint, for pickled, damaged or absent weight
+    files and for keys or shapes that do not match.
+    """
+    config = read_config(folder)
+    paths = weights.weight_files(folder, trust_pickle)
+    entries = weights.read_entries(paths)
+    sizes = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(folder))
+    with torch.device("meta"):
+        model = JanusVLN(config, sizes, eager)
+    weights.check_entries(entries, model, folder)
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    model.vggt.requires_grad_(False)
+    return model.eval()
+
+
+def load_tokenizer(folder: Path, config: JanusVLNConfig, tokenizer: Path | None = None) -> Tokenizer:
+    """The tokenizer of a checkpoint folder, or of the folder `tokenizer` where the checkpoint has none.
+
+    Raises UsageError where there is none and where it does not suit the checkpoint.
+    """
+    source = _tokenizer_folder(folder, tokenizer)
+    return qwen_tokenizer(source, folder, config.vocab_size, config.image_token, "Qwen2.5-VL-7B-Instruct")
+
+
+def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
+    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
+    return files.content_hash(weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle))
+
+
+def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
+    return tokenizers.tokenizer_folder(folder, tokenizer, "another JanusVLN or Qwen2.5-VL checkpoint")
+
+
+def save(
+    model: JanusVLN, folder: Path, *, source: Path, tokenizer: Path | None = None, shard_size: str | int = "5GB"
+) -> None:
+    """Write a checkpoint folder that `load` and the original code read.
+
+    Generation settings, the processor's files and the tokenizer come from `source`, the folder the model started
+    from (tokenizer: or from the folder given). The folder appears at its name only when complete.
+
+    Raises UsageError if `folder` exists.
+    """
+    words = _tokenizer_folder(source, tokenizer)
+    copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
+    copied += [words / name for name in TOKENIZER_FILES]
+    weights.write_folder(model, folder, config_to_save(model), copied, shard_size)
+
+
+def config_to_save(model: JanusVLN) -> dict[str, Any]:
+    """config.json of a model: what was read, with the type of its numbers."""
+    name = next(name for name, dtype in DTYPES.items() if dtype == model.dtype)
+    return dict(model.config.raw) | {"torch_dtype": name}

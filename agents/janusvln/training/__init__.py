@@ -1,1 +1,0 @@
-"""JanusVLN as a model family: options, parts, samples, cached features, probe inputs of the planner."""

@@ -19,7 +19,7 @@ class Listed(NamedTuple):
 
 
 FAMILIES: dict[str, str] = {
-    "streamvln": "agents.streamvln.spec:FAMILY",
+    "streamvln": "agents.streamvln.options:FAMILY",
     "vlnce": "agents.vlnce.spec:FAMILY",
     "janusvln": "agents.janusvln.options:FAMILY",
     "qwen_vl": "agents.qwen_vl.options:FAMILY",

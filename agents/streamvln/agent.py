@@ -12,19 +12,16 @@ import torch
 
 from agents.common.checkpoints.files import generation_settings
 from agents.common.checkpoints.placement import Placement, place
+from agents.common.decoders.turns import Decoder, Turn
+from agents.common.decoders.windows import Windows
 from agents.common.paces import measured
 from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import checkpoint
-from agents.streamvln.config import read_config
-from agents.streamvln.feeling import FeelingLoop
-from agents.streamvln.loop import EXPECTS, expects
-from agents.streamvln.network.decode import Decoder, Turn
-from agents.streamvln.network.model import StreamVLN, part_of
-from agents.streamvln.options import StreamVLNOptions
+from agents.streamvln.loop import EXPECTS, FeelingLoop, expects
+from agents.streamvln.network import StreamVLN, part_of, read_config
+from agents.streamvln.options import FAMILY, StreamVLNOptions
 from agents.streamvln.prompt import PHRASES, Prompts
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.windows import Windows
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint, shipped

@@ -1,12 +1,150 @@
-"""Options of the StreamVLN agent. Imports nothing heavy."""
+"""What the command line knows of StreamVLN: its options, its parts, its family. Loads nothing heavy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
+from agents.common.checkpoints.model_type import model_type
+from agents.common.decoders.windows import Windows
 from agents.common.options import LanguageModelOptions
-from agents.common.sight.options import FramesOptions
+from agents.common.sight.options import FramesOptions, MirrorOptions, TellingOptions
+from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
+from vlnbench.errors import UsageError
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.inference_options import InferenceOptions
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, above_zero, at_least
+
+PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
+"""Tunable parts, by the names of LLaVA-NeXT, which StreamVLN's training has kept."""
+VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNStep(StepOptions):
+    """Options of this family that the memory of a step depends on."""
+
+    PARTS: ClassVar[tuple[str, ...]] = PARTS
+    ADAPTED: ClassVar[str | None] = LANGUAGE_MODEL
+    CACHED: ClassVar[str | None] = VISION_TOWER
+
+    tunable_parts: tuple[str, ...] = PARTS
+    """Parts that are trained; everything else does not change by a single byte. One word may name several,
+    separated by commas."""
+    frames: int = 32
+    """Steps per window."""
+    history: int = 8
+    """Memory frames per window."""
+    future_steps: int = 4
+    """Actions per turn."""
+    image_size: int | None = None
+    """Width and height in pixels to which images are resized; default the checkpoint's. Another size interpolates
+    the vision tower's position table."""
+    vision_tower: Path | None = None
+    """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
+
+    @property
+    def windows(self) -> Windows:
+        """How trajectories are cut. Raises UsageError where they cannot be cut evenly."""
+        return Windows(self.frames, self.history, self.future_steps)
+
+    @property
+    def turns(self) -> int:
+        """Turns of a window, each with one frame."""
+        return -(-self.frames // self.future_steps)
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        for name in ("frames", "history", "future_steps", "image_size"):
+            at_least(name, getattr(self, name), 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptions):
+    """Training of a StreamVLN. Defaults follow its published training.
+
+    A set holds trajectories (annotations.json) or questions about images (conversations.json, LLaVA's layout).
+    """
+
+    RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
+    LATER: ClassVar[tuple[str, ...]] = ("questions_at_once",)
+
+    vision_tower_lr: float | None = None
+    """Learning rate of the vision tower."""
+    projector_lr: float | None = None
+    """Learning rate of the projector."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer's files, where the checkpoint has none."""
+    attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """Attention of the language model."""
+    wording: Literal["published", "evaluation"] = "published"
+    """How windows are written: as the published training does, or as the evaluation, with an empty assistant block
+    before each answer, which a model trained from scratch has to have seen."""
+    augment: bool = True
+    """Jitter brightness, saturation, sharpness, contrast and depth of color, frame by frame."""
+    inflection_weight: float = 1.0
+    """Weight in the loss of an action that differs from the one before it (VLN-CE trains with 3.2)."""
+    questions_at_once: int | None = None
+    """Of the questions about an image a window asks so many, drawn anew every epoch, in any order: where all are
+    asked in order, later answers can be read off earlier ones. Default all, as published data want it."""
+    packed: Path | None = None
+    """Folder in which resized frames are kept, a file per set that all processes read. A frame takes 28 kB for the
+    small model and 442 kB for images of 384 pixels."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        above_zero("inflection_weight", self.inflection_weight)
+        at_least("questions_at_once", self.questions_at_once, 1)
+        self.check_telling(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
+        self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
+        if self.feature_cache is not None and self.augment:
+            raise UsageError(
+                "--feature-cache: augmented frames differ every time they are read; give --no-augment too"
+            )
+        if self.packed is not None and (self.augment or self.feature_cache is not None):
+            instead = "leave --feature-cache out" if self.feature_cache is not None else "give --no-augment too"
+            raise UsageError(f"--packed: keeps frames that are read, and read alike every time; {instead}")
+        _ = self.windows
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNPlanning(StreamVLNStep, PlanOptions):
+    """Memory planning of a StreamVLN."""
+
+    model: str = "streamvln-8b"
+    """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
+    vlnbench, by its name, or a folder (only its config is read)."""
+    text_tokens: int = 450
+    """Tokens of a window that are not images; long RxR instructions make it about 750."""
+    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention of the language model; the first two need the same memory."""
+
+    @classmethod
+    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
+        eager = isinstance(options, StreamVLNTraining) and options.attn == "eager"
+        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNInference(InferenceOptions):
+    """Planning what a StreamVLN needs while it acts."""
+
+    model: str = "streamvln-8b"
+    """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
+    vlnbench, by its name, or a folder (only its config is read)."""
+    image_size: int | None = None
+    """Width and height in pixels of images; default the checkpoint's."""
+    vision_tower: Path | None = None
+    """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
+    max_new_tokens: int = 512
+    """Tokens of one answer at most."""
+
+    def check(self) -> None:
+        super().check()
+        for name in ("image_size", "max_new_tokens"):
+            at_least(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,3 +157,28 @@ class StreamVLNOptions(FramesOptions, LanguageModelOptions):
     """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
     compile: bool = False
     """Compile the model with torch.compile."""
+
+
+MODEL_TYPE = "llava_qwen"
+"""What config.json of a published checkpoint calls itself."""
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a StreamVLN."""
+    return model_type(folder) == MODEL_TYPE
+
+
+FAMILY = FamilySpec(
+    name="streamvln",
+    training=StreamVLNTraining,
+    planning=StreamVLNPlanning,
+    inference=StreamVLNInference,
+    checkpoints="agents.streamvln.family:StreamVLNCheckpoints",
+    trains="agents.streamvln.family:StreamVLNTrains",
+    plans="agents.streamvln.family:StreamVLNPlans",
+    recognizes=recognizes,
+    agent="streamvln",
+    presets=("streamvln-tiny",),
+    sizes=("streamvln-8b",),
+    set_files=(TRAJECTORIES, CONVERSATIONS),
+)

@@ -14,7 +14,7 @@ from pathlib import Path
 from agents.common.checkpoints import tokenizer
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.sets.conversations import SYMBOLS
-from agents.streamvln.network.model import IMAGE, MEMORY
+from agents.streamvln.network import IMAGE, MEMORY
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.streamvln.network.decode import Decoder, window_tokens
-from agents.streamvln.network.model import StreamVLN
+from agents.common.decoders.turns import Decoder, window_tokens
+from agents.streamvln.network import StreamVLN
 from benchmarks.gpu_evidence import plots
 from benchmarks.gpu_evidence.fit import FEWEST, fit, measured
 from benchmarks.gpu_evidence.pieces import PIECES, SETTINGS, request

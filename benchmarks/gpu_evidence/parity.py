@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.common.checkpoints.files import generation_settings
+from agents.common.decoders import turns as decode
+from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.towers.siglip import network_input, resize
 from agents.janusvln import network as janusvln
 from agents.janusvln.agent import Prompts as JanusPrompts
 from agents.janusvln.network import resize as resize_janusvln
 from agents.streamvln import checkpoint
-from agents.streamvln.image import network_input, resize
-from agents.streamvln.network import decode
-from agents.streamvln.network.decode import Decoder, Row, Turn
-from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.network import StreamVLN
 from agents.streamvln.prompt import PHRASES, Prompts
 from agents.vlnce.encoders import Steps
 from benchmarks.gpu_evidence.pieces import CannotRunError, Job

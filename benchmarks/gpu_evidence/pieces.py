@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from agents.streamvln.training.options import LANGUAGE_MODEL, PROJECTOR, VISION_TOWER, StreamVLNPlanning
+from agents.streamvln.options import LANGUAGE_MODEL, PROJECTOR, VISION_TOWER, StreamVLNPlanning
 from vlnbench.errors import UsageError, unknown
 from vlnbench.util.durable.files import write_json
 

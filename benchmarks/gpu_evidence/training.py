@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNStep, StreamVLNTraining
+from agents.streamvln.options import StreamVLNPlanning, StreamVLNStep, StreamVLNTraining
 from benchmarks.gpu_evidence.pieces import CannotRunError, Job, request
 from benchmarks.gpu_evidence.record import host_bytes
 from benchmarks.rollout.streamvln import random_weights

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.network import decode
-from agents.streamvln.network.decode import Turn
-from agents.streamvln.network.model import StreamVLN
+from agents.common.decoders import turns as decode
+from agents.common.decoders.turns import Turn
+from agents.streamvln.network import StreamVLN, StreamVLNConfig
 from benchmarks.gpu_evidence.pieces import Job
 from benchmarks.rollout.streamvln import ANSWER, END, TURNS, Scripted, full_size, peaks, play, random_weights
 from tests.agents.streamvln.tiny import tiny_config

@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 
 from agents.common.checkpoints.files import DTYPES, GenerationSettings
+from agents.common.decoders import turns as decode
+from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.towers.siglip import KNOWN_TOWERS
 from agents.streamvln import checkpoint
-from agents.streamvln.config import KNOWN_TOWERS, LANGUAGE_ATTENTION, StreamVLNConfig, parse_config
-from agents.streamvln.network import decode
-from agents.streamvln.network.decode import Decoder, Row, Turn
-from agents.streamvln.network.model import IMAGE, MEMORY, StreamVLN
+from agents.streamvln.network import IMAGE, LANGUAGE_ATTENTION, MEMORY, StreamVLN, StreamVLNConfig, parse_config
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 
 TURNS = 15

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 from tabulate import tabulate
 
-from agents.streamvln.presets import PRESETS, Preset, create
+from agents.streamvln.checkpoint import PRESETS, Preset, create
 from tests.training.driver import log_of, run_all
 
 TINY = PRESETS["streamvln-tiny"]

@@ -263,7 +263,7 @@ def check_parity(case: str, job: Job) -> None:
     """Every token in float32; bfloat16 has eight bits, and blocks add to one another's errors."""
     import torch
 
-    from agents.streamvln.network import decode
+    from agents.common.decoders import turns as decode
     from benchmarks.gpu_evidence import parity
     from benchmarks.gpu_evidence.pieces import CannotRunError
 

@@ -232,9 +232,7 @@ COMMANDS = {
     "collect": Command(_plain_data, _collect, "set", _collection_left),
     "leaderboard": Command(_recorded_run, _add, "results", lambda out: files(out / "results")),
     "report": Command(_recorded_run, _copied_run, "run", lambda out: files(out / "run")),
-    "train": Command(
-        _walks, _train, "run", _training_left, preloaded=("deepspeed", "agents.streamvln.training.family")
-    ),
+    "train": Command(_walks, _train, "run", _training_left, preloaded=("deepspeed", "agents.streamvln.family")),
     "matrix": Command(
         _matrix_file, _matrix, "matrix", _matrix_left, _pretend, ("vlnbench.matrix.plots", "tests.matrix.conftest")
     ),

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.options import StreamVLNOptions
-from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.options import StreamVLNOptions, StreamVLNTraining
 from envs.houses.options import HousesOptions
 from tests.matrix.conftest import PARTS, Write
 from vlnbench.cli import Command, main

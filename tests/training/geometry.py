@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.options import StreamVLNPlanning
-from agents.streamvln.training.planning import STREAMVLN_8B
+from agents.streamvln.options import FAMILY, StreamVLNPlanning
+from agents.streamvln.planning import STREAMVLN_8B
 from tests.families import Whole
 from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.objective import StepMemory

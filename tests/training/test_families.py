@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.options import FAMILY, StreamVLNTraining
 from tests.training.driver import ROOT, kill_after, log_of, run_all
 from tests.training.recurrent import RECURRENT, RecurrentTraining
 from vlnbench.cli import main
@@ -203,7 +202,7 @@ def test_a_bare_name_is_the_trained_checkpoint_and_a_preset_is_spelled_apart(tmp
 
 
 def test_a_checkpoint_of_two_families_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("agents.table.FAMILIES", {"streamvln": "agents.streamvln.spec:FAMILY", "other": NAME})
+    monkeypatch.setattr("agents.table.FAMILIES", {"streamvln": "agents.streamvln.options:FAMILY", "other": NAME})
     greedy = dataclasses.replace(RECURRENT, name="other", recognizes=lambda path: True)
     monkeypatch.setattr("tests.training.recurrent.RECURRENT", greedy)
     families._load.cache_clear()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from agents.common.decoders.windows import Windows
 from agents.common.sets.trajectories import read_trajectories
 from agents.streamvln.checkpoint import load, load_tokenizer
+from agents.streamvln.family import fingerprint
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.training.features import fingerprint
-from agents.streamvln.training.samples import FrameReader, WindowDataset, collate
-from agents.streamvln.windows import Windows
+from agents.streamvln.samples import FrameReader, WindowDataset, collate
 from tests.training import test_trainer
 from tests.training.driver import log_of, run_all
 from tests.training.test_trainer import digests

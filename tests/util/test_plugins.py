@@ -21,7 +21,7 @@ from vlnbench.util.trackers import parse_trackers
 GOOD = """
 from dataclasses import dataclass, replace
 from agents.base import EpisodeAgent
-from agents.streamvln.spec import FAMILY as STREAMVLN
+from agents.streamvln.options import FAMILY as STREAMVLN
 from vlnbench.data.benchmarks import VLM_BODY, Benchmark
 from vlnbench.interfaces import Action
 from vlnbench.rollout.agent_options import AgentOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from agents.streamvln.training.family import StreamVLNTrains
+from agents.streamvln.family import StreamVLNTrains
 from vlnbench.training.family.trains import PartRule, rule_of
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agents.streamvln import checkpoint
-from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.network import StreamVLN
 from agents.streamvln.prompt import Prompts, load_tokenizer
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from agents.common.decoders.windows import Windows
 from agents.streamvln.agent import StreamVLNAgent, StreamVLNTinyAgent
 from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.options import StreamVLNOptions
-from agents.streamvln.windows import Windows
 from tests.agents.streamvln.recordings import recorded, replay
 from tests.agents.vlnce.training.walks import write_walks
 from vlnbench.conformance import AgentConformance

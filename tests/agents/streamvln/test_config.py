@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from agents.streamvln.config import KNOWN_TOWERS, parse_config, read_config
-from agents.streamvln.network.backbone import language_config, vision_config
+from agents.common.decoders.qwen2 import language_config, vision_config
+from agents.common.towers.siglip import KNOWN_TOWERS
+from agents.streamvln.network import parse_config, read_config
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 from vlnbench.errors import UsageError
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
+from agents.common.decoders import turns as decode
 from agents.common.decoders.batches import groups
+from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.towers.siglip import network_input, resize
 from agents.streamvln import checkpoint
-from agents.streamvln.image import network_input, resize
-from agents.streamvln.network import decode
-from agents.streamvln.network.decode import Decoder, Row, Turn
-from agents.streamvln.network.model import IMAGE, MEMORY, StreamVLN
+from agents.streamvln.network import IMAGE, MEMORY, StreamVLN
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, recorded, recordings
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
@@ -225,7 +225,7 @@ def test_answers_end_with_an_end_token_or_at_the_limit() -> None:
 def test_no_limit_on_how_far_a_buffer_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = GenerationSettings(frozenset({-1}))
     known = play(Decoder(tiny_model(), settings, max_new_tokens=30), range(3), turns=3)
-    monkeypatch.setattr("agents.streamvln.network.cache.SPARE", 1)
+    monkeypatch.setattr("agents.common.decoders.cache.SPARE", 1)
     assert play(Decoder(tiny_model(), settings, max_new_tokens=30), range(3), turns=3) == known
 
 

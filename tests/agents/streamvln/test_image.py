@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from agents.streamvln.image import augment, network_input, resize
+from agents.common.sight.augment import augment
+from agents.common.towers.siglip import network_input, resize
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import recordings
 

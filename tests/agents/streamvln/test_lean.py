@@ -9,13 +9,13 @@ import torch
 from torch.testing import assert_close
 
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.cache import CacheView
+from agents.common.decoders.qwen2 import read
+from agents.common.decoders.turns import Decoder
+from agents.common.packing.bare import Bare
+from agents.common.packing.lean import LeanBlocks, LeanTower, lean_enough
 from agents.streamvln import checkpoint
-from agents.streamvln.network.backbone import read
-from agents.streamvln.network.bare import Bare
-from agents.streamvln.network.cache import CacheView
-from agents.streamvln.network.decode import Decoder
-from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
-from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.network import StreamVLN
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model, write_tiny
 
 TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
@@ -56,7 +56,7 @@ def test_only_small_models_in_float32_with_sdpa_on_a_cpu_are_run_this_way(monkey
     assert lean_enough(model)
     assert not lean_enough(tiny_model().to(torch.bfloat16))
     assert not lean_enough(StreamVLN(model.config, "eager"))
-    monkeypatch.setattr("agents.streamvln.network.lean.FEW_PARAMETERS", 10)
+    monkeypatch.setattr("agents.common.packing.lean.FEW_PARAMETERS", 10)
     assert not lean_enough(model)
     assert Decoder(model, GenerationSettings(frozenset({END}), 1.05))._lean is None
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from agents.streamvln.config import parse_config
-from agents.streamvln.image import network_input, resize
-from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY, StreamVLN, part_of
+from agents.common.towers.siglip import network_input, resize
+from agents.streamvln.network import IGNORED, IMAGE, MEMORY, StreamVLN, parse_config, part_of
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.tiny import tiny_config, tiny_images, tiny_model, tiny_raw

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agents.streamvln.network.model import IGNORED, IMAGE, MEMORY, StreamVLN
-from agents.streamvln.spec import FAMILY as STREAMVLN
-from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.packed import pack
+from agents.streamvln.network import IGNORED, IMAGE, MEMORY, StreamVLN
+from agents.streamvln.options import FAMILY as STREAMVLN
+from agents.streamvln.options import StreamVLNTraining
+from agents.streamvln.packed import pack
 from tests.agents.streamvln.tiny import tiny_model
 from tests.families import Whole
 from vlnbench.training import data

@@ -13,15 +13,15 @@ import torch
 from PIL import Image
 
 from agents.common.checkpoints.new_tokenizer import write_tokenizer
+from agents.common.decoders.windows import Windows
 from agents.common.sets.conversations import SYMBOLS, Conversation
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
 from agents.streamvln import checkpoint
-from agents.streamvln.network.model import IGNORED
+from agents.streamvln.network import IGNORED
+from agents.streamvln.options import StreamVLNTraining
 from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
-from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.samples import FrameReader, MirrorSamples, WindowDataset, Wording, collate
-from agents.streamvln.windows import Windows
+from agents.streamvln.samples import FrameReader, MirrorSamples, WindowDataset, Wording, collate
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.test_prompt import Letters
 from vlnbench.errors import UsageError

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from agents.streamvln import checkpoint
-from agents.streamvln.options import StreamVLNOptions
+from agents.streamvln.options import FAMILY, StreamVLNOptions
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.spec import FAMILY
 from tests.training.geometry import config_of
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agents import load_agent

@@ -11,10 +11,10 @@ import torch
 from torch.nn import functional
 
 from agents.streamvln import checkpoint
-from agents.streamvln.spec import FAMILY as STREAMVLN
-from agents.streamvln.training.family import StreamVLNSet
-from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.samples import collate
+from agents.streamvln.family import StreamVLNSet
+from agents.streamvln.options import FAMILY as STREAMVLN
+from agents.streamvln.options import StreamVLNTraining
+from agents.streamvln.samples import collate
 from tests.agents.questions import write_questions, write_semantics
 from tests.agents.streamvln.test_samples import make_folder
 from tests.families import Whole

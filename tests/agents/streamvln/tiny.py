@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from agents.streamvln.config import StreamVLNConfig, parse_config
-from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.network import StreamVLN, StreamVLNConfig, parse_config
 
 END = 49
 """The token that ends an answer."""

@@ -19,13 +19,13 @@ from safetensors.torch import save_file
 
 from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import generation_settings
+from agents.common.decoders.windows import Windows
 from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
 from agents.janusvln import network as janusvln
 from agents.janusvln.network import read_config as janusvln_config
 from agents.streamvln import checkpoint as streamvln
-from agents.streamvln.config import read_config as streamvln_config
-from agents.streamvln.spec import recognizes
-from agents.streamvln.windows import Windows
+from agents.streamvln.network import read_config as streamvln_config
+from agents.streamvln.options import recognizes
 from agents.vlnce import released
 from agents.vlnce.config import Config, NetworkConfig, Views
 from agents.vlnce.folder import load_folder, save_folder

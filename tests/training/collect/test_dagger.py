@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from agents.base import EpisodeAgent
+from agents.streamvln.checkpoint import create
 from agents.streamvln.options import StreamVLNOptions
-from agents.streamvln.presets import create
 from envs.habitat_env import HabitatEnv
 from tests.fakes import PlaneEnv, make_episode
 from tests.training.collect.test_collect import WIDTH, contents, request

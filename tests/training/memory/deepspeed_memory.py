@@ -18,8 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[3]))
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.options import FAMILY, StreamVLNTraining
 from tests.families import Whole
 from tests.training.geometry import config_of, small_request
 from vlnbench.training.memory.trace import build

@@ -17,7 +17,7 @@ from agents.janusvln.options import JanusVLNInference
 from agents.qwen_vl.family import PRESETS
 from agents.qwen_vl.network import QwenVL, parse_config
 from agents.qwen_vl.options import QwenVLInference
-from agents.streamvln.training.options import StreamVLNInference
+from agents.streamvln.options import StreamVLNInference
 from tests.agents.janusvln.tiny import tiny_frames, write_tiny
 from vlnbench.cli import main
 from vlnbench.errors import UsageError

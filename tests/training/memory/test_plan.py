@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.levers import levers_table, parts_table
-from agents.streamvln.training.options import StreamVLNPlanning, StreamVLNTraining
+from agents.streamvln.levers import levers_table, parts_table
+from agents.streamvln.options import FAMILY, StreamVLNPlanning, StreamVLNTraining
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
 from vlnbench.cli import main

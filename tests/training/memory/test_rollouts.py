@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.training.options import PARTS, StreamVLNPlanning
+from agents.streamvln.options import PARTS, StreamVLNPlanning
 from tests.training.rewarded import planned as of_rewards
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.plan import Plan, plan

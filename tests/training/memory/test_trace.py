@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.streamvln.spec import FAMILY
-from agents.streamvln.training.options import PARTS, StreamVLNPlanning
+from agents.streamvln.options import FAMILY, PARTS, StreamVLNPlanning
 from tests.families import Whole
 from tests.training.geometry import config_of, small_request, traced, write_small
 from vlnbench.errors import UsageError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.training.options import PARTS
+from agents.streamvln.options import PARTS
 from tests.training.geometry import small_request, traced, write_small
 from vlnbench.training.memory.plan import PROCESS_BYTES, host_bytes
 from vlnbench.training.memory.zero import Sharding, Usage, owned_elements, static_bytes, usages

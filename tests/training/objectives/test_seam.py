@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.training.options import StreamVLNPlanning
+from agents.streamvln.options import StreamVLNPlanning
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.family.find import every_family

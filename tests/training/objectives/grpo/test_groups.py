@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.streamvln.training.options import StreamVLNTraining
+from agents.streamvln.options import StreamVLNTraining
 from tests.training.rewarded import rewarded
 from vlnbench.errors import RunError
 from vlnbench.training.family.policy import Recorded

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from agents.streamvln.checkpoint import load
-from agents.streamvln.presets import create
-from agents.streamvln.spec import FAMILY as STREAMVLN
-from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.packed import pack
-from agents.streamvln.training.policy import StreamVLNPolicy
+from agents.streamvln.checkpoint import create, load
+from agents.streamvln.options import FAMILY as STREAMVLN
+from agents.streamvln.options import StreamVLNTraining
+from agents.streamvln.packed import pack
+from agents.streamvln.policy import StreamVLNPolicy
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.rewarded import rewarded

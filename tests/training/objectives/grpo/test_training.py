@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agents.streamvln.checkpoint import load
-from agents.streamvln.training.options import PARTS, StreamVLNTraining
+from agents.streamvln.options import PARTS, StreamVLNTraining
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.driver import log_of, run_all

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.network.model import StreamVLN
+from agents.common.decoders.sizes import WindowedSizes
 
 FEW_PARAMETERS = 50_000_000
 """Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights would take memory."""
@@ -35,7 +34,7 @@ class _Block:
     down: Tensor
 
 
-def lean_enough(model: StreamVLN) -> bool:
+def lean_enough(model: Any) -> bool:
     """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32.
 
     Adapters are modules of their own, which it would leave out.
@@ -54,7 +53,7 @@ def would_be_lean(parameters: int, attn: str, device: torch.device, dtype: torch
 class LeanBlocks:
     """The blocks of a `Backbone`, or a `Bare` one, with weights as they are now: for inference only."""
 
-    def __init__(self, backbone: Any, config: StreamVLNConfig) -> None:
+    def __init__(self, backbone: Any, config: WindowedSizes) -> None:
         self._blocks = [_block(layer) for layer in backbone.layers]
         self._norm = backbone.norm.weight
         self._eps = float(config.rms_norm_eps)
@@ -113,7 +112,7 @@ class _TowerBlock:
 class LeanTower:
     """A SigLIP vision tower with weights as they are now: for inference only."""
 
-    def __init__(self, model: StreamVLN) -> None:
+    def __init__(self, model: Any) -> None:
         tower = model.tower
         config = model.config.vision
         self._embeddings = tower.get_submodule("embeddings")

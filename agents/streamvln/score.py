@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.windows import Windows
 from agents.common.sets.conversations import SYMBOLS, read_conversations
 from agents.common.sets.trajectories import read_trajectories
 from agents.streamvln import checkpoint
-from agents.streamvln.network.model import StreamVLN
+from agents.streamvln.network import StreamVLN
 from agents.streamvln.prompt import Prompts
-from agents.streamvln.training.conversations import ConversationDataset
-from agents.streamvln.training.samples import FrameReader, Sample, WindowDataset, window_lengths
-from agents.streamvln.windows import Windows
+from agents.streamvln.samples import ConversationDataset, FrameReader, Sample, WindowDataset, window_lengths
 from vlnbench.data.sets import CONVERSATIONS, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action

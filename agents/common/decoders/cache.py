@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from agents.streamvln.config import StreamVLNConfig
+from agents.common.decoders.sizes import WindowedSizes
 
 SPARE = 64  # columns a buffer grows by, beyond what is asked for
 
@@ -33,7 +33,7 @@ class TurnCache:
     feeds is padded on the right, so that no query is ever without a key.
     """
 
-    def __init__(self, config: StreamVLNConfig, pasts: Sequence[Tensor | None], like: Tensor) -> None:
+    def __init__(self, config: WindowedSizes, pasts: Sequence[Tensor | None], like: Tensor) -> None:
         """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim)."""
         # The column behind a row's last valid one.
         self._ends = [0 if past is None else past.shape[-2] for past in pasts]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.streamvln.training.attention import attend, attend_back, joined
+from agents.common.packing.attention import attend, attend_back, joined
 
 aten = torch.ops.aten
 

@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.batches import groups
-from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.network.cache import CacheView, TurnCache
-from agents.streamvln.network.lean import LeanBlocks, LeanTower, lean_enough
-from agents.streamvln.network.model import StreamVLN
+from agents.common.decoders.cache import CacheView, TurnCache
+from agents.common.decoders.sizes import WindowedSizes
+from agents.common.packing.lean import LeanBlocks, LeanTower, lean_enough
 from vlnbench.errors import UsageError
 
 Choose = Callable[[Sequence["Row"], Tensor], list[list[int]]]
@@ -36,6 +36,34 @@ IMAGE_BATCH = 32  # images the vision tower sees at once; bounds its activations
 DRAFT = 16  # tokens of the last answer that are tried at once
 REHEARSED = 4  # tokens of an answer that is only timed; trained models give about as many
 PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
+
+
+class Network(Protocol):
+    """What a network is asked for here: ids with placeholders become embeddings, and states become scores."""
+
+    model: Any
+    lm_head: nn.Linear
+
+    @property
+    def config(self) -> WindowedSizes: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def eval(self) -> Self: ...
+
+    def patch_features(self, pixels: Tensor) -> Tensor: ...
+
+    def project(self, features: Tensor) -> Tensor: ...
+
+    def expand(
+        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def embed(self, expanded: Tensor, features: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +119,7 @@ class Decoder:
 
     def __init__(
         self,
-        model: StreamVLN,
+        model: Network,
         settings: GenerationSettings,
         *,
         max_new_tokens: int = 512,
@@ -107,7 +135,7 @@ class Decoder:
             raise UsageError(f"--compile cannot be used here: {lacking}")
         lean = not compile and lean_enough(model)
         if not lean:
-            from agents.streamvln.network.backbone import read  # with transformers, which `lean` does without
+            from agents.common.decoders.qwen2 import read  # with transformers, which `lean` does without
 
             self._read = partial(read, torch.compile(model.model, dynamic=True) if compile else model.model)
         self._lean = LeanBlocks(model.model, model.config) if lean else None
@@ -310,7 +338,7 @@ def compiler_lacking(device: torch.device) -> str | None:
     )
 
 
-def window_tokens(config: StreamVLNConfig, steps_per_turn: int, answer: int) -> int:
+def window_tokens(config: WindowedSizes, steps_per_turn: int, answer: int) -> int:
     """Tokens of a window whose turns take `steps_per_turn` steps and answers of `answer` tokens."""
     turns = -(-config.num_frames // steps_per_turn)
     prompt = PROMPT_TOKENS + config.num_history * config.image_tokens

@@ -1,6 +1,6 @@
-"""Patch features of frames that the vision tower has seen before: what they depend on, and batches that mix them.
+"""Frames of a batch whose features a frozen tower may have made before: each once, known ones beside the others.
 
-The tower's features depend on one frame and on nothing that trains beside a frozen tower, so they can be kept. A
+A tower's features depend on one frame and on nothing that trains beside a frozen tower, so they can be kept. A
 frame is known by the hash of its file's content: where its features are kept, it is not even decoded.
 """
 
@@ -10,18 +10,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import PIL
 import torch
-import transformers
 from PIL import features as pillow
-from torch import Tensor
-
-from agents.streamvln import image
-from agents.streamvln.network import model
-from agents.streamvln.network.model import StreamVLN
-from agents.streamvln.training import packed
+from torch import Tensor, nn
 
 Known = Callable[[str], "Tensor | None"]
 """Features (patches, width) by a frame's key, None where they are not known."""
@@ -68,11 +63,17 @@ def pack(samples: Sequence[Sequence[Frame]]) -> Frames:
     )
 
 
-def fingerprint(network: StreamVLN, device: torch.device) -> str:
-    """Hash of all that features depend on beside the frame.
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors) if tensors else torch.empty(0)
 
-    The tower's weights in the precision they compute in, its sizes and attention; the machine's arithmetic; the
-    code and the libraries that decode, resize and compute.
+
+def fingerprint(
+    tower: nn.Module, device: torch.device, facts: Sequence[object], code: Sequence[ModuleType]
+) -> str:
+    """Hash of all that a tower's features depend on beside the frame.
+
+    Its weights in the precision they compute in, the machine's arithmetic, the libraries that decode, resize and
+    compute. facts: what else decides, such as sizes and attention. code: modules that compute or prepare.
     """
     on_cuda = device.type == "cuda"
     arithmetic = (
@@ -80,25 +81,11 @@ def fingerprint(network: StreamVLN, device: torch.device) -> str:
         if on_cuda
         else [torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
     )
-    facts = [
-        network.config.vision,
-        network.model.vision_attention,
-        network.dtype,
-        device.type,
-        *arithmetic,
-        torch.__version__,
-        transformers.__version__,
-        PIL.__version__,
-        pillow.version("jpg"),
-    ]
-    digest = hashlib.sha256(repr(facts).encode())
-    for module in (image, model, packed):
+    libraries = [torch.__version__, PIL.__version__, pillow.version("jpg")]
+    digest = hashlib.sha256(repr([*facts, device.type, *arithmetic, *libraries]).encode())
+    for module in code:
         digest.update(Path(str(module.__file__)).read_bytes())
-    for name, parameter in network.tower.named_parameters():
+    for name, parameter in tower.named_parameters():
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
-
-
-def _stacked(tensors: list[Tensor]) -> Tensor:
-    return torch.stack(tensors) if tensors else torch.empty(0)

@@ -1,21 +1,100 @@
-"""The StreamVLN network: SigLIP vision tower, projector, Qwen2 language model (arXiv 2507.05240).
+"""What a StreamVLN checkpoint's config.json says, checked field by field.
 
-Built from transformers' own modules (`backbone`) or, for `lean`, from parameters alone (`bare`), under the names
-of the published checkpoints.
+Format: the `llava_qwen` config of LLaVA-NeXT with StreamVLN's additions (github.com/InternRobotics/StreamVLN).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.streamvln.config import LANGUAGE_ATTENTION, StreamVLNConfig
-from agents.streamvln.network.bare import Bare
+from agents.common.checkpoints.files import CONFIG, DTYPES, MAX_LAYERS, Fields, read_json
+from agents.common.decoders.sizes import WindowedSizes
+from agents.common.packing.bare import Bare
+from agents.common.towers.siglip import read_vision
+from agents.streamvln.options import MODEL_TYPE
 from vlnbench.errors import UsageError
+
+LANGUAGE_ATTENTION = ("eager", "sdpa", "flash_attention_2")
+
+
+@dataclass(frozen=True)
+class StreamVLNConfig(WindowedSizes):
+    """Sizes and rhythm of one checkpoint.
+
+    `raw` is config.json as it was read; saving writes it back with what changed.
+    """
+
+    tunable_parts: tuple[str, ...]
+    dtype: torch.dtype
+    raw: Mapping[str, Any]
+
+    def with_image_size(self, size: int) -> StreamVLNConfig:
+        """The same for images of `size` pixels. Raises UsageError where not even a patch fits in."""
+        if size < self.vision.patch_size:
+            raise UsageError(f"--image-size {size}: expected at least a patch, {self.vision.patch_size} pixels")
+        return replace(self, vision=replace(self.vision, image_size=size))
+
+
+def read_config(folder: Path, vision_tower: Path | None = None) -> StreamVLNConfig:
+    """Read config.json of a checkpoint folder.
+
+    The tower's sizes come from config.json's own `vision_config` entry, else from the folder `vision_tower` (the
+    config.json of a SigLIP repository), else from the tower that `mm_vision_tower` names, if it is a known one.
+
+    Raises UsageError for a folder that holds no StreamVLN checkpoint and for the first field that does not fit.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UsageError(f"{folder} is not a checkpoint: expected a folder with config.json in it")
+    raw = read_json(path)
+    return parse_config(raw, str(path), vision_tower)
+
+
+def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None = None) -> StreamVLNConfig:
+    """The same from a config.json's content; `where` is its name in messages."""
+    fields = Fields(raw, where)
+    if raw.get("model_type") != MODEL_TYPE:
+        raise fields.error("model_type", f'"{MODEL_TYPE}" (a StreamVLN checkpoint)')
+    fields.choice("mm_projector_type", "mlp2x_gelu")
+    fields.choice("mm_spatial_pool_mode", "bilinear")
+    fields.choice("hidden_act", "silu", default="silu")
+    fields.choice("tie_word_embeddings", False, default=False)
+    fields.choice("use_sliding_window", False, default=False)
+    hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    kv_heads = fields.integer("num_key_value_heads")
+    if hidden % (2 * heads):
+        raise fields.error("hidden_size", f"an even multiple of num_attention_heads ({heads})")
+    if heads % kv_heads:
+        raise fields.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
+    dtype = fields.choice("torch_dtype", *DTYPES, default=raw.get("dtype", "bfloat16"))
+    parts = fields.text("mm_tunable_parts", default="")
+    return StreamVLNConfig(
+        hidden_size=hidden,
+        intermediate_size=fields.integer("intermediate_size"),
+        num_hidden_layers=fields.integer("num_hidden_layers", most=MAX_LAYERS),
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        vocab_size=fields.integer("vocab_size"),
+        max_position_embeddings=fields.integer("max_position_embeddings"),
+        rope_theta=fields.number("rope_theta"),
+        rms_norm_eps=fields.number("rms_norm_eps"),
+        attention_dropout=fields.number("attention_dropout", default=0.0),
+        vision=read_vision(fields, vision_tower),
+        num_history=fields.integer("num_history", default=8),  # null would make every past frame a memory frame
+        num_frames=fields.integer("num_frames", default=32),
+        num_future_steps=fields.integer("num_future_steps", default=4),
+        tunable_parts=tuple(part.strip() for part in parts.split(",") if part.strip()),
+        dtype=DTYPES[dtype],
+        raw=dict(raw),
+    )
+
 
 IMAGE, MEMORY, IGNORED = -200, -300, -100
 """Placeholder ids of an image and of all memory frames, and the label that takes no part in the loss."""
@@ -41,7 +120,7 @@ def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _backbone(config: StreamVLNConfig, attn: str) -> Any:
-    from agents.streamvln.network.backbone import Backbone  # it takes seconds, which a bare network saves
+    from agents.common.decoders.qwen2 import Backbone  # it takes seconds, which a bare network saves
 
     try:
         return Backbone(config, attn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from agents.streamvln.training.options import StreamVLNPlanning
+from agents.streamvln.options import StreamVLNPlanning
 from vlnbench.training.memory.plan import GB, Plan, plan
 from vlnbench.training.memory.report import gb
 

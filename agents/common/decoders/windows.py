@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vlnbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from agents.streamvln.config import StreamVLNConfig  # loads torch
+    from agents.common.decoders.sizes import WindowedSizes  # loads torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Windows:
                 raise UsageError(f"{name} {value}: expected a divisor of num_frames, {self.num_frames}")
 
     @classmethod
-    def of(cls, config: StreamVLNConfig, folder: Path) -> Windows:
+    def of(cls, config: WindowedSizes, folder: Path) -> Windows:
         """The windows of the checkpoint in `folder`; it is named where they cannot be cut evenly."""
         try:
             return cls(config.num_frames, config.num_history, config.num_future_steps)

@@ -14,15 +14,15 @@ from torch import Tensor
 from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.decoders.sampling import Draws
+from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.decoders.windows import Windows
 from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln import checkpoint
 from agents.streamvln.loop import EpisodeLoop, expects
-from agents.streamvln.network.decode import Decoder, Row, Turn
-from agents.streamvln.network.model import IGNORED, StreamVLN
+from agents.streamvln.network import IGNORED, StreamVLN
+from agents.streamvln.options import StreamVLNTraining
 from agents.streamvln.prompt import PHRASES, Prompts
-from agents.streamvln.training.options import StreamVLNTraining
-from agents.streamvln.training.samples import NAMES, FrameReader, Sample, WindowDataset
-from agents.streamvln.windows import Windows
+from agents.streamvln.samples import NAMES, FrameReader, Sample, WindowDataset
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.training.family.policy import Question, Recorded, Sampling

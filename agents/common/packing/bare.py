@@ -8,13 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.streamvln.config import StreamVLNConfig, VisionGeometry
+from agents.common.decoders.sizes import WindowedSizes
+from agents.common.towers.siglip import VisionGeometry
 
 
 class Bare(nn.Module):
     """The language model's blocks with the vision parts as children: names and shapes of `backbone.Backbone`."""
 
-    def __init__(self, config: StreamVLNConfig) -> None:
+    def __init__(self, config: WindowedSizes) -> None:
         super().__init__()
         self.config = config
         self.embed_tokens = _table(config.vocab_size, config.hidden_size)
@@ -35,7 +36,7 @@ class Bare(nn.Module):
         """Nothing: there are no tables."""
 
 
-def add_vision(backbone: nn.Module, config: StreamVLNConfig, tower: nn.Module) -> None:
+def add_vision(backbone: nn.Module, config: WindowedSizes, tower: nn.Module) -> None:
     """Put projector and vision tower where published checkpoints have them."""
     backbone.mm_projector = nn.Sequential(
         nn.Linear(config.vision.hidden_size, config.hidden_size),
@@ -45,7 +46,7 @@ def add_vision(backbone: nn.Module, config: StreamVLNConfig, tower: nn.Module) -
     backbone.vision_tower = nn.ModuleDict({"vision_tower": nn.ModuleDict({"vision_model": tower})})
 
 
-def _block(config: StreamVLNConfig) -> nn.Module:
+def _block(config: WindowedSizes) -> nn.Module:
     hidden, inner, shared = (
         config.hidden_size,
         config.intermediate_size,

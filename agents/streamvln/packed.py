@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.streamvln.network.lean import lean_enough
-from agents.streamvln.network.model import IGNORED, StreamVLN, Windows, weighted_mean
-from agents.streamvln.training.blocks import Block, Shape, Work, weights_of
-from agents.streamvln.training.options import StreamVLNTraining
+from agents.common.packing.blocks import Block, Shape, Work, weights_of
+from agents.common.packing.lean import lean_enough
+from agents.streamvln.network import IGNORED, StreamVLN, Windows, weighted_mean
+from agents.streamvln.options import StreamVLNTraining
 
 
 def pack(network: StreamVLN, options: StreamVLNTraining) -> None:

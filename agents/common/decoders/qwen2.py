@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, Qwen2Config, Qwen2Model, SiglipVisionConfig, SiglipVisionModel
 
-from agents.streamvln.config import StreamVLNConfig
-from agents.streamvln.network.bare import add_vision
-from agents.streamvln.network.cache import CacheView
+from agents.common.decoders.cache import CacheView
+from agents.common.decoders.sizes import WindowedSizes
+from agents.common.packing.bare import add_vision
 
 _CACHE = "cache" if "cache" in inspect.signature(Qwen2Model.forward).parameters else "past_key_values"
 """What transformers calls the argument with earlier keys and values: renamed within 5, as seen in 5.24."""
 
 
-def language_config(config: StreamVLNConfig, attn: str) -> Qwen2Config:
+def language_config(config: WindowedSizes, attn: str) -> Qwen2Config:
     """The language model's part of a config."""
     sizes: dict[str, Any] = {
         "vocab_size": config.vocab_size,
@@ -41,7 +41,7 @@ def language_config(config: StreamVLNConfig, attn: str) -> Qwen2Config:
     return Qwen2Config(**sizes)
 
 
-def vision_config(config: StreamVLNConfig, attn: str) -> SiglipVisionConfig:
+def vision_config(config: WindowedSizes, attn: str) -> SiglipVisionConfig:
     """The vision tower's part of a config: one block less than published and no pooling head."""
     sizes: dict[str, Any] = asdict(config.vision) | {
         "num_hidden_layers": config.vision.num_hidden_layers - 1,
@@ -82,7 +82,7 @@ class _InPlace(DynamicCache):
 class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of transformers
     """The language model's blocks with the vision parts as children, where published checkpoints have them."""
 
-    def __init__(self, config: StreamVLNConfig, attn: str) -> None:
+    def __init__(self, config: WindowedSizes, attn: str) -> None:
         super().__init__(language_config(config, attn))
         self.vision_attention = "eager" if attn == "eager" else "sdpa"
         tower = SiglipVisionModel(vision_config(config, self.vision_attention))

@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.windows import Windows
 from agents.common.language.family import Chances, LanguageTrains
+from agents.common.packing import frames
 from agents.common.sets.conversations import Conversation, read_conversations
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
 from agents.common.sight.pictures import beside, check_there
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
 from agents.common.sight.shown import Shown
-from agents.streamvln import checkpoint
-from agents.streamvln.config import StreamVLNConfig, parse_config, read_config
-from agents.streamvln.network.model import IGNORED, StreamVLN, patch_features
-from agents.streamvln.presets import PRESETS, create
-from agents.streamvln.prompt import Prompts
-from agents.streamvln.training import planning
-from agents.streamvln.training.acting import acting, acting_changes
-from agents.streamvln.training.conversations import ConversationDataset
-from agents.streamvln.training.features import fingerprint
-from agents.streamvln.training.options import (
+from agents.common.towers import siglip
+from agents.streamvln import checkpoint, packed, planning
+from agents.streamvln import network as networks
+from agents.streamvln.checkpoint import PRESETS, create
+from agents.streamvln.network import IGNORED, StreamVLN, StreamVLNConfig, parse_config, patch_features, read_config
+from agents.streamvln.options import (
     LANGUAGE_MODEL,
     PROJECTOR,
     VISION_TOWER,
@@ -36,11 +35,19 @@ from agents.streamvln.training.options import (
     StreamVLNStep,
     StreamVLNTraining,
 )
-from agents.streamvln.training.packed import pack
-from agents.streamvln.training.policy import StreamVLNPolicy
-from agents.streamvln.training.samples import FrameReader, MirrorSamples, WindowDataset, collate, window_lengths
-from agents.streamvln.training.score import WindowScorer
-from agents.streamvln.windows import Windows
+from agents.streamvln.packed import pack
+from agents.streamvln.planning import acting, acting_changes
+from agents.streamvln.policy import StreamVLNPolicy
+from agents.streamvln.prompt import Prompts
+from agents.streamvln.samples import (
+    ConversationDataset,
+    FrameReader,
+    MirrorSamples,
+    WindowDataset,
+    collate,
+    window_lengths,
+)
+from agents.streamvln.score import WindowScorer
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
@@ -322,6 +329,13 @@ def _config(source: Source, options: StreamVLNStep | StreamVLNInference) -> Stre
     else:
         config = read_config(source.path, options.vision_tower)
     return config if options.image_size is None else config.with_image_size(options.image_size)
+
+
+def fingerprint(network: StreamVLN, device: torch.device) -> str:
+    """Hash of all that the features of a frame depend on beside it."""
+    vision, attention = network.config.vision, network.model.vision_attention
+    facts = (vision, attention, network.dtype, transformers.__version__)
+    return frames.fingerprint(network.tower, device, facts, (siglip, networks, packed))
 
 
 def samples_of(

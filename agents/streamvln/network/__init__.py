@@ -1,1 +1,0 @@
-"""The network of StreamVLN, its caches and greedy decoding."""

@@ -1,1 +1,0 @@
-"""StreamVLN as a model family: options, parts, samples, cached features, probe inputs of the planner."""

@@ -180,7 +180,10 @@ class WindowDataset:
         answers = ["".join(NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
         seen = [*memory, *(turn.start for turn in turns)]
-        images = self._frames.shown(trajectory, seen, lambda: _files(walked, seen), rng)
+        names = walked.frame_names
+        images = self._frames.shown(
+            trajectory, seen, lambda: [walked.frames_dir / name for name in map(names().__getitem__, seen)], rng
+        )
         steps = range(start, turns[-1].stop)
         weights = self._weigh(labels, walked, steps) if self._ids else None
         return Sample(input_ids, labels, images, len(memory), steps, weights)
@@ -287,11 +290,6 @@ def window_lengths(trajectories: Sequence[Trajectory], windows: Windows) -> list
         memory, turns = _steps(trajectories[index], start, windows)
         lengths.append((len(memory) + len(turns), len(trajectories[index].instructions[instruction])))
     return lengths
-
-
-def _files(walked: Trajectory, steps: Sequence[int]) -> list[Path]:
-    names = walked.frame_names()
-    return [walked.frames_dir / names[step] for step in steps]
 
 
 def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range, list[range]]:

@@ -211,8 +211,7 @@ class WindowQuestions:
         for answer, phrase in zip(answers, phrases[1:], strict=True):
             told = self._prompts.block("assistant", answer)[:-1]  # generation ends before the newline
             ids += self._prompts.following(told, phrase)
-        names = walk.frame_names()
-        seen = [walk.frames_dir / names[step] for step in (*memory, *(turn.start for turn in turns[: last + 1]))]
+        seen = walk.frames_at((*memory, *(turn.start for turn in turns[: last + 1])))
         images = self._reader.read(seen, rng)
         return Question((ids, images), tuple(walk.actions[step] for step in turns[last]))
 

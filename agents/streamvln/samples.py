@@ -180,10 +180,7 @@ class WindowDataset:
         answers = ["".join(NAMES[actions[step]] for step in turn) for turn in turns]
         input_ids, labels = self._write(text, bool(memory), answers, rng)
         seen = [*memory, *(turn.start for turn in turns)]
-        names = walked.frame_names
-        images = self._frames.shown(
-            trajectory, seen, lambda: [walked.frames_dir / name for name in map(names().__getitem__, seen)], rng
-        )
+        images = self._frames.shown(trajectory, seen, lambda: walked.frames_at(seen), rng)
         steps = range(start, turns[-1].stop)
         weights = self._weigh(labels, walked, steps) if self._ids else None
         return Sample(input_ids, labels, images, len(memory), steps, weights)

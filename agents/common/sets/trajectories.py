@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -46,6 +47,11 @@ class Trajectory:
     def frames(self) -> list[Path]:
         """Image files in order."""
         return [self.frames_dir / name for name in self.frame_names()]
+
+    def frames_at(self, steps: Iterable[int]) -> list[Path]:
+        """Those of some steps."""
+        names = self.frame_names()
+        return [self.frames_dir / names[step] for step in steps]
 
     def frame_names(self) -> list[str]:
         """Their names, which is all that a window needs to find its few: paths cost more than the listing."""

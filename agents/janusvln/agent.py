@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
+from agents.common.inputs import described
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
 from agents.janusvln import network as checkpoint
 from agents.janusvln.decode import Decoder, Memory, Question
-from agents.janusvln.network import WIDTH, JanusVLN, JanusVLNConfig, part_of, read_config, resize, resized_height
-from agents.janusvln.options import FAMILY, JanusVLNOptions
+from agents.janusvln.network import WIDTH, JanusVLN, inputs_of, part_of, read_config, resize, resized_height
+from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions, Wording
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
@@ -44,34 +45,29 @@ LABELS = {
 class Prompts:
     """Writes prompts and reads answers with one tokenizer."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, wording: Wording = "evaluation") -> None:
+        self.tokenizer = tokenizer
+        self.published = wording == "published"
 
     def question(self, instruction: str, images: int) -> list[int]:
         """Token ids that ask for the next action, with one placeholder for each of `images` images.
 
         The instruction goes in as it is, not stripped. Raises ValueError where it holds a placeholder itself.
         """
-        return self._asked(question_text(instruction, images), images)
-
-    def lesson(self, instruction: str, images: int) -> list[int]:
-        """The same as the published training asks."""
-        return self._asked(lesson_text(instruction, images), images)
-
-    def answer(self, label: str) -> list[int]:
-        """Token ids of an answer with the end of its block and the line break behind it."""
-        return self._tokenizer.encode(f"{label}{BLOCK_END}\n", add_special_tokens=False)
-
-    def _asked(self, text: str, images: int) -> list[int]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        (image,) = self._tokenizer.encode(IMAGE, add_special_tokens=False)
+        text = (lesson_text if self.published else question_text)(instruction, images)
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        (image,) = self.tokenizer.encode(IMAGE, add_special_tokens=False)
         if ids.count(image) != images:
             raise ValueError(f"the instruction holds {IMAGE}, which stands for an image")
         return ids
 
+    def answer(self, label: str) -> list[int]:
+        """Token ids of an answer with the end of its block and the line break behind it."""
+        return self.tokenizer.encode(f"{label}{BLOCK_END}\n", add_special_tokens=False)
+
     def text(self, answer: Sequence[int]) -> str:
         """What an answer says. One of `LABELS`, to the letter, is that action; anything else is STOP."""
-        return self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def lesson_text(instruction: str, images: int) -> str:
@@ -212,7 +208,8 @@ class JanusVLNAgent(EpisodeLoop):
     def __init__(self, options: JanusVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
         folder = _checked(options)
-        config = read_config(folder).shown(options.image_width, options.num_history)
+        config = read_config(folder)
+        inputs = inputs_of(config, folder, options)
         placement = place(
             options.device, options.dtype, "sdpa" if options.attn == "auto" else options.attn, config.dtype
         )
@@ -232,13 +229,15 @@ class JanusVLNAgent(EpisodeLoop):
             max_batch=options.batch,
             window=(options.first_frames, options.recent_frames),
         )
-        super().__init__(Prompts(tokenizer), decoder, config.num_history, options.max_steps, config.image_width)
-        self.identity = _identity(options, folder, placement, config)
+        prompts = Prompts(tokenizer, inputs.wording)
+        super().__init__(prompts, decoder, inputs.history, options.max_steps, inputs.image_width)
+        self.identity = _identity(options, folder, placement, inputs)
         self.description = "\n".join(
             (
                 f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "
                 f"{placement.device}, {placement.attn} attention",
-                _memory(model, config.image_width, options),
+                _memory(model, inputs.image_width, options),
+                described(inputs, folder),
             )
         )
 
@@ -268,7 +267,7 @@ def _checked(options: JanusVLNOptions) -> Path:
 
 
 def _identity(
-    options: JanusVLNOptions, folder: Path, placement: Placement, config: JanusVLNConfig
+    options: JanusVLNOptions, folder: Path, placement: Placement, inputs: JanusVLNInputs
 ) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
     return {
@@ -279,13 +278,15 @@ def _identity(
         "dtype": placement.dtype_name,
         "attn": placement.attn,
         "max_new_tokens": options.max_new_tokens,
-        "num_history": config.num_history,
+        "num_history": inputs.history,
         "first_frames": options.first_frames,
         "recent_frames": options.recent_frames,
-        "image_width": config.image_width,
+        "image_width": inputs.image_width,
         "max_steps": options.max_steps,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        # what came later: runs that are asked as they always were keep their identity
+        **({} if inputs.wording == "evaluation" else {"wording": inputs.wording}),
     }
 
 

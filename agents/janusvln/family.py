@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ from agents.janusvln import network as checkpoint
 from agents.janusvln import planning
 from agents.janusvln.agent import Prompts
 from agents.janusvln.features import GEOMETRIES, Mixed, cached_features
-from agents.janusvln.network import JanusVLN, JanusVLNConfig, parse_config, read_config
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, parse_config, read_config
 from agents.janusvln.options import (
     GEOMETRY_MERGER,
     LLM,
@@ -31,6 +31,7 @@ from agents.janusvln.options import (
     VISION,
     JanusVLNInference,
     JanusVLNPlanning,
+    JanusVLNShown,
     JanusVLNStep,
     JanusVLNTraining,
 )
@@ -57,6 +58,9 @@ class Sizes:
     geometry: GeometrySizes
 
 
+Shown = TypeVar("Shown", bound=JanusVLNShown)
+
+
 class JanusVLNCheckpoints(Checkpoints):
     """Folders of JanusVLN."""
 
@@ -64,8 +68,12 @@ class JanusVLNCheckpoints(Checkpoints):
         found = _sizes(source)
         if found.config.tied and isinstance(options, JanusVLNStep) and options.train_head:
             raise UsageError(f"--train-head: the output layer of {source.name} is its embeddings, part of {LLM}")
-        history = options.num_history if isinstance(options, JanusVLNInference) else options.history
-        return Sizes(found.config.shown(options.image_width, history), found.geometry)
+        return Sizes(found.config.shown(options.image_width, options.history), found.geometry)
+
+    def settled(self, source: Source, options: Shown) -> Shown:
+        inputs = inputs_of(_sizes(source).config, source.path, options)
+        given = {each.name: getattr(inputs, each.name) for each in fields(inputs) if hasattr(options, each.name)}
+        return replace(options, **given)
 
     def content_hash(self, path: Path, options: JanusVLNTraining) -> str:
         return checkpoint.content_hash(path, tokenizer=options.tokenizer)
@@ -83,7 +91,8 @@ class JanusVLNCheckpoints(Checkpoints):
 
     def load(self, path: Path, options: JanusVLNTraining, placement: Placement) -> JanusVLN:
         model = checkpoint.load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
-        model.config = model.config.shown(options.image_width, options.history)  # the agent has to see as much
+        inputs = inputs_of(model.config, path, options)
+        model.config = model.config.shown(inputs.image_width, inputs.history)
         return model
 
     def shapes(self, model: nn.Module) -> JanusVLN:
@@ -92,7 +101,9 @@ class JanusVLNCheckpoints(Checkpoints):
             return JanusVLN(network.config, network.vggt.aggregator.sizes)
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: JanusVLNTraining) -> None:
-        checkpoint.save(_janusvln(model), folder, source=base, tokenizer=options.tokenizer)
+        network = _janusvln(model)
+        inputs = inputs_of(network.config, base, options)
+        checkpoint.save(network, folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
 class JanusVLNTrains(LanguageTrains, Chances):
@@ -132,11 +143,10 @@ class JanusVLNTrains(LanguageTrains, Chances):
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: JanusVLNTraining, known: Known | None
     ) -> list[Samples]:
         network = _janusvln(model)
-        prompts = Prompts(checkpoint.load_tokenizer(base, network.config, options.tokenizer))
+        prompts = _prompts(network, base, options)
         sees = not any(parameter.requires_grad for parameter in network.visual.blocks.parameters())
         reader = Reader(network.config.image_width, known, sees)
-        published = options.wording == "published"
-        return [StepSamples(each, prompts, network.config, reader, published) for each in sets]
+        return [StepSamples(each, prompts, network.config, reader) for each in sets]
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
@@ -155,9 +165,8 @@ class JanusVLNTrains(LanguageTrains, Chances):
 
     def policy(self, model: nn.Module, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
         network = _janusvln(model)
-        tokenizer = checkpoint.load_tokenizer(base, network.config, options.tokenizer)
-        settings = generation_settings(base, tokenizer)
-        return JanusVLNPolicy(network, settings, Prompts(tokenizer), sampling)
+        prompts = _prompts(network, base, options)
+        return JanusVLNPolicy(network, generation_settings(base, prompts.tokenizer), prompts, sampling)
 
     def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         seen = batch[GEOMETRIES]
@@ -213,6 +222,11 @@ def _sizes(source: Source) -> Sizes:
     with torch.device("meta"):
         weights.check_entries(entries, JanusVLN(config, geometry), source.path)
     return Sizes(config, geometry)
+
+
+def _prompts(network: JanusVLN, base: Path, options: JanusVLNTraining) -> Prompts:
+    tokenizer = checkpoint.load_tokenizer(base, network.config, options.tokenizer)
+    return Prompts(tokenizer, inputs_of(network.config, base, options).wording)
 
 
 def _janusvln(model: nn.Module) -> JanusVLN:

@@ -22,22 +22,21 @@ from agents.common.checkpoints import files, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import DTYPES, GENERATION, Fields
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.inputs import INPUTS
 from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.layers import PatchMerger
-from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels, undrawn
 from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
 from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.common.towers.vggt import FrameCache, Geometry, geometry_features
 from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
+from agents.janusvln.options import ARCHITECTURE, JanusVLNInputs, JanusVLNShown
 from vlnbench.errors import UsageError
 
-ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
-WIDTH = 644
-"""Pixels to which frames are scaled where a config says nothing else, 23 embeddings across."""
-HISTORY = 8
-"""Earlier frames that a question shows where a config says nothing else."""
+WIDTH, HISTORY = JanusVLNInputs.image_width, JanusVLNInputs.history
+"""Pixels to which frames are scaled and earlier frames of a question, where a config says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,27 @@ def parse_config(raw: Mapping[str, Any], where: str) -> JanusVLNConfig:
         image_width=image_width(fields.integer("image_width", default=WIDTH), f"{where}: image_width"),
         num_history=fields.integer("num_history", default=HISTORY),
     )
+
+
+def inputs_of(config: JanusVLNConfig, folder: Path | None, given: JanusVLNShown) -> JanusVLNInputs:
+    """What a checkpoint's network sees and how it is asked, and options over it. folder: None for random weights.
+
+    Where no inputs.json says so, `config` knows history and width. The published code trains in words of its own
+    and asks in others afterwards: what learns from labels begins with those.
+    """
+    labels = getattr(given, "learns_from", None) == "labels"
+    saved = folder and JanusVLNInputs.read(folder)
+    own = saved or JanusVLNInputs(
+        history=config.num_history,
+        image_width=config.image_width,
+        wording="published" if labels else "evaluation",
+    )
+    found = own.over(given)
+    where = f"{folder}: {INPUTS}: " if given.image_width is None else "--image-width "
+    image_width(found.image_width, f"{where}{found.image_width}")
+    if found.history < 1:
+        raise UsageError(f"{folder}: {INPUTS}: history {found.history}: expected 1 or more")
+    return found
 
 
 def image_width(width: int, where: str) -> int:
@@ -218,7 +238,7 @@ class JanusVLN(QwenNetwork):
             ]
             scores, targets = self.supervised(hidden, spread)
             if at_labels:
-                return Output(scores, None)
+                return Output(undrawn(scores, token), None)
             loss = functional.cross_entropy(scores, targets)
         return Output(self.logits(hidden) if want_logits else None, loss)
 
@@ -278,9 +298,15 @@ def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
 
 
 def save(
-    model: JanusVLN, folder: Path, *, source: Path, tokenizer: Path | None = None, shard_size: str | int = "5GB"
+    model: JanusVLN,
+    folder: Path,
+    inputs: JanusVLNInputs | None = None,
+    *,
+    source: Path,
+    tokenizer: Path | None = None,
+    shard_size: str | int = "5GB",
 ) -> None:
-    """Write a checkpoint folder that `load` and the original code read.
+    """Write a checkpoint folder that `load` and the original code read, with the inputs that it was trained with.
 
     Generation settings, the processor's files and the tokenizer come from `source`, the folder the model started
     from (tokenizer: or from the folder given). The folder appears at its name only when complete.
@@ -290,7 +316,7 @@ def save(
     words = _tokenizer_folder(source, tokenizer)
     copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
     copied += [words / name for name in TOKENIZER_FILES]
-    weights.write_folder(model, folder, config_to_save(model), copied, shard_size)
+    weights.write_folder(model, folder, config_to_save(model), copied, shard_size, inputs)
 
 
 def config_to_save(model: JanusVLN) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from agents.common.checkpoints.model_type import is_network
+from agents.common.inputs import Inputs
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
@@ -15,9 +16,45 @@ from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
 
+ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
+"""What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
+
+Wording = Literal["published", "evaluation"]
+"""The words of the published training, or those of its evaluation, which are others."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNOptions(CheckpointOptions):
+class JanusVLNInputs(Inputs):
+    """What a JanusVLN sees and how it is asked; `JanusVLNAsked` has the same fields as options."""
+
+    history: int = 8
+    image_width: int = 644  # 23 embeddings across
+    wording: Wording = "evaluation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNShown:
+    """Options that decide what the network sees. None: as the checkpoint was trained."""
+
+    history: int | None = None
+    """Earlier frames shown beside the current one, spread evenly over the episode so far; default as the
+    checkpoint was trained, 8 as published."""
+    image_width: int | None = None
+    """Pixels to which frames are scaled for both encoders, a multiple of 28; default as the checkpoint was
+    trained, 644 as published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNAsked(JanusVLNShown):
+    """The same, and how questions are put."""
+
+    wording: Wording | None = None
+    """How questions are put: as the published training does, or as its evaluation, which is another text. Default
+    as the checkpoint was trained; where it does not say, published in training on labels, else evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanusVLNOptions(JanusVLNAsked, CheckpointOptions):
     """How JanusVLN is loaded and run."""
 
     tokenizer: Path | None = None
@@ -26,24 +63,18 @@ class JanusVLNOptions(CheckpointOptions):
     """Attention of the language model; auto is SDPA, which has PyTorch's own flash kernels."""
     max_new_tokens: int = 24
     """Tokens of one answer at most."""
-    num_history: int | None = None
-    """Earlier frames shown beside the current one, spread evenly over the episode so far; default the
-    checkpoint's, 8 as published."""
     first_frames: int = 8
     """Frames from the start of an episode of which VGGT keeps keys and values."""
     recent_frames: int = 48
     """The same of the latest frames. Fewer need less memory, 0.15 GB each with the published sizes, and answer
     otherwise."""
-    image_width: int | None = None
-    """Pixels to which frames are scaled for both encoders, a multiple of 28; default the checkpoint's, 644 as
-    published."""
     max_steps: int = 400
     """Step from which on every action is STOP; a STOP near the goal succeeds. 400 as published; 500 is the
     benchmarks' own limit."""
 
     def check(self) -> None:
         super().check()
-        self.at_least(max_new_tokens=1, num_history=1, first_frames=1, recent_frames=1, max_steps=1)
+        self.at_least(max_new_tokens=1, history=1, first_frames=1, recent_frames=1, max_steps=1)
 
 
 PARTS = ("mm_vision", "mm_mlp", "mm_llm", "geometry_merger")
@@ -60,7 +91,7 @@ SET_FILES = (TRAJECTORIES, *EPISODES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNStep(StepOptions):
+class JanusVLNStep(JanusVLNShown, StepOptions):
     """Options of this family that the memory of a step depends on."""
 
     PARTS: ClassVar[tuple[str, ...]] = PARTS
@@ -77,11 +108,6 @@ class JanusVLNStep(StepOptions):
     """Steps of walks per GPU and forward pass."""
     accumulation: int = 8
     """Forward passes per optimizer step."""
-    history: int = 8
-    """Earlier frames of a sample, beside the current one."""
-    image_width: int | None = None
-    """Pixels to which frames are scaled for both encoders, a multiple of 28; default the checkpoint's, 644 as
-    published."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -91,7 +117,7 @@ class JanusVLNStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNTraining(JanusVLNStep, TrainOptions):
+class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
     """Training of a JanusVLN, on single steps of walks. Defaults follow its published training.
 
     A set holds episodes with a folder of frames each, step_K_ACTION.png (train.json or train_guide.json beside
@@ -103,6 +129,7 @@ class JanusVLNTraining(JanusVLNStep, TrainOptions):
         MLP: "projector_lr",
         GEOMETRY_MERGER: "geometry_lr",
     }
+    FIRST: ClassVar[Mapping[str, object]] = {"history": 8, "wording": "published"}
 
     vision_tower_lr: float | None = None
     """Learning rate of Qwen's vision tower (published: 1e-6, but it does not train there)."""
@@ -116,8 +143,6 @@ class JanusVLNTraining(JanusVLNStep, TrainOptions):
     """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is SDPA."""
-    wording: Literal["published", "evaluation"] = "published"
-    """How questions are put: as the published training does, or as its evaluation, which is another text."""
     instructions: Literal["first", "all"] = "first"
     """Of a trajectory with several instructions: the first, as published, or one sample for each."""
     chronological: bool = False
@@ -144,31 +169,23 @@ class JanusVLNPlanning(JanusVLNStep, PlanOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNInference(InferenceOptions):
+class JanusVLNInference(JanusVLNShown, InferenceOptions):
     """Planning what a JanusVLN needs while it acts."""
 
     model: str = "janusvln-7b"
     """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
     its config and the shapes of its tensors are read)."""
-    num_history: int | None = None
-    """Earlier frames shown beside the current one; default the checkpoint's, 8 as published."""
     first_frames: int = 8
     """Frames from the start of an episode of which VGGT keeps keys and values."""
     recent_frames: int = 48
     """The same of the latest frames."""
-    image_width: int | None = None
-    """Pixels to which frames are scaled for both encoders, a multiple of 28; default the checkpoint's."""
     text_tokens: int = 230
     """Tokens of a question that are not images; long RxR instructions make it about 400."""
 
     def check(self) -> None:
         super().check()
-        for name in ("num_history", "first_frames", "recent_frames", "text_tokens"):
+        for name in ("history", "first_frames", "recent_frames", "text_tokens"):
             at_least(name, getattr(self, name), 1)
-
-
-ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
-"""What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
 
 
 def recognizes(folder: Path) -> bool:

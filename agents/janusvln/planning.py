@@ -15,8 +15,17 @@ from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.towers.vggt import FrameCache
 from agents.janusvln.decode import look
-from agents.janusvln.network import ARCHITECTURE, JanusVLN, JanusVLNConfig, resized_height
-from agents.janusvln.options import LLM, VGGT, VISION, JanusVLNInference, JanusVLNPlanning, JanusVLNStep
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, resized_height
+from agents.janusvln.options import (
+    ARCHITECTURE,
+    LLM,
+    VGGT,
+    VISION,
+    JanusVLNInference,
+    JanusVLNInputs,
+    JanusVLNPlanning,
+    JanusVLNStep,
+)
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.plans import Acting, Probe
@@ -47,7 +56,7 @@ def probe(config: JanusVLNConfig, options: JanusVLNPlanning, device: str) -> Pro
     """Samples with the whole history, of equal length."""
     if options.text_tokens <= SUPERVISED:
         raise UsageError(f"--text-tokens {options.text_tokens}: the answer alone takes {SUPERVISED}")
-    images = options.history + 1
+    images = config.num_history + 1
     ids = [0] * (options.text_tokens - SUPERVISED) + [config.image_token] * images + [0] * SUPERVISED
     labels = [IGNORED] * (len(ids) - SUPERVISED) + [0] * SUPERVISED
     height, width = shown_size(config)
@@ -64,14 +73,15 @@ def probe(config: JanusVLNConfig, options: JanusVLNPlanning, device: str) -> Pro
 def flops(config: JanusVLNConfig, options: JanusVLNStep, parts: Mapping[str, int], tokens: int) -> float:
     """See `operations`; VGGT sees the same patches as Qwen's tower."""
     height, width = shown_size(config)
-    patches = (height // PATCH) * (width // PATCH) * (options.history + 1)
+    patches = (height // PATCH) * (width // PATCH) * (config.num_history + 1)
     return operations(options, parts, patches, tokens, (VISION, VGGT), LLM)
 
 
 def changes(options: JanusVLNPlanning) -> Iterator[Change]:
     """Changes after which another model is trained."""
-    if options.history > 4:
-        half = options.history // 2
+    history = options.history or JanusVLNInputs.history
+    if history > 4:
+        half = history // 2
         yield Change("history", f"--history {half}", 14, (("history", half),), "less memory of the way: lower SR")
     if options.image_width is None or options.image_width > 448:
         yield Change("width", "--image-width 448", 14, (("image_width", 448),), "half the tokens of an image")
@@ -120,10 +130,10 @@ def acting_changes(options: JanusVLNInference) -> Iterator[Change]:
         if recent < options.recent_frames:
             price = "VGGT forgets sooner: other answers"
             yield Change("window", f"--recent-frames {recent}", cost, (("recent_frames", recent),), price)
-    history = options.num_history or 8
+    history = options.history or JanusVLNInputs.history
     if history > 4:
         price = "sees less of the way: other answers"
-        yield Change("history", "--num-history 4", 14, (("num_history", 4),), price)
+        yield Change("history", "--history 4", 14, (("history", 4),), price)
     if options.image_width is None or options.image_width > 448:
         price = "half the tokens of an image: other answers, not trained for it"
         yield Change("width", "--image-width 448", 18, (("image_width", 448),), price)

@@ -20,13 +20,13 @@ from agents.common.checkpoints.placement import place
 from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.decoders.sampling import Draws
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import IGNORED
+from agents.common.qwen2_5_vl.network import IGNORED, undrawn
 from agents.janusvln import network as checkpoint
 from agents.janusvln.agent import EXPECTS, LABELS, EpisodeLoop, Prompts
 from agents.janusvln.decode import Decoder, Question
 from agents.janusvln.features import Seen
-from agents.janusvln.network import JanusVLN, together
-from agents.janusvln.options import JanusVLNTraining
+from agents.janusvln.network import JanusVLN, inputs_of, together
+from agents.janusvln.options import JanusVLNShown, JanusVLNTraining
 from agents.janusvln.samples import Reader, Sample, StepSamples, WalkSet, read_set
 from vlnbench.interfaces import Action, Conventions
 from vlnbench.training.family import policy as contract
@@ -138,8 +138,8 @@ class JanusVLNPolicy(Walks[_Walk]):
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor
     ) -> list[list[int]]:
         """Draw the next token of every answer by its row of logits (rows, vocabulary)."""
-        pairs = zip(questions, answers, strict=True)
-        return self._sampler.draw([Draws(asked.slot, len(told), 1) for asked, told in pairs], logits[:, None])
+        wanted = [Draws(asked.slot, len(told), 1) for asked, told in zip(questions, answers, strict=True)]
+        return self._sampler.draw(wanted, undrawn(logits, self.model.config.image_token)[:, None])
 
 
 class _ByChance(Decoder):
@@ -173,7 +173,7 @@ class PolicyAgent(ActsByChance, EpisodeLoop):
 
 
 class StepQuestions:
-    """The steps of walks, in the words of evaluation; a `Questions`."""
+    """The steps of walks; a `Questions`."""
 
     def __init__(self, sets: Sequence[SetContent], prompts: Prompts, model: JanusVLN) -> None:
         self._samples: list[StepSamples] = []
@@ -181,7 +181,7 @@ class StepQuestions:
         for content in sets:
             assert isinstance(content, WalkSet)
             reader = Reader(model.config.image_width)
-            samples = StepSamples(content, prompts, model.config, reader, published=False)
+            samples = StepSamples(content, prompts, model.config, reader)
             self._places += [(len(self._samples), index) for index in range(len(samples))]
             self._samples.append(samples)
 
@@ -204,7 +204,10 @@ class StepScorer:
         found = place(str(device), "auto", "sdpa", torch.bfloat16)
         self._path = path
         self._model = checkpoint.load(path, dtype=found.dtype, device=device)
-        self._prompts = Prompts(checkpoint.load_tokenizer(path, self._model.config))
+        config = self._model.config
+        inputs = inputs_of(config, path, JanusVLNShown())  # as the agent is asked
+        self._model.config = config.shown(inputs.image_width, inputs.history)
+        self._prompts = Prompts(checkpoint.load_tokenizer(path, config), inputs.wording)
         self._answers = {action: self._prompts.answer(label)[:-1] for label, action in LABELS.items()}
 
     def __call__(self, folder: Path, batch: int) -> Iterator[Answer]:
@@ -214,7 +217,7 @@ class StepScorer:
             checkpoint=str(self._path), out=folder, history=config.num_history, instructions="all"
         )
         content = read_set(folder, options)
-        samples = StepSamples(content, self._prompts, config, Reader(config.image_width), published=False)
+        samples = StepSamples(content, self._prompts, config, Reader(config.image_width))
         for first in range(0, len(samples), batch):
             chosen = range(first, min(first + batch, len(samples)))
             scored = score_steps(self._model, [samples.sample(i, random.Random(i)) for i in chosen], self._answers)

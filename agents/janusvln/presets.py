@@ -18,7 +18,8 @@ from agents.common.qwen2_5_vl.config import MODEL_TYPE
 from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS
 from agents.common.towers.vggt_sizes import GeometrySizes
 from agents.janusvln.agent import LABELS, lesson_text, question_text
-from agents.janusvln.network import ARCHITECTURE, JanusVLN, parse_config, save
+from agents.janusvln.network import JanusVLN, parse_config, save
+from agents.janusvln.options import ARCHITECTURE
 
 SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""

@@ -115,6 +115,7 @@ def read_set(folder: Path, options: JanusVLNTraining) -> WalkSet:
         for step in range(len(walk.frames))
         if step not in walk.strays
     ]
+    assert options.history is not None  # settled
     return WalkSet(file, tuple(walks), absent, options.history, tuple(keys))
 
 
@@ -222,14 +223,11 @@ class Sample:
 
 
 class StepSamples:
-    """The steps of a set's walks, as samples. `published`: questions are those of the published training."""
+    """The steps of a set's walks, as samples."""
 
-    def __init__(
-        self, content: WalkSet, prompts: Prompts, config: JanusVLNConfig, reader: Reader, published: bool
-    ) -> None:
+    def __init__(self, content: WalkSet, prompts: Prompts, config: JanusVLNConfig, reader: Reader) -> None:
         self.content = content
         self._prompts, self._config, self._reader = prompts, config, reader
-        self._published = published
 
     def __len__(self) -> int:
         return self.content.windows
@@ -250,11 +248,9 @@ class StepSamples:
 
     def written(self, instruction: str, images: int, label: str) -> tuple[list[int], list[int]]:
         """Token ids and labels of a question with its answer."""
-        told = self._prompts.answer(label)
-        if self._published:
-            asked = self._prompts.lesson(instruction, images)
-        else:
-            asked, told = self._prompts.question(instruction, images), told[:-1]  # answers end before the newline
+        asked, told = self._prompts.question(instruction, images), self._prompts.answer(label)
+        if not self._prompts.published:
+            told = told[:-1]  # answers end before the newline
         return asked + told, [IGNORED] * len(asked) + told
 
     def _keyed(self, ids: list[int], labels: list[int], paths: Sequence[Path], known: Known) -> Sample:

@@ -157,6 +157,8 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     """
     joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
     values = get_objective(options.objective).counted(asdict(options) | joined | {"family": family.name})
+    for name, first in options.FIRST.items():  # who gives it says more than who leaves it to the checkpoint
+        values[name] = {None: first, first: [first, "given"]}.get(values[name], values[name])
     names = TrainOptions.LATER + options.LATER
     later = {each.name: each.default for each in fields(options) if each.name in names}
     later["family"] = default_family().name

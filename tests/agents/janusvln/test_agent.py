@@ -91,7 +91,7 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
         "attn": identity(options, attn="eager"),
         "dtype": identity(options, dtype="bfloat16"),
         "max_new_tokens": identity(options, max_new_tokens=9),
-        "num_history": identity(options, num_history=4),
+        "num_history": identity(options, history=4),
         "max_steps": identity(options, max_steps=500),
     }
     for name, other in changed.items():
@@ -106,7 +106,7 @@ def test_identity_changes_with_what_decides_answers_and_with_nothing_else(
         ({"checkpoint": Path("nowhere")}, "--checkpoint nowhere: no such file or folder"),
         ({"max_batch": 0}, "--max-batch 0: expected 1 or more"),
         ({"max_new_tokens": 0}, "--max-new-tokens 0: expected 1 or more"),
-        ({"num_history": 0}, "--num-history 0: expected 1 or more"),
+        ({"history": 0}, "--history 0: expected 1 or more"),
         ({"max_steps": 0}, "--max-steps 0: expected 1 or more"),
         ({"dtype": "float16"}, "--dtype float16: not on the CPU"),
         ({"device": "cuda:99"}, "--device cuda:99: this machine has . CUDA devices"),

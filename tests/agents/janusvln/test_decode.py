@@ -82,7 +82,7 @@ class Replay:
         steps = shown_steps(step["step"], self.run.settings["num_history"])
         assert steps == step["frame_indices"]
         ids = self.prompts.question(self.run.episode["instruction"], len(steps))
-        assert self.prompts._tokenizer.encode(self.texts[step["prompt"]], add_special_tokens=False) == ids
+        assert self.prompts.tokenizer.encode(self.texts[step["prompt"]], add_special_tokens=False) == ids
         return Question(slot, ids, steps)
 
     def check_positions(self, question: Question, step: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ class Replay:
 
 
 def make(goldens: Path, model: JanusVLN, prompts: Prompts, run: Recorded, max_batch: int = 8) -> Watched:
-    settings = generation_settings(goldens / "checkpoint", prompts._tokenizer)
+    settings = generation_settings(goldens / "checkpoint", prompts.tokenizer)
     decoder = Watched(model, settings, max_new_tokens=run.settings["max_new_tokens"], max_batch=max_batch)
     decoder.logits = {}
     return decoder

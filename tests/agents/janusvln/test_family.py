@@ -5,25 +5,41 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from agents.common.qwen2_5_vl.language import expand
+from agents.janusvln.agent import JanusVLNAgent, Prompts
+from agents.janusvln.decode import Memory, Question
 from agents.janusvln.family import HEAD
 from agents.janusvln.network import JanusVLN
-from agents.janusvln.options import FAMILY, PARTS, JanusVLNPlanning, JanusVLNTraining
+from agents.janusvln.options import (
+    FAMILY,
+    PARTS,
+    JanusVLNAsked,
+    JanusVLNInference,
+    JanusVLNInputs,
+    JanusVLNOptions,
+    JanusVLNPlanning,
+    JanusVLNTraining,
+)
 from agents.janusvln.options import FAMILY as JANUSVLN
 from agents.janusvln.samples import StepSamples
 from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tiny
 from tests.agents.janusvln.walks import write_frame, write_trajectories
+from tests.fakes import make_episode
 from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Observation
+from vlnbench.matrix.spec import hashed
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.spec import FamilySpec
@@ -61,9 +77,12 @@ class Made:
     def __init__(self, folder: Path, **changes: Any) -> None:
         write_trajectories(folder / "sets/ScaleVLN", (11, 3))
         write_tiny(folder / "base")
-        self.options = options(folder, str(folder / "base"), image_width=140, **changes)
         self.family = Whole(JANUSVLN)
         self.base = folder / "base"
+        source = Source("checkpoint", "base", self.base)
+        self.options = self.family.settled(
+            source, options(folder, str(self.base), **{"image_width": 140, **changes})
+        )
         self.content = self.family.read_set(folder / "sets/ScaleVLN", self.options)
         self.model = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
         freeze(self.model, self.family, self.options)
@@ -80,7 +99,7 @@ class Made:
 
 def test_recorded_samples_have_the_recorded_ids_and_labels(goldens: Path, tmp_path: Path) -> None:
     traced = recordings(goldens)["training"]
-    chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=PUBLISHED)
+    chosen = options(tmp_path, str(goldens / "checkpoint"), tunable_parts=PUBLISHED, history=8)
     family = Whole(JANUSVLN)
     model = family.load(goldens / "checkpoint", chosen, family.placement(chosen, CPU))
     sets = [family.read_set(goldens / "train_data" / name, chosen) for name in ("R2R", "ScaleVLN")]
@@ -161,7 +180,7 @@ def test_questions_are_those_of_training_or_of_the_evaluation(tmp_path: Path) ->
     (other,) = made.family.samples([made.content], made.model, made.base, asked, None)
     second = other.sample(2, random.Random(0))
     assert [label for label in second.labels if label >= 0] == [*map(ord_id, "TURN_RIGHT"), END]
-    assert second.input_ids[: second.labels.index(ord_id("T"))] == samples._prompts.question(
+    assert second.input_ids[: second.labels.index(ord_id("T"))] == other._prompts.question(
         made.content.walks[0].texts[0], 3
     )
 
@@ -281,16 +300,97 @@ def test_a_wrong_version_of_transformers_is_refused(tmp_path: Path, monkeypatch:
         Whole(JANUSVLN).placement(options(tmp_path), CPU)
 
 
-def test_what_is_trained_acts_with_the_history_and_width_of_its_training(tmp_path: Path) -> None:
-    made = Made(tmp_path, history=3)
+UNUSUAL: dict[str, Any] = {"history": 3, "image_width": 112, "wording": "published"}
+
+
+class Asking:
+    """In the place of a decoder: keeps frames and questions, and answers MOVE_FORWARD."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self.frames: list[Any] = []
+        self.questions: list[Question] = []
+        self._answer = prompts.answer("MOVE_FORWARD")
+
+    def begin(self, slot: int) -> None:
+        pass
+
+    def memory(self, slot: int) -> Memory:
+        return Memory(images=[torch.empty(0)] * len(self.frames))
+
+    def see(self, frames: Any) -> None:
+        self.frames.append(frames[0])
+
+    def run(self, questions: Any) -> list[list[int]]:
+        self.questions += questions
+        return [self._answer]
+
+
+def test_a_checkpoint_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
+    """Every input other than that of a published checkpoint: ids and images of training are those of its agent."""
+    made = Made(tmp_path, **UNUSUAL)
     made.family.save(made.model, tmp_path / "saved", made.base, made.options)
-    again = made.family.load(
-        tmp_path / "saved",
-        replace(made.options, image_width=None),
-        made.family.placement(made.options, CPU),
-    )
+    agent = JanusVLNAgent(JanusVLNOptions(checkpoint=tmp_path / "saved", dtype="float32"))
+    assert {name: agent.identity[name] for name in ("num_history", "image_width", "wording")} == {
+        "num_history": 3, "image_width": 112, "wording": "published"
+    }  # fmt: skip
+    assert "assumed" not in agent.description
+    asked = agent._model = Asking(agent._prompts)
+    walk, samples = made.content.walks[0], made.samples()
+    agent.reset(0, replace(make_episode(1), instruction=walk.texts[0]), 0)
+    for step, name in enumerate(walk.frames):
+        with Image.open(walk.folder / name) as image:
+            agent.act({0: Observation("", step, rgb=np.asarray(image.convert("RGB")))})
+        trained = samples.sample(step, random.Random(0))
+        question = asked.questions[-1]
+        assert trained.input_ids[: len(question.input_ids)] == question.input_ids
+        assert max(trained.labels[: len(question.input_ids)]) < 0, "the answer begins where the question ends"
+        assert trained.frames is not None
+        assert np.array_equal(trained.frames.numpy(), np.stack([asked.frames[each] for each in question.steps]))
+    assert len(asked.questions) > 4
+
+
+def test_training_goes_on_with_what_a_checkpoint_says_and_options_stand_over_it(tmp_path: Path) -> None:
+    made = Made(tmp_path, **UNUSUAL)
+    saved = tmp_path / "saved"
+    made.family.save(made.model, saved, made.base, made.options)
+    source = Source("checkpoint", "saved", saved)
+    left = options(tmp_path, str(saved))
+    assert made.family.settled(source, left) == replace(left, **UNUSUAL)
+    given = replace(left, history=5, wording="evaluation")
+    again = made.family.load(saved, given, made.family.placement(given, CPU))
     assert isinstance(again, JanusVLN)
-    assert (again.config.image_width, again.config.num_history) == (140, 3)
+    assert (again.config.image_width, again.config.num_history) == (112, 5)
+    shown = made.family.settled(source, JanusVLNInference(model=str(saved)))
+    assert (shown.history, shown.image_width) == (3, 112)
+    agent = JanusVLNAgent(JanusVLNOptions(checkpoint=saved, dtype="float32", wording="evaluation", history=2))
+    assert agent.identity["num_history"] == 2
+    assert "wording" not in agent.identity
+    (saved / "inputs.json").write_text('{"history": 0}')
+    with pytest.raises(UsageError, match=r"inputs\.json: history 0: expected 1 or more"):
+        made.family.settled(source, left)
+
+
+def test_what_a_published_checkpoint_does_not_say_is_assumed(tmp_path: Path) -> None:
+    """The published code trains in other words than those in which it asks."""
+    write_tiny(tmp_path / "base")
+    agent = JanusVLNAgent(JanusVLNOptions(checkpoint=tmp_path / "base", dtype="float32"))
+    assert "history 8, image_width 644, wording evaluation; assumed" in agent.description
+    settled = Whole(JANUSVLN).settled(
+        Source("checkpoint", "base", tmp_path / "base"), options(tmp_path, str(tmp_path / "base"))
+    )
+    assert (settled.history, settled.image_width, settled.wording) == (8, 644, "published")
+
+
+def test_options_and_inputs_have_the_same_fields() -> None:
+    assert {each.name for each in fields(JanusVLNInputs)} == {each.name for each in fields(JanusVLNAsked)}
+    assert all(each.default is None for each in fields(JanusVLNAsked))
+
+
+def test_hashes_of_older_matrices_hold_and_a_value_that_is_given_is_not_one_that_is_left(tmp_path: Path) -> None:
+    left = hashed(options(tmp_path), FAMILY)
+    assert (left["history"], left["wording"], left["image_width"]) == (8, "published", None)
+    assert hashed(options(tmp_path, history=8), FAMILY)["history"] != 8
+    assert hashed(options(tmp_path, history=4), FAMILY)["history"] == 4
 
 
 def test_vggt_is_gathered_whole_in_plans_of_zero_3() -> None:

@@ -112,7 +112,7 @@ def recorded_loop(goldens: Path, model: JanusVLN, prompts: Prompts, name: str, m
     settings = recorded(goldens, name)[0].settings
     decoder = Decoder(
         model,
-        generation_settings(goldens / "checkpoint", prompts._tokenizer),
+        generation_settings(goldens / "checkpoint", prompts.tokenizer),
         max_new_tokens=settings["max_new_tokens"],
         max_batch=max_batch,
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from agents.janusvln.features import GEOMETRIES
 from agents.janusvln.options import PARTS
 from agents.janusvln.policy import JanusVLNPolicy
 from tests.agents.janusvln.test_family import Made
+from tests.agents.janusvln.tiny import IMAGE
 from tests.fakes import make_episode
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded
@@ -89,3 +92,22 @@ def test_what_is_drawn_depends_on_the_seed_alone_and_ends_with_the_answers(made:
     assert drawn == [[sample.labels for sample in each.samples] for each in alone]
     for each in walk(policy_of(made, turn_cap=2), [1, 2]):
         assert (each.answers, each.cut) == (2, True)
+
+
+@pytest.mark.parametrize("factor", [1000, -1000])
+def test_the_image_token_is_never_drawn_and_takes_no_share(tmp_path: Path, factor: int) -> None:
+    """A drawn one would ask for a frame that nobody gave; the chances of the others add up to 1 without it."""
+    made = Made(tmp_path, history=2)
+    with torch.no_grad():
+        head = made.model.lm_head.weight
+        head[IMAGE] = factor * head[IMAGE]  # far above all others for some states
+    policy = policy_of(made)
+    frame = torch.zeros(1, 84, 140, 3, dtype=torch.uint8)
+    asked = (policy._prompts.question("Go.", 1), frame)
+    found = policy.answer([asked] * 8, list(range(8)))
+    assert all(IMAGE not in each.samples[0].labels for each in found)
+    batch = made.family.collate(found[0].samples)
+    batch[GEOMETRIES] = [batch[GEOMETRIES].known[places] for places in batch[GEOMETRIES].order]
+    with torch.no_grad():
+        logits = made.model(**batch, want_logits=False, at_labels=True).logits
+    assert float(logits.softmax(-1)[:, IMAGE].max()) == 0

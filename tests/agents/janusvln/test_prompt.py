@@ -53,7 +53,7 @@ def test_images_come_first_and_the_instruction_as_it_is(own: Prompts) -> None:
     ids = own.question(" Go.  ", 3)
     assert ids.count(IMAGE) == 3
     assert ids.count(END) == 2
-    assert own._tokenizer.decode(
+    assert own.tokenizer.decode(
         ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
     ) == question_text(" Go.  ", 3)
     assert "task is to  Go.   \n You" in question_text(" Go.  ", 3)
@@ -85,7 +85,7 @@ def test_answers_count_to_the_letter(own: Prompts) -> None:
     }
 
     def said(text: str) -> Action:
-        ids = own._tokenizer.encode(text, add_special_tokens=False)
+        ids = own.tokenizer.encode(text, add_special_tokens=False)
         return LABELS.get(own.text([*ids, END]), Action.STOP)
 
     assert said("MOVE_FORWARD") is Action.MOVE_FORWARD

@@ -19,7 +19,8 @@ from vlnbench.interfaces import Action
 
 
 def read(folder: Path, **changes: Any) -> WalkSet:
-    return read_set(folder, JanusVLNTraining(checkpoint="preset:janusvln-tiny", out=folder / "out", **changes))
+    options = JanusVLNTraining(checkpoint="preset:janusvln-tiny", out=folder / "out", history=8, **changes)
+    return read_set(folder, options)
 
 
 def records(found: WalkSet) -> list[tuple[list[str], str]]:

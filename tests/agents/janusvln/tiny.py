@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from agents.common.towers.vggt_sizes import GeometrySizes
-from agents.janusvln.network import ARCHITECTURE, JanusVLN, JanusVLNConfig, parse_config
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, parse_config
+from agents.janusvln.options import ARCHITECTURE
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 END, IMAGE = 258, 261

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_without_a_gpu_its_peaks_are_none_and_the_hosts_is_there() -> None:
     assert (peaks.allocated, peaks.reserved, peaks.device, peaks.capacity) == (None, None, None, None)
     assert (peaks.alloc_retries, peaks.ooms, peaks.gpu) == (None, None, None)
     assert peaks.host > 10 * MIB
-    assert json.loads(json.dumps(peaks.to_json()))["allocated"] is None
+    assert json.loads(json.dumps(asdict(peaks)))["allocated"] is None
 
 
 def test_peak_host_memory_stays_after_it_is_freed() -> None:
@@ -53,7 +54,7 @@ def test_a_command_is_measured_with_its_children() -> None:
     assert found.exit_code == 3
     assert found.seconds >= 0.5
     assert 200 * MIB <= found.host < 400 * MIB
-    assert json.loads(json.dumps(found.to_json()))["exit_code"] == 3
+    assert json.loads(json.dumps(asdict(found)))["exit_code"] == 3
 
 
 def test_a_command_that_will_not_end_is_killed_with_its_children(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from vlnbench.evaluation.records import Row
@@ -88,4 +89,4 @@ class Tally:
 
 def _peaks() -> dict[str, Any]:
     """What this process has taken so far: of the host, and where the agent computes in it on a GPU, of that."""
-    return measure.current_peaks().to_json()
+    return asdict(measure.current_peaks())

@@ -316,16 +316,12 @@ def _markdown(tables: Iterable[Table]) -> str:
 
 
 def _markdown_section(table: Table) -> str:
+    headers = {"dataset_version": "data"}
+    facts = ("method", "evidence", "sensors", "extra", "dataset_version", "languages", "simulator")
     columns: dict[str, list[Cell]] = {
-        "method": [row.method for row in table.rows],
-        "evidence": [row.evidence for row in table.rows],
-        "sensors": [row.sensors for row in table.rows],
-        "extra": [row.extra for row in table.rows],
-        "data": [row.dataset_version for row in table.rows],
-        "languages": [row.languages for row in table.rows],
-        "simulator": [row.simulator for row in table.rows],
-        "episodes": [f"{row.episodes} (PARTIAL)" if row.partial else row.episodes for row in table.rows],
+        headers.get(fact, fact): [getattr(row, fact) for row in table.rows] for fact in facts
     }
+    columns["episodes"] = [f"{row.episodes} (PARTIAL)" if row.partial else row.episodes for row in table.rows]
     for label, header in COLUMNS.items():
         columns[header] = [_shown(row.metrics.get(label)) for row in table.rows]
     columns["hours"] = [_hours(row.hours) for row in table.rows]

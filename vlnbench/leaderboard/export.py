@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
@@ -12,8 +12,6 @@ from vlnbench.interfaces import Action, Episode, Pose, Trajectory
 from vlnbench.util.durable.files import encode_line, write_bytes
 
 Format = Literal["evalai-r2r", "rxr"]
-
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def export(

@@ -249,11 +249,7 @@ def _finding(own: OwnRun, label: str | None, judged: Judgment, source: str | Non
         method=own.entry.name,
         reproduces=own.entry.reproduces,
         metric=label,
-        mean=value.mean if value else None,
-        se=value.se if value else None,
-        low=value.low if value else None,
-        high=value.high if value else None,
-        n=value.n if value else None,
+        **{name: getattr(value, name, None) for name in ("mean", "se", "low", "high", "n")},
         **asdict(judged),
         source=source,
     )

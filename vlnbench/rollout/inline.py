@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from types import TracebackType
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode
@@ -34,9 +33,7 @@ class Inline:
     def __enter__(self) -> Inline:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def load(self, name: str, options: AgentOptions) -> AgentFacts:

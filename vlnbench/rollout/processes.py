@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError
@@ -71,9 +70,7 @@ class Simulators:
     def __enter__(self) -> Simulators:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def set_up(self, setup: EnvSetup, rgb_size: tuple[int, int] | None = None) -> Iterator[str]:
@@ -158,9 +155,7 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def load(self, name: str, options: AgentOptions) -> AgentFacts:

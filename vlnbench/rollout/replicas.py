@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from vlnbench import __version__
@@ -179,9 +178,7 @@ class Replicas:
     def __enter__(self) -> Replicas:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

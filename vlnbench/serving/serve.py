@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from vlnbench import __version__
@@ -116,9 +116,7 @@ class AgentServer:
             raise UsageError(f"{place}: cannot listen there ({error})") from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._server.shutdown()
 

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -290,7 +290,7 @@ class _Run:
 
     def _peaks(self) -> list[dict[str, Any]]:
         """Peak memory of every rank since the run or its continuation began, in bytes; null where not known."""
-        mine = self._watch.peaks().to_json()
+        mine = asdict(self._watch.peaks())
         if self._process.world_size == 1:
             return [mine]
         every: list[Any] = [None] * self._process.world_size

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,6 @@ class VramPeaks:
     gpu: str | None
     host: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class CommandPeaks:
@@ -64,10 +60,6 @@ class CommandPeaks:
     seconds: float
     host: int
     device: Mapping[int, int] | None
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
 
 class Vram:

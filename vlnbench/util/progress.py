@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 PLAIN_INTERVAL_S = 10.0
 
@@ -43,9 +42,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._bar.stop()
 
@@ -81,11 +78,9 @@ class StepProgress:
     def __enter__(self) -> Callable[[str], None]:
         return self._show
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
-            self._progress.__exit__(kind, error, trace)
+            self._progress.__exit__()
 
     def _show(self, step: str) -> None:
         if self._progress is None:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from vlnbench.errors import UsageError, unknown
@@ -187,9 +186,7 @@ class Trackers:
     def __enter__(self) -> Trackers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         deadline = time.monotonic() + self._finish_s
         for link in self._links:
             link.finish(self._summary, deadline)

@@ -238,10 +238,6 @@ class PathFinder:
         rows = [np.zeros(0, dtype=np.int64), *(np.arange(begin[k], begin[k] + size[k]) for k in chosen)]
         return np.asarray(points[np.concatenate(rows)].reshape(-1, 3), dtype=np.float32)
 
-    def build_navmesh_vertex_indices(self, island: int = -1) -> NDArray[np.int32]:
-        """Vertex indices of the triangles of `build_navmesh_vertices`."""
-        return np.arange(len(self.build_navmesh_vertices(island)), dtype=np.int32)
-
     def _check_island(self, island: int) -> int:
         if not 0 <= island < self.num_islands:
             raise ValueError(

@@ -70,6 +70,11 @@ def _splat(context: Any, builder: Any, source: Any, target: Any, value: Any) -> 
 extending.lower_cast(types.Number, LanesType)(_splat)
 
 
+def _by(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """What numba calls to write code, from what needs the builder and the arguments alone."""
+    return lambda context, builder, sig, args: emit(builder, args)
+
+
 def _register(function: Any, floats: Callable[..., Any] | None, ints: Callable[..., Any] | None) -> None:
     """Make an operator work on lanes: `floats` and `ints` take a builder and two vectors."""
 
@@ -82,7 +87,7 @@ def _register(function: Any, floats: Callable[..., Any] | None, ints: Callable[.
     for kind, emit in ((FLOATS, floats), (INTS, ints)):
         if emit is not None:
             extending.lower_builtin(function, kind, kind)(
-                lambda context, builder, sig, args, emit=emit: emit(builder, *args)
+                _by(lambda builder, args, emit=emit: emit(builder, *args))
             )
 
 
@@ -104,11 +109,8 @@ def instruction(function: Callable[..., Any]) -> Callable[..., Any]:
 @instruction
 def counting(typing: Any, start: Any) -> Any:
     """Ints start, start + 1, ..."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.add(args[0], _constant(INTS, list(range(LANES))))
-
-    return INTS(INTS), emit
+    steps = _constant(INTS, list(range(LANES)))
+    return INTS(INTS), _by(lambda builder, args: builder.add(args[0], steps))
 
 
 @instruction
@@ -136,10 +138,7 @@ def _chosen(a: Any, b: Any, comparison: str) -> Any:
 @instruction
 def where_equal(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     """`chosen` in the lanes where Ints `a` and `b` are equal, `other` elsewhere."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.select(builder.icmp_signed("==", args[0], args[1]), args[2], args[3])
-
+    emit = _by(lambda builder, args: builder.select(builder.icmp_signed("==", *args[:2]), *args[2:]))
     return INTS(INTS, INTS, INTS, INTS), emit
 
 
@@ -147,51 +146,33 @@ def where_equal(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
 def where_greater(typing: Any, a: Any, b: Any, chosen: Any, other: Any) -> Any:
     """`chosen` in the lanes where Floats `a` are greater than `b`, `other` elsewhere; one of the two is lanes."""
     kind = chosen if isinstance(chosen, LanesType) else other
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
-
+    emit = _by(lambda builder, args: builder.select(builder.fcmp_ordered(">", *args[:2]), *args[2:]))
     return kind(FLOATS, FLOATS, kind, kind), emit
 
 
 @instruction
 def floor(typing: Any, value: Any) -> Any:
     """Floats rounded down."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _call(builder, f"llvm.floor.v{LANES}f32", args[0], args[0].type)
-
-    return FLOATS(FLOATS), emit
+    name = f"llvm.floor.v{LANES}f32"
+    return FLOATS(FLOATS), _by(lambda builder, args: _call(builder, name, args[0], args[0].type))
 
 
 @instruction
 def truncated(typing: Any, value: Any) -> Any:
     """Floats to Ints; the values must fit."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fptosi(args[0], _VECTORS[INTS])
-
-    return INTS(FLOATS), emit
+    return INTS(FLOATS), _by(lambda builder, args: builder.fptosi(args[0], _VECTORS[INTS]))
 
 
 @instruction
 def converted(typing: Any, value: Any) -> Any:
     """Ints to Floats."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.sitofp(args[0], _VECTORS[FLOATS])
-
-    return FLOATS(INTS), emit
+    return FLOATS(INTS), _by(lambda builder, args: builder.sitofp(args[0], _VECTORS[FLOATS]))
 
 
 @instruction
 def bit_pattern(typing: Any, value: Any) -> Any:
     """The bits of Floats as Ints."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], _VECTORS[INTS])
-
-    return INTS(FLOATS), emit
+    return INTS(FLOATS), _by(lambda builder, args: builder.bitcast(args[0], _VECTORS[INTS]))
 
 
 @instruction
@@ -207,10 +188,7 @@ def highest(typing: Any, value: Any) -> Any:
 
 
 def _reduction(name: str) -> Callable[..., Any]:
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _call(builder, name, args[0], ir.IntType(32))
-
-    return emit
+    return _by(lambda builder, args: _call(builder, name, args[0], ir.IntType(32)))
 
 
 def _call(builder: Any, name: str, value: Any, result: Any) -> Any:

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 EXIT_CODE = 124
 """As of `timeout(1)`."""
@@ -37,9 +36,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()

@@ -130,7 +130,7 @@ def enter(table: Table, poly: int, neighbor: int) -> None:
 
 
 @kernel
-def _collect(table: Table, last: int) -> int:
+def collect(table: Table, last: int) -> int:
     """Write the polygons that lead to `last` into `path`; their number, 0 if they are too many."""
     node = search(table)
     length = 0
@@ -205,7 +205,7 @@ def polygon_path(table: Table, first: int, last: int, a: Float32s, b: Float32s) 
             cost[other, COST], cost[other, TOTAL] = spent, total
             size = put(queue, cost, size, other, node[other, STATE] == OPEN)
             node[other, STATE] = OPEN
-    return _collect(table, last) if reached else 0
+    return collect(table, last) if reached else 0
 
 
 @kernel

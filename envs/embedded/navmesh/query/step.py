@@ -24,6 +24,7 @@ from envs.embedded.navmesh.query.geometry import (
     segment_distance_sqr,
 )
 from envs.embedded.navmesh.query.nearest import ANY_ISLAND, height_on, nearest
+from envs.embedded.navmesh.query.path import collect
 from envs.embedded.navmesh.query.surface import (
     CORNER_COUNT,
     F32,
@@ -49,23 +50,6 @@ _TOUCHED_MAX = 64
 _MARGIN: Any = np.float32(0.001)
 _NUDGE: Any = np.float32(1e-4)
 _SEEN = 1
-
-
-@kernel
-def _reverse_route(table: Table, last: int) -> int:
-    """Write the polygons from the start of a step to `last` into `path`; their number."""
-    node = search(table)
-    route = path(table)
-    length = 0
-    poly = last
-    while poly >= 0:
-        length += 1
-        poly = node[poly, PARENT]
-    poly = last
-    for k in range(length - 1, -1, -1):
-        route[k] = poly
-        poly = node[poly, PARENT]
-    return length
 
 
 @kernel
@@ -123,7 +107,7 @@ def slide(table: Table, first: int, sx: F32, sy: F32, sz: F32, end: Float32s) ->
             tail += 1
     if best_poly < 0:
         return 0, bx, by, bz
-    return _reverse_route(table, best_poly), bx, by, bz
+    return collect(table, best_poly), bx, by, bz
 
 
 @kernel

@@ -114,6 +114,7 @@ class PolicyAgent:
         masks = torch.tensor([[each.step > 0] for each in running], device=self._device)
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
+            # Of the episode and its step alone, so that a resumed run draws what the whole one would have drawn.
             torch.manual_seed((running[0].seed * 1_000_003 + running[0].step) % 2**63)
             returned = self._policy.act(batch, states, previous, masks, deterministic=self.deterministic)
         chosen, states = _read(returned)
@@ -155,7 +156,7 @@ def _read(returned: Any) -> tuple[list[int], Tensor]:
     if hasattr(returned, "rnn_hidden_states"):
         actions, states = returned.actions, returned.rnn_hidden_states
     elif isinstance(returned, tuple) and len(returned) in (2, 4):
-        actions, states = returned[len(returned) // 2 - 1], returned[-1]
+        actions, states = returned[len(returned) // 2 - 1], returned[-1]  # the first of two, the second of four
     else:
         raise TypeError(f"policy.act returned {type(returned).__name__}; expected (actions, rnn_states)")
     return [int(each) for each in actions.reshape(-1).tolist()], states

@@ -51,7 +51,8 @@ class RemoteAgent:
         self._options = options
         self._wire = require("vlnbench.serving.wire", "remote")
         self._failures = (OSError, EOFError, ValueError, self._wire.WebSocketException)
-        self._known: dict[int, tuple[str, int]] = {}
+        self._known: dict[int, tuple[str, int]] = {}  # by slot: the episode that the server knows, and its seed
+        # Episodes of requests that failed: sent alone from then on, so that one that is bad costs no other.
         self._alone: set[tuple[str, int]] = set()
         self._reports: dict[int, dict[str, float]] = {}
         try:

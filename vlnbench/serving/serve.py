@@ -230,6 +230,7 @@ class AgentServer:
         return batch
 
     def _is_full(self, batch: list[_Turn]) -> bool:
+        """Whether waiting longer adds nothing: no room is left, or every client already waits for its answer."""
         size = sum(len(turn.observations) for turn in batch)
         return batch[0].alone or size == self._options.agent_options.batch or len(self._waiting) >= self._clients
 

@@ -75,6 +75,7 @@ class Client:
         token = token_for(host) if token is None else token
         raw, self.timeout = socket.create_connection((host, port), timeout), timeout
         raw.settimeout(None)
+        # A send has no time limit in websockets: to a server that is stopped it would wait for ever.
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
         self._socket = client.connect("ws://agent", sock=raw, compression=None, close_timeout=1).__enter__()
         self.about = self.ask(type="hello", protocol=PROTOCOL, token=token)

@@ -160,7 +160,7 @@ def _texture_run(
     v0, vx = np.float32(_at(v, column, row)), np.float32(v[0])
     slopes = _slopes(planes, levels[first], column, row)
     last = np.int32((texture[LAST_LEVEL] - texture[FIRST_LEVEL]) * 256)
-    odd = column & 1
+    odd = column & 1  # blocks begin at even columns, and both of their columns take the level of the left one
     for k in range(0, count, LANES):
         ahead = minimum(counting(k), count - 1)  # beyond the end: the last pixel again, overwritten later
         t = converted(ahead)
@@ -170,7 +170,7 @@ def _texture_run(
         lods = _levels_of_detail(slopes, converted((ahead + odd) & ~1))
         lods = minimum(maximum(lods, 0), last)
         if texture[WHOLE_LEVELS]:
-            lods = (lods + 128) & ~255
+            lods = (lods + 128) & ~255  # the nearest level, with no share of the next
         _addresses(levels, first, texture, us, vs, lods, column + k, line)
 
 

@@ -86,7 +86,10 @@ def height_on(table: Table, poly: int, x: F32, z: F32) -> tuple[bool, F32]:
 
 @kernel
 def _span(low: F32, high: F32, center: F32, reach: F32, quant: F32) -> tuple[int, int]:
-    """Query range along one axis on the grid of the bounding-volume tree."""
+    """Query range along one axis on the grid of the bounding-volume tree.
+
+    As Detour makes it: the low end rounded down to an even number, the high end up to an odd one.
+    """
     near = center - reach
     far = center + reach
     near = low if near < low else (high if near > high else near)
@@ -134,7 +137,7 @@ def nearest(table: Table, x: F32, y: F32, z: F32, island: int) -> tuple[int, F32
             and high_z >= node[k, 2]
         )
         poly = as_index(node[k, NODE_POLY])
-        if poly < 0:
+        if poly < 0:  # an inner node: minus the number of nodes to its end, itself included
             k += 1 if overlap else -poly
             continue
         k += 1

@@ -64,8 +64,8 @@ from envs.embedded.navmesh.query.surface import (
 Float32s = NDArray[np.float32]
 
 OPEN, CLOSED = 1, 2
-_HEURISTIC: Any = np.float32(0.999)
-_AT_PORTAL: Any = np.float32(0.001) * np.float32(0.001)
+_HEURISTIC: Any = np.float32(0.999)  # Detour's H_SCALE
+_AT_PORTAL: Any = np.float32(0.001) * np.float32(0.001)  # so close to a portal (squared meters), it is passed
 
 
 @kernel

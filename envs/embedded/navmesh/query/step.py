@@ -45,9 +45,9 @@ from envs.embedded.navmesh.query.surface import (
 
 Float32s = NDArray[np.float32]
 
-_WAITING_MAX = 48
-_TOUCHED_MAX = 64
-_MARGIN: Any = np.float32(0.001)
+_WAITING_MAX = 48  # Detour's stack in moveAlongSurface
+_TOUCHED_MAX = 64  # and its small pool of nodes; a route of so many always fits into `path`
+_MARGIN: Any = np.float32(0.001)  # meters, Detour's
 _NUDGE: Any = np.float32(1e-4)
 _SEEN = 1
 

@@ -181,11 +181,8 @@ def write(files: dict[str, str], folder: Path) -> None:
 
 def outdated(files: dict[str, str], folder: Path) -> list[str]:
     """Names of the files on disk that are not what would be written."""
-    return [name for name, text in files.items() if not _same(folder / name, text)]
-
-
-def _same(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+    there = {name: (folder / name).read_bytes() for name in files if (folder / name).is_file()}
+    return [name for name, text in files.items() if there.get(name) != text.encode()]
 
 
 def cite(source: Source) -> str:

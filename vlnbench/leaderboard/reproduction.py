@@ -199,7 +199,7 @@ def render_ledger(findings: Sequence[Finding]) -> dict[str, str]:
             f.metric,
             _shown(f),
             f.value,
-            _digits(f.tolerance),
+            None if f.tolerance is None else f"{f.tolerance:.2f}",
             f.rule,
             f.verdict,
             f.reason,
@@ -227,10 +227,6 @@ agent over the same episodes differ by in 19 of 20 cases. Where the rows of both
 that is 3.2 points for an SR of 50 % over the 1,839 episodes of R2R-CE val_unseen. The interval beside a mean
 (mean ± SE [95 %], clustered by scene) is about scenes that were not seen, and decides nothing here.
 """
-
-
-def _digits(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"
 
 
 def _shown(finding: Finding) -> str | None:

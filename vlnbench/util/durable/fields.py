@@ -44,10 +44,6 @@ def _is_whole(value: Any) -> bool:
     return type(value) is int and -_LARGEST <= value <= _LARGEST
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _LARGEST
-
-
 def _is_number(value: Any) -> bool:
     return math.isfinite(value) if type(value) is float else _is_whole(value)
 
@@ -65,7 +61,9 @@ def _is_time(value: Any) -> bool:
 
 TEXT = Kind("text", _is_text)
 WHOLE = Kind("a whole number of up to 18 digits", _is_whole)
-COUNT = Kind("a whole number from 0 of up to 18 digits", _is_count)
+COUNT = Kind(
+    "a whole number from 0 of up to 18 digits", lambda value: type(value) is int and 0 <= value <= _LARGEST
+)
 NUMBER = Kind("a finite number", _is_number)
 SECONDS = Kind("a number of seconds, at most 1e9", lambda value: _is_number(value) and abs(value) <= 1e9)
 POSITIVE = Kind("a finite number above 0", lambda value: _is_number(value) and value > 0)

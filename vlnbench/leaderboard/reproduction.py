@@ -12,10 +12,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, cite
+from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, Value, cite
 from vlnbench.leaderboard.committed import RUNS
 from vlnbench.leaderboard.compare import by_key
 from vlnbench.leaderboard.published import Literature, Published, spoken
@@ -240,12 +240,13 @@ def _shown(finding: Finding) -> str | None:
 
 def _finding(own: OwnRun, label: str | None, judged: Judgment, source: str | None) -> Finding:
     value = own.metrics.get(label) if label else None
+    numbers: dict[str, Any] = {each.name: getattr(value, each.name, None) for each in fields(Value)}
     return Finding(
         run=own.run.folder.name,
         method=own.entry.name,
         reproduces=own.entry.reproduces,
         metric=label,
-        **{name: getattr(value, name, None) for name in ("mean", "se", "low", "high", "n")},
+        **numbers,
         **asdict(judged),
         source=source,
     )

@@ -1,0 +1,135 @@
+"""Any vision-language model of Hugging Face's transformers as an agent, as it is: SmolVLM, LLaVA and so on.
+
+cd examples
+vlnbench eval --agent vision_language:VisionLanguageAgent --checkpoint hf:HuggingFaceTB/SmolVLM-Instruct
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from PIL import Image
+
+from agents.base import EpisodeAgent
+from agents.common.answers.names import AS_TEXT, read_answer
+from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.placement import place
+from agents.common.prompts.navigation import FORWARD_M, Template, read_template, spread
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor
+from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.util import hub
+
+SETTINGS = ("history", "actions_per_answer", "side", "max_new_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionLanguageOptions(CheckpointOptions):
+    """What the command line offers for this agent; a field's comment is its help."""
+
+    history: int = 4
+    """Earlier frames in a question, evenly spread over the episode so far."""
+    actions_per_answer: int = 4
+    """Actions that the model is asked for at once, at most."""
+    side: int = 384
+    """Pixels of the longer side of a frame in a question."""
+    max_new_tokens: int = 48
+    """Tokens of an answer, at most."""
+    turn_deg: float = 15.0
+    """Degrees of a turn, which the question names; the benchmark has to have the same."""
+    prompt: Path | None = None
+    """File with the question, fields in braces; default the one that comes with vlnbench."""
+
+    def check(self) -> None:
+        super().check()
+        self.at_least(history=0, actions_per_answer=1, side=16, max_new_tokens=1, turn_deg=1)
+
+
+class VisionLanguageAgent(EpisodeAgent):
+    """Shows frames, asks for the next actions in words, does what the answer says; STOP if that is unreadable."""
+
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    options_type = VisionLanguageOptions
+
+    def __init__(self, options: VisionLanguageOptions) -> None:
+        """Load the model. Raises UsageError for a checkpoint that transformers cannot load."""
+        super().__init__()
+        if options.checkpoint is None:
+            raise UsageError("name a vision-language model with --checkpoint: a folder, or hf:ORG/NAME")
+        options.check()
+        name = str(options.checkpoint)
+        folder = hub.fetch(name, trust_pickle=options.trust_pickle).folder if hub.is_hub(name) else Path(name)
+        transformers.utils.logging.disable_progress_bar()
+        placement = place(options.device, options.dtype, "sdpa", torch.bfloat16)
+        try:  # code that lies beside weights is never run, and pickles are not read unasked
+            self.processor: Any = transformers.AutoProcessor.from_pretrained(folder)
+            self.model: Any = transformers.AutoModelForImageTextToText.from_pretrained(
+                folder, dtype=placement.dtype, use_safetensors=None if options.trust_pickle else True
+            ).to(placement.device)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise UsageError(f"--checkpoint {name}: {' '.join(str(error).split())[:300]}") from error
+        self.model.eval()
+        text = read_template(options.prompt)
+        self.options, self.template = options, Template(text, options.actions_per_answer, options.turn_deg)
+        self.unreadable = [0]  # a list, which the copies of this agent that drive the episodes share
+        self.files = tuple(sorted(path for path in folder.iterdir() if path.is_file()))
+        self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
+        self.identity = {  # whatever can change a result: runs that differ in it are kept apart
+            "checkpoint": content_hash(self.files),
+            "prompt": hashlib.sha256(text.encode()).hexdigest()[:12],
+            **{name: getattr(options, name) for name in SETTINGS},
+            "device": placement.device.type,
+            "dtype": placement.dtype_name,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+        self.description = f"{type(self.model).__name__} from {folder}: {self.model.num_parameters():,} parameters"
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the results should know; empty if nothing."""
+        count = self.unreadable[0]
+        return f"{count} answers could not be read and counted as STOP" if count else ""
+
+    def begin(self, episode: Episode, seed: int) -> None:
+        """State of one episode. What is set here cannot leak into the next."""
+        self.instruction = episode.instruction
+        self.frames: list[Image.Image] = []
+        self.done: list[Action] = []
+        self.planned: deque[Action] = deque()
+
+    def act_one(self, observation: Observation) -> Action:
+        """The next action of an answer, or where all have been done, of the answer to the next question."""
+        frame = Image.fromarray(observation.rgb)
+        frame.thumbnail((self.options.side, self.options.side))
+        self.frames.append(frame)
+        if not self.planned:
+            self.planned.extend(self._answered())
+        self.done.append(self.planned.popleft())
+        return self.done[-1]
+
+    def _answered(self) -> list[Action]:
+        step = len(self.done)
+        images = [self.frames[i] for i in (*spread(step, self.options.history), step)]
+        text = self.template.question(self.instruction, self.done, len(images) - 1, AS_TEXT)
+        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+        asked = self.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
+        inputs = self.processor(text=asked, images=images, return_tensors="pt").to(
+            self.model.device, self.model.dtype
+        )
+        with torch.inference_mode():
+            ids = self.model.generate(**inputs, max_new_tokens=self.options.max_new_tokens, do_sample=False)
+        answer = self.processor.decode(ids[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        try:
+            return read_answer(answer, self.options.actions_per_answer)
+        except ValueError:
+            self.unreadable[0] += 1
+            return [Action.STOP]

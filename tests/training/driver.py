@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from vlnbench.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ def run_all(requests: Sequence[Mapping[str, Any]], processes: int = 1, threads: 
 
     threads: OMP_NUM_THREADS; empty: as if it were not set.
     """
+    pytest.importorskip("deepspeed", reason="needs deepspeed: pip install -e '.[test]'")
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else []), "-m", "tests.training.driver"]
     result = subprocess.run(

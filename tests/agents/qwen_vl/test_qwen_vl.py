@@ -378,6 +378,7 @@ def test_a_frame_that_is_broken_is_named(base: Path, tmp_path: Path) -> None:
 UNUSUAL: dict[str, Any] = {"history": 1, "max_pixels": 6 * 28 * 28, "actions_per_answer": 2, "answers": "tagged"}
 
 
+@pytest.mark.needs("deepspeed")
 def test_a_checkpoint_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
     """Every input other than usual: ids and images of training are those of its evaluation."""
     root = write_walks(tmp_path, "R2R")

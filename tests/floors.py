@@ -12,7 +12,7 @@ OTHERS = "every other"
 
 FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "vlnbench": (
-        ("defaults", "errors", "interfaces"),
+        ("defaults", "errors", "interfaces", "version"),
         ("traits",),
         ("util",),
         ("data",),

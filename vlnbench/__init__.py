@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vlnbench.version import __version__
+
 if TYPE_CHECKING:
     from vlnbench.api import compare, evaluate, load
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "compare", "evaluate", "load"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vlnbench import __version__
 from vlnbench.conformance.env import pose_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Env, Episode, Trajectory
@@ -14,6 +13,7 @@ from vlnbench.rollout.episode import SLOT, Outcome, Rollout, Task
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.traits import Watches
+from vlnbench.version import __version__
 
 
 class ExecutorConformance:

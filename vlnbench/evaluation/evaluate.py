@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vlnbench import __version__
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import RunError, UsageError
@@ -32,6 +31,7 @@ from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure
 from vlnbench.rollout.executor import NO_BATCH, Executor, Limits, Times
 from vlnbench.util.machine import git_revision, installed_version
+from vlnbench.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from vlnbench import __version__
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.durable.limits import read_bounded
 from vlnbench.util.progress import say
+from vlnbench.version import __version__
 
 Dataset = Literal["R2R-CE", "RxR-CE"]
 Split = Literal["val_seen", "val_unseen", "test", "test_challenge"]

@@ -1,11 +1,11 @@
-"""What fields of a matrix file may hold: keys once, values of the types of their options, errors of one line."""
+"""What fields of a matrix file may hold, and which of them go into a setting's hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,6 +14,11 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.rollout.agent_names import options_type
+from vlnbench.training.family.find import default_family
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.objectives import get_objective
+from vlnbench.training.objectives.spec import ObjectiveSpec
+from vlnbench.training.options import TrainOptions
 from vlnbench.util.durable.fields import short
 from vlnbench.util.names import split_names
 
@@ -123,3 +128,24 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise UsageError(f"{where}: expected a mapping of names")
     return value
+
+
+def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
+    """What of a training goes into its hash: all options, in the form in which they were hashed first.
+
+    Options that came later, and lists that were texts then, leave the hashes of older settings as they were.
+    """
+    joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
+    values = get_objective(options.objective).counted(asdict(options) | joined | {"family": family.name})
+    for name, first in options.FIRST.items():  # who gives it says more than who leaves it to the checkpoint
+        values[name] = {None: first, first: [first, "given"]}.get(values[name], values[name])
+    names = TrainOptions.LATER + options.LATER
+    later = {each.name: each.default for each in fields(options) if each.name in names}
+    later["family"] = default_family().name
+    return {name: value for name, value in values.items() if name not in later or value != later[name]}
+
+
+def train_types(families: Iterable[FamilySpec], objectives: Iterable[ObjectiveSpec]) -> dict[str, Any]:
+    """The options of training that a file may name, with their types: of families and of objectives."""
+    kinds = [*(each.training for each in families if each.training), *(each.training for each in objectives)]
+    return {name: kind for each in kinds for name, kind in types_of(each, without=("out",)).items()}

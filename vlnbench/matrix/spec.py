@@ -19,7 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,19 +35,20 @@ from vlnbench.matrix.fields import (
     convert,
     digest,
     eval_types,
+    hashed,
     make,
     mapping,
+    train_types,
     types_of,
 )
 from vlnbench.matrix.references import Reference, read_references
 from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
-from vlnbench.training.family.find import default_family, every_family, find_family, get_family
+from vlnbench.training.family.find import every_family, find_family, get_family
 from vlnbench.training.family.sources import find_source
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.objectives import OBJECTIVES, get_objective
-from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions, parse_set
 from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_SETTINGS
@@ -150,21 +151,6 @@ class Matrix:
         return next(iter(self.generated.values()), None) if len(self.generated) < 2 else self.generated
 
 
-def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
-    """What of a training goes into its hash: all options, in the form in which they were hashed first.
-
-    Options that came later, and lists that were texts then, leave the hashes of older settings as they were.
-    """
-    joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
-    values = get_objective(options.objective).counted(asdict(options) | joined | {"family": family.name})
-    for name, first in options.FIRST.items():  # who gives it says more than who leaves it to the checkpoint
-        values[name] = {None: first, first: [first, "given"]}.get(values[name], values[name])
-    names = TrainOptions.LATER + options.LATER
-    later = {each.name: each.default for each in fields(options) if each.name in names}
-    later["family"] = default_family().name
-    return {name: value for name, value in values.items() if name not in later or value != later[name]}
-
-
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
     found = read_yaml(path, "matrix", SECTIONS)
@@ -187,7 +173,7 @@ def read_matrix(path: Path) -> Matrix:
         raise UsageError(f"{path}: axes: expected at least one axis with its values, or there is no matrix")
     families = _named("family", get_family, every_family(), sections["train"], sections["axes"], path)
     objectives = _named("objective", get_objective, OBJECTIVES.values(), sections["train"], sections["axes"], path)
-    kinds = _train_types(families, objectives)
+    kinds = train_types(families, objectives)
     axes = {axis: _values(axis, values, kinds, path) for axis, values in sections["axes"].items()}
     labels = {axis: tuple(label for label, _ in values) for axis, values in axes.items()}
     if (count := math.prod(map(len, axes.values()))) > MAX_SETTINGS:
@@ -404,17 +390,11 @@ def _named(
     values = [value for each in axes.values() if isinstance(each, list) for value in each]
     bundles = [train, *(value for value in values if isinstance(value, dict))]
     named = [bundle[option] for bundle in bundles if option in bundle]
-    named += (
-        [each for each in axes[option] if not isinstance(each, dict)] if isinstance(axes.get(option), list) else []
-    )
+    own = axes.get(option)
+    named += [each for each in own if not isinstance(each, dict)] if isinstance(own, list) else []
     found = [*known]
     for name in named:
         if not isinstance(name, str):
             raise UsageError(f"{path}: {option} {name!r}: expected a name or an import string")
         found.append(checked(partial(get, name), str(path)))
     return found
-
-
-def _train_types(families: Iterable[FamilySpec], objectives: Iterable[ObjectiveSpec]) -> dict[str, Any]:
-    kinds = [*(each.training for each in families if each.training), *(each.training for each in objectives)]
-    return {name: kind for each in kinds for name, kind in types_of(each, without=("out",)).items()}

@@ -13,19 +13,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlnbench import __version__
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
-from vlnbench.matrix.fields import digest
+from vlnbench.matrix.fields import digest, hashed
 from vlnbench.matrix.references import EXECUTION
-from vlnbench.matrix.spec import Setting, hashed
+from vlnbench.matrix.spec import Setting
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import RUN, Stage, read_json
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import with_weights
 from vlnbench.training.options import parse_set
 from vlnbench.util.durable.files import write_json
+from vlnbench.version import __version__
 
 IDENTITY, LINK = "identity.json", "work"
 ELSEWHERE = ("trajectories", "workers", "log_every", "save_every", "tracker", "feature_cache", "feature_cache_gb")

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from vlnbench import __version__
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
@@ -18,6 +17,7 @@ from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
 from vlnbench.traits import Describes, MadeOf, Remarks, Represents, Watches
 from vlnbench.util.loading import import_string
 from vlnbench.util.machine import hardware
+from vlnbench.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

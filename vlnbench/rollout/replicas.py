@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any, Literal, Protocol
 
-from vlnbench import __version__
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Episode
 from vlnbench.rollout.agent_options import AgentOptions
@@ -29,6 +28,7 @@ from vlnbench.util.machine import CORES, cores
 from vlnbench.util.processes.child import Child
 from vlnbench.util.processes.watchdog import EXIT_CODE
 from vlnbench.util.progress import StepProgress, say
+from vlnbench.version import __version__
 
 MAX_TRIES = 3
 """An episode that so many replicas were running when their machine was lost is given up."""

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
 
-from vlnbench import __version__
 from vlnbench.errors import UsageError, require
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
@@ -29,6 +28,7 @@ from vlnbench.serving.options import LOOPBACK, TOKEN, ServeOptions
 from vlnbench.traits import Describes, Remarks
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import say
+from vlnbench.version import __version__
 
 Reply = dict[str, Any]
 

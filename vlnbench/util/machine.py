@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vlnbench import __version__
+from vlnbench.version import __version__
 
 PACKAGES = ("torch", "deepspeed", "transformers", "numpy", "habitat-lab")
 

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vlnbench import __version__
 from vlnbench.report import page as report
+from vlnbench.version import __version__
 from vlnbench.views.find import Found
 from vlnbench.views.others import board_json, matrix_json, read_all, training_json
 from vlnbench.views.runs import NamedRun, pairs, read_runs, run_json

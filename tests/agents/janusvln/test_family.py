@@ -39,7 +39,7 @@ from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
-from vlnbench.matrix.spec import hashed
+from vlnbench.matrix.fields import hashed
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.spec import FamilySpec

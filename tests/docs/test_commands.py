@@ -17,6 +17,8 @@ import yaml
 from agents.table import AGENTS, FAMILIES
 from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli
+from vlnbench.data.generator import get_generator
+from vlnbench.defaults import GENERATORS
 from vlnbench.training.objectives import OBJECTIVES
 
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")
@@ -79,6 +81,8 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             for kind in vars(module).values():
                 if isinstance(kind, type) and dataclasses.is_dataclass(kind) and "run" in vars(kind):
                     monkeypatch.setattr(kind, "run", lambda self: None)
+    for name in GENERATORS:  # their commands are made from them, and are no class of a module
+        monkeypatch.setattr(type(get_generator(name)), "generate", lambda self, options: [])
     for module, page, name in (
         ("my_module", "agents.md", "Mine"),
         ("my_family", "contributing.md", "FrozenNorms"),

@@ -218,7 +218,7 @@ def test_an_object_of_another_kind_or_name_costs_a_line(place: Place, capsys: py
     )
     assert "other" not in {*(each.name for each in every_family()), *(each.name for each in every_benchmark())}
     assert [line.partition(": expected a ")[2] for line in lines(capsys)] == [
-        "vlnbench.training.family.FamilySpec of the name 'other'",
+        "vlnbench.training.family.spec.FamilySpec of the name 'other'",
         "vlnbench.data.benchmarks.Benchmark",
     ]
     for get in (get_family, get_benchmark):

@@ -242,7 +242,7 @@ def _episodes(workshop: Path, **changes: Any) -> Episodes:
     settings = walks(workshop, workshop / "none", **changes)
     settings["rewards"] = tuple(settings["rewards"])
     kind = rewarded(StreamVLNTraining)(**{**settings, "checkpoint": str(workshop / "base")})
-    return Episodes(kind, find_family("", str(workshop / "base"))[0].load())
+    return Episodes(kind, find_family("", str(workshop / "base"))[0].load_trains())
 
 
 ALONE = Process(0, 0, 1, None)  # type: ignore[arg-type]
@@ -286,7 +286,7 @@ def test_options_that_cannot_be(workshop: Path, changes: dict[str, Any], message
 )
 def test_what_cannot_be_learned_from_is_one_line(workshop: Path, changes: dict[str, Any], message: str) -> None:
     made = rewarded(StreamVLNTraining)(**options(workshop, workshop / "none", **changes))
-    family = find_family("", str(workshop / "base"))[0].load()
+    family = find_family("", str(workshop / "base"))[0].load_trains()
     with pytest.raises(UsageError) as caught:
         make_objective(made, family, ALONE)
     assert message in str(caught.value)
@@ -302,7 +302,7 @@ def test_walks_whose_labels_are_not_what_was_done_are_one_line(workshop: Path, t
     made = rewarded(StreamVLNTraining)(
         **options(workshop, workshop / "none", trajectories=tmp_path, sets=("DAgger",))
     )
-    family = find_family("", str(workshop / "base"))[0].load()
+    family = find_family("", str(workshop / "base"))[0].load_trains()
     with pytest.raises(UsageError, match=r"annotations.json: has labels of single steps \(collect --relabel\)"):
         make_objective(made, family, ALONE)
 

@@ -12,12 +12,11 @@ import pytest
 
 from tests.agents.janusvln.walks import write_trajectories
 from tests.training.driver import ROOT
+from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.util.processes.watchdog import EXIT_CODE
 
-SLEEPS = "tests.training.test_watch:sleeping"
 
-
-def sleeping(options, family, process):  # type: ignore[no-untyped-def]
+def sleeping(options, trains, process):  # type: ignore[no-untyped-def]
     """The usual objective, but one process never comes back from its second step, for which all have 4 s.
 
     Until then they have as long as a busy machine takes to start.
@@ -36,13 +35,17 @@ def sleeping(options, family, process):  # type: ignore[no-untyped-def]
                 time.sleep(600 * process.rank)
             yield from super().losses(step)
 
-    return Sleeping(options, family, process)
+    return Sleeping(options, trains, process)
+
+
+SLEEPING = ObjectiveSpec("sleeping", f"{__name__}:sleeping")
 
 
 @pytest.mark.slow
 def test_every_process_names_its_step_and_what_it_waits_in(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "sets/R2R", (4, 3))
-    options = f"""train --checkpoint preset:janusvln-tiny --objective {SLEEPS} --trajectories {tmp_path}/sets
+    options = f"""train --checkpoint preset:janusvln-tiny --trajectories {tmp_path}/sets
+        --objective {__name__}:SLEEPING
         --out {tmp_path}/out --steps 3 --accumulation 1 --zero 0 --workers 0 --no-gradient-checkpointing
         --log-every 1 --hang-minutes 5"""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from vlnbench.training.family.policy import Recorded, Scored, scored
 from vlnbench.training.objectives import get_objective
-from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.loss import advantages
 from vlnbench.training.objectives.grpo.reference import FrozenCopy
@@ -221,7 +221,7 @@ class Ours:
             Recorded((each,), (len(each.answer),), (0.0,) * len(each.answer), answers=1, formed=1)
             for each in samples
         ]
-        mine = tuple(Judged(each, gain) for each, gain in zip(recorded, judged, strict=True))
+        mine = tuple(ScoredRollout(each, gain) for each, gain in zip(recorded, judged, strict=True))
         self._learner.take(Update(mine, tuple(len(each.answer) for each in samples), samples[0]), LONGEST)
 
     def step(self) -> float:

@@ -19,7 +19,7 @@ from tests.training.objectives.grpo.test_learner import ALONE, Engine
 from tests.training.rewarded import rewarded
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.family.policy import Recorded, Sampling
-from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.tally import Tally
 
@@ -60,7 +60,7 @@ def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
     options = rewarded(type(made.options))(**given, group=2)
     tally = Tally(ALONE)
     learner = Learner(options, made.family, ALONE, tally, None)
-    judged = tuple(Judged(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
+    judged = tuple(ScoredRollout(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
     learner.take(Update(judged, tuple(sum(each.tokens) for each in recorded), recorded[0].samples[0]), 3)
     made.model.train()
     for loss in learner.losses(Engine(made.model)):

@@ -44,7 +44,7 @@ from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.policy import Sampling
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.memory.plan import plan
-from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.options import TrainOptions
@@ -313,7 +313,7 @@ def test_it_is_learned_from_rewards(base: Path) -> None:
     model.train()
     tally = Tally(ALONE)
     learner = Learner(options, family, ALONE, tally, None)
-    judged = tuple(Judged(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
+    judged = tuple(ScoredRollout(each, gain) for each, gain in zip(recorded, (1.0, -1.0), strict=True))
     learner.take(Update(judged, tuple(sum(each.tokens) for each in recorded), recorded[0].samples[0]), 5)
     for loss in learner.losses(Engine(model)):
         loss.backward()  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.family.trains import rule_of
-from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner as Losses
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.setup import Process
@@ -78,7 +78,7 @@ def walk(policy: VLNCEPolicy, seeds: Mapping[int, int], steps: int = 7) -> list[
 def learned(model: Learner, recorded: list[Recorded], **changes: Any) -> tuple[dict[str, Any], dict[str, float]]:
     """The gradients of an update and what was told of it."""
     gains = [1.0, -0.5, 0.25, -0.75][: len(recorded)]
-    judged = tuple(Judged(each, gain) for each, gain in zip(recorded, gains, strict=True))
+    judged = tuple(ScoredRollout(each, gain) for each, gain in zip(recorded, gains, strict=True))
     tally, chosen = Tally(ALONE), options(**changes)
     losses = Losses(chosen, FAMILY, ALONE, tally, None)
     losses.take(Update(judged, tuple(sum(each.tokens) for each in recorded), recorded[0].samples[0]), 24)

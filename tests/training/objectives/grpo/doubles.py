@@ -15,7 +15,7 @@ import numpy as np
 from tests.fakes import PlaneEnv
 from vlnbench.data.benchmarks import VLM_BODY
 from vlnbench.interfaces import Episode, Observation, Vec3
-from vlnbench.training.objectives.grpo.rewards import Deed
+from vlnbench.training.objectives.grpo.rewards import Completion
 
 ENDS_AT = "VLNBENCH_TEST_ENDS_AT"
 """Name of the variable with the folder that `ending` waits for."""
@@ -45,30 +45,30 @@ class ColorPlane(PlaneEnv):
         return replace(seen, rgb=np.full((*size, 3), color, dtype=np.uint8), depth=np.full(size, 2.0, np.float32))
 
 
-def actions(deed: Deed) -> float:
+def actions(completion: Completion) -> float:
     """How many actions an answer or a walk has."""
-    return float(len(deed.actions) if deed.walk is None else len(deed.walk.trajectory.actions))
+    return float(len(completion.actions) if completion.walk is None else len(completion.walk.trajectory.actions))
 
 
-def tokens(deed: Deed) -> float:
+def tokens(completion: Completion) -> float:
     """Something that differs between any two answers, drawn from what they are."""
-    return float(hash((deed.actions, deed.expected)) % 97)
+    return float(hash((completion.actions, completion.expected)) % 97)
 
 
-def ending(deed: Deed) -> float:
+def ending(completion: Completion) -> float:
     """As `tokens` or `actions`; ends this process, as a kill does, once there is what the environment names."""
     if Path(os.environ.get(ENDS_AT) or os.devnull).is_dir():
         os.kill(os.getpid(), signal.SIGKILL)
-    return tokens(deed) if deed.walk is None else actions(deed)
+    return tokens(completion) if completion.walk is None else actions(completion)
 
 
-def constant(deed: Deed) -> float:
+def constant(completion: Completion) -> float:
     return 0.5
 
 
-def undefined(deed: Deed) -> float:
+def undefined(completion: Completion) -> float:
     return math.nan
 
 
-def broken(deed: Deed) -> float:
+def broken(completion: Completion) -> float:
     raise KeyError("speed")

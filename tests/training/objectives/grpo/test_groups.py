@@ -16,7 +16,7 @@ from vlnbench.errors import RunError
 from vlnbench.training.family.policy import Recorded
 from vlnbench.training.objectives.grpo.groups import Grouping, Update
 from vlnbench.training.objectives.grpo.rewards import Rewards
-from vlnbench.training.objectives.grpo.rollouts import Made, Pick, other_prompts, prompts_of
+from vlnbench.training.objectives.grpo.rollouts import Rollout, RolloutRequest, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.setup import Process
 
@@ -31,19 +31,19 @@ class Scripted:
     def __init__(self, reward: Callable[[int, int], float | str], prompts: int = 40) -> None:
         self.prompts, self._reward = prompts, reward
         self.rewards = Rewards(["format"], "steps")
-        self.asked: list[Pick] = []
+        self.asked: list[RolloutRequest] = []
 
-    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
-        self.asked += picks
-        return [self._made(pick) for pick in picks]
+    def make(self, requests: Sequence[RolloutRequest], update: int) -> list[Rollout]:
+        self.asked += requests
+        return [self._made(request) for request in requests]
 
-    def _made(self, pick: Pick) -> Made:
-        found = self._reward(pick.prompt, pick.member)
-        recorded = Recorded((f"{pick.prompt}.{pick.member}",), (pick.member + 1,), (), 1, 1)
+    def _made(self, request: RolloutRequest) -> Rollout:
+        found = self._reward(request.prompt, request.member)
+        recorded = Recorded((f"{request.prompt}.{request.member}",), (request.member + 1,), (), 1, 1)
         if isinstance(found, str):
             kept = recorded if found == "unreachable" else None
-            return Made(kept, missing=found, note=f"a walk in episode {pick.prompt}: it broke")
-        return Made(recorded, (found,), pick.member)
+            return Rollout(kept, missing=found, note=f"a walk in episode {request.prompt}: it broke")
+        return Rollout(recorded, (found,), request.member)
 
 
 def grouping(rollouts: Any, **changes: Any) -> tuple[Grouping, Tally]:
@@ -92,7 +92,7 @@ def test_groups_without_spread_are_made_of_other_prompts() -> None:
     assert len(update.mine) == 8
     assert all(int(name.partition(".")[0]) % 2 for name in samples(update))
     assert tally.take()["resampled"] >= 0
-    draws = {(pick.prompt, pick.member, pick.draw) for pick in rollouts.asked}
+    draws = {(request.prompt, request.member, request.draw) for request in rollouts.asked}
     assert len(draws) == len(rollouts.asked), "nothing is drawn twice"
 
 
@@ -174,7 +174,7 @@ def test_a_process_whose_rollouts_have_no_window_takes_one_of_an_earlier_update(
     made, _ = grouping(rollouts)
     spare = made.make(1).spare
     whole = rollouts._made
-    rollouts._made = lambda pick: replace(whole(pick), recorded=Recorded((), (), (), 0, 0))  # type: ignore[method-assign]
+    rollouts._made = lambda request: replace(whole(request), recorded=Recorded((), (), (), 0, 0))  # type: ignore[method-assign]
     assert made.make(2).spare == spare
     nothing, _ = grouping(rollouts)
     with pytest.raises(RunError, match="a process has nothing of an update"):

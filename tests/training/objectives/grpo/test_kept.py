@@ -9,15 +9,15 @@ from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.objectives.grpo import kept
 from vlnbench.training.objectives.grpo.kept import FOLDER, Keeper, encode, read_rollouts, recompute
-from vlnbench.training.objectives.grpo.rewards import Deed
+from vlnbench.training.objectives.grpo.rewards import Completion
 from vlnbench.util.durable.files import write_json
 
-DEED = Deed(0.5, (Action.MOVE_FORWARD, Action.STOP), (Action.MOVE_FORWARD, Action.TURN_LEFT))
+COMPLETION = Completion(0.5, (Action.MOVE_FORWARD, Action.STOP), (Action.MOVE_FORWARD, Action.TURN_LEFT))
 
 
 def line(update: int, **changes: Any) -> dict[str, Any]:
     made = {"update": update, "prompt": 7, "member": 0, "rewards": {"match-decayed": 2 / 3}, "advantage": 0.25}
-    return {**made, "missing": "", "note": "", "deed": encode(DEED), **changes}
+    return {**made, "missing": "", "note": "", "completion": encode(COMPLETION), **changes}
 
 
 def folder(out: Path) -> Path:
@@ -27,10 +27,10 @@ def folder(out: Path) -> Path:
 
 
 def test_what_was_kept_is_read_and_judged_again(tmp_path: Path) -> None:
-    Keeper(folder(tmp_path), 1.0, 0).keep(1, [line(1), line(1, missing="failed", deed=None, advantage=None)])
+    Keeper(folder(tmp_path), 1.0, 0).keep(1, [line(1), line(1, missing="failed", completion=None, advantage=None)])
     first, second = read_rollouts(tmp_path)
-    assert first.deed == DEED
-    assert (second.deed, second.advantage, second.missing) == (None, None, "failed")
+    assert first.completion == COMPLETION
+    assert (second.completion, second.advantage, second.missing) == (None, None, "failed")
     ((first, found),) = recompute(tmp_path)
     assert found == dict(first.rewards)
     ((_, other),) = recompute(tmp_path, ["match-exact", "format:2"])
@@ -71,6 +71,6 @@ def test_a_disk_that_is_full_stops_the_run_in_one_line(tmp_path: Path, monkeypat
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
-    Keeper(folder(tmp_path), 1.0, 0).keep(1, [line(1, deed={"formed": 1.0})])
+    Keeper(folder(tmp_path), 1.0, 0).keep(1, [line(1, completion={"formed": 1.0})])
     with pytest.raises(UsageError, match=r"update-000001.jsonl.gz: line 1: not a rollout"):
         list(read_rollouts(tmp_path))

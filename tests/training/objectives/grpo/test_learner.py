@@ -21,7 +21,7 @@ from tests.training.rewarded import rewarded
 from tests.training.workshop import SMALL, TEXTS
 from vlnbench.interfaces import Action, Observation
 from vlnbench.training.family.policy import Recorded, Sampling
-from vlnbench.training.objectives.grpo.groups import Judged, Update
+from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner
 from vlnbench.training.objectives.grpo.reference import FrozenCopy, WithoutAdapters, make_reference
 from vlnbench.training.objectives.grpo.tally import Tally
@@ -103,7 +103,7 @@ def learned(model: Any, update: Update, **changes: Any) -> tuple[float, dict[str
 
 
 def update_of(recorded: list[Recorded], advantages: list[float]) -> Update:
-    judged = [Judged(each, gain) for each, gain in zip(recorded, advantages, strict=True)]
+    judged = [ScoredRollout(each, gain) for each, gain in zip(recorded, advantages, strict=True)]
     lengths = tuple(sum(each.tokens) for each in recorded)
     return Update(tuple(judged), lengths, recorded[0].samples[0])
 

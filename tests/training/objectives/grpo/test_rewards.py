@@ -8,24 +8,24 @@ import pytest
 from tests.training.objectives.grpo import doubles
 from vlnbench.errors import RunError, UsageError
 from vlnbench.interfaces import Action, Episode, Trajectory
-from vlnbench.training.objectives.grpo.rewards import Deed, Rewards, Walked, _rehearsal
+from vlnbench.training.objectives.grpo.rewards import Completion, Rewards, Walked, _rehearsal
 
 FORWARD, LEFT, RIGHT = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
 DOUBLES = f"{doubles.__name__}:"
 
 
-def value(text: str, kind: str, deed: Deed) -> float:
+def value(text: str, kind: str, completion: Completion) -> float:
     made = Rewards([text], kind)  # type: ignore[arg-type]
-    return made.total(made.of(deed, "a test"))
+    return made.total(made.of(completion, "a test"))
 
 
 def test_matches_by_hand() -> None:
     wanted = (FORWARD, LEFT, LEFT, FORWARD)
-    deed = Deed(1.0, (FORWARD, RIGHT, LEFT), wanted)
-    assert value("match-exact", "steps", Deed(1.0, wanted, wanted)) == 1.0
-    assert value("match-exact", "steps", deed) == 0.0
-    assert value("match-decayed", "steps", deed) == pytest.approx((1 + 0.25) / (1 + 0.5 + 0.25 + 0.125))
-    longer = Deed(1.0, (*wanted, FORWARD), wanted)
+    completion = Completion(1.0, (FORWARD, RIGHT, LEFT), wanted)
+    assert value("match-exact", "steps", Completion(1.0, wanted, wanted)) == 1.0
+    assert value("match-exact", "steps", completion) == 0.0
+    assert value("match-decayed", "steps", completion) == pytest.approx((1 + 0.25) / (1 + 0.5 + 0.25 + 0.125))
+    longer = Completion(1.0, (*wanted, FORWARD), wanted)
     assert value("match-decayed", "steps", longer) == pytest.approx(1.875 / 1.9375)
 
 
@@ -69,8 +69,8 @@ def test_the_end_without_a_way_counts_as_the_farthest_that_is_known() -> None:
 
 def test_weights_and_own_functions_are_added() -> None:
     made = Rewards(["format:0.5", f"{DOUBLES}actions:2"], "steps")
-    deed = Deed(1.0, (FORWARD, LEFT), (LEFT,))
-    assert made.of(deed, "a test") == [1.0, 2.0]
+    completion = Completion(1.0, (FORWARD, LEFT), (LEFT,))
+    assert made.of(completion, "a test") == [1.0, 2.0]
     assert made.total([1.0, 2.0]) == 4.5
 
 
@@ -86,7 +86,7 @@ def test_weights_and_own_functions_are_added() -> None:
         ([f"{DOUBLES}undefined"], "steps", "it returned nan; expected a finite number"),
         ([f"{DOUBLES}broken"], "steps", "it raised KeyError: 'speed'"),
         ([f"{DOUBLES}missing"], "steps", "has no 'missing'"),
-        ([f"{DOUBLES}CUT_OFF"], "steps", "expected a function from a Deed"),
+        ([f"{DOUBLES}CUT_OFF"], "steps", "expected a function from a Completion"),
     ],
 )
 def test_bad_rewards_are_one_line_before_anything_runs(texts: list[str], kind: str, message: str) -> None:
@@ -98,7 +98,7 @@ def test_bad_rewards_are_one_line_before_anything_runs(texts: list[str], kind: s
 
 def test_a_reward_that_breaks_later_names_the_rollout() -> None:
     made = Rewards([f"{DOUBLES}actions"], "steps")
-    wrong = Deed(1.0, None, ())  # type: ignore[arg-type]
+    wrong = Completion(1.0, None, ())  # type: ignore[arg-type]
     with pytest.raises(RunError, match=r"reward .*actions: for window 3 it raised TypeError"):
         made.of(wrong, "window 3")
 

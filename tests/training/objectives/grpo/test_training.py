@@ -26,7 +26,7 @@ from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.kept import read_rollouts, recompute
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.prefix import ExpertFirst
-from vlnbench.training.objectives.grpo.rollouts import Pick
+from vlnbench.training.objectives.grpo.rollouts import RolloutRequest
 from vlnbench.training.setup import Process
 
 DOUBLES = f"{doubles.__name__}:"
@@ -149,7 +149,7 @@ def test_rewards_can_be_computed_again(runs: dict[str, Path], name: str, count: 
     """From what the folder keeps: those of then to the last bit, others, and the advantages."""
     kept = list(read_rollouts(runs[name]))
     again = list(recompute(runs[name]))
-    assert [each for each in kept if each.deed] == [each for each, _ in again]
+    assert [each for each in kept if each.completion] == [each for each, _ in again]
     assert all(dict(each.rewards) == found for each, found in again)
     assert [each.update for each in kept] == [1] * count + [2] * count
     learned = [each for each in kept if each.advantage is not None]
@@ -220,11 +220,11 @@ def test_walks_in_simulators_are_learned_from(runs: dict[str, Path]) -> None:
 
 def test_walks_of_a_group_share_the_start_and_differ_in_seed(workshop: Path) -> None:
     made = _episodes(workshop)
-    tasks = [made._task(Pick(1, member, "5"), update=5) for member in range(4)]
+    tasks = [made._task(RolloutRequest(1, member, "5"), update=5) for member in range(4)]
     assert len({task.episode.episode_id for task in tasks}) == 1
     assert len({task.seed for task in tasks}) == 4
-    assert tasks[0] == made._task(Pick(1, 0, "5"), update=5)
-    assert made._task(Pick(1, 0, "6"), update=6).seed != tasks[0].seed
+    assert tasks[0] == made._task(RolloutRequest(1, 0, "5"), update=5)
+    assert made._task(RolloutRequest(1, 0, "6"), update=6).seed != tasks[0].seed
 
 
 def test_walks_end_and_begin_where_they_should(workshop: Path) -> None:
@@ -232,8 +232,8 @@ def test_walks_end_and_begin_where_they_should(workshop: Path) -> None:
     reference = make_episode(1, distance=4.0).ground_truth
     assert reference is not None
     count = len(reference.actions)  # 17
-    assert made._task(Pick(0, 0, "1"), 1).max_steps == min(30, 2 * count)
-    prefixes = [made._task(Pick(0, 0, str(update)), update).kind for update in (1, 3, 5)]
+    assert made._task(RolloutRequest(0, 0, "1"), 1).max_steps == min(30, 2 * count)
+    prefixes = [made._task(RolloutRequest(0, 0, str(update)), update).kind for update in (1, 3, 5)]
     lengths = [len(each.actions) if isinstance(each, ExpertFirst) else 0 for each in prefixes]
     assert lengths == [count // 2, count // 4, 0]
 

@@ -21,8 +21,8 @@ from vlnbench.training.family.policy import Policy
 from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.options import GRPOOptions
 from vlnbench.training.objectives.grpo.prefix import ExpertFirst
-from vlnbench.training.objectives.grpo.rewards import Deed, Rewards, Walked
-from vlnbench.training.objectives.grpo.rollouts import Made, Pick
+from vlnbench.training.objectives.grpo.rewards import Completion, Rewards, Walked
+from vlnbench.training.objectives.grpo.rollouts import Rollout, RolloutRequest
 
 WALK_TIMEOUT_S = 600.0
 """A simulator or an agent of which nothing is heard for so long hangs."""
@@ -97,11 +97,11 @@ class Episodes:
         executor.set_up(EnvSetup(options.env, arguments, agent.sensors, needs=(scenes_dir,)))
         self.simulator = executor.simulator
 
-    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
+    def make(self, requests: Sequence[RolloutRequest], update: int) -> list[Rollout]:
         assert self._executor is not None
-        tasks = [self._task(pick, update) for pick in picks]
+        tasks = [self._task(request, update) for request in requests]
         order = {(task.episode.episode_id, task.seed): place for place, task in enumerate(tasks)}
-        made: dict[int, Made] = {}
+        made: dict[int, Rollout] = {}
         limits = Limits(self._options.envs, WALK_TIMEOUT_S)
         with closing(self._executor.run(tasks, limits)) as outcomes:
             for outcome in outcomes:
@@ -114,17 +114,17 @@ class Episodes:
         if self._executor is not None:
             self._executor.close()
 
-    def _task(self, pick: Pick, update: int) -> Task:
+    def _task(self, request: RolloutRequest, update: int) -> Task:
         """A walk: where it begins, its seed, and how long it may be."""
-        options, episode = self._options, self._episodes[pick.prompt]
+        options, episode = self._options, self._episodes[request.prompt]
         steps = min(options.step_cap, self._benchmark.max_steps)
         reference = () if episode.ground_truth is None else episode.ground_truth.actions
         if options.stop_beyond is not None:
             steps = min(steps, math.ceil(options.stop_beyond * len(reference)))
         shown = min(math.floor(self.prefix_share(update) * len(reference)), steps - 1)
         prefix = tuple(Action(action) for action in reference[:shown] if action != Action.STOP)
-        seed = episode_seed(options.seed, f"{pick.draw}/{episode.episode_id}", pick.member)
-        return Task(episode, pick.member, seed, steps, ExpertFirst(prefix) if prefix else None)
+        seed = episode_seed(options.seed, f"{request.draw}/{episode.episode_id}", request.member)
+        return Task(episode, request.member, seed, steps, ExpertFirst(prefix) if prefix else None)
 
     def prefix_share(self, update: int) -> float:
         """Which share of the expert's actions walks of an update begin behind."""
@@ -132,7 +132,7 @@ class Episodes:
         updates = options.prefix_updates or max(1, (options.steps or 1) // options.iterations // 2)
         return options.expert_prefix * max(0.0, 1 - (update - 1) / updates)
 
-    def _judged(self, outcome: Outcome) -> Made:
+    def _judged(self, outcome: Outcome) -> Rollout:
         task, rollout = outcome.task, outcome.rollout
         what = f"a walk in episode {task.episode.episode_id}"
         try:
@@ -140,19 +140,23 @@ class Episodes:
         except KeyError:  # the simulator failed before the network was asked
             recorded = None
         if rollout is None:
-            return Made(None, missing="failed", note=f"{what}: {outcome.reason}")
+            return Rollout(None, missing="failed", note=f"{what}: {outcome.reason}")
         if recorded is None:
             raise RunError(f"{what} ended without a record of it")
         trajectory = _without_last_stop(rollout.trajectory) if recorded.cut else rollout.trajectory
         steps, seconds = len(trajectory.actions), rollout.env_seconds
         if not math.isfinite(trajectory.goal_distances[0]):
-            return Made(recorded, steps=steps, simulator_s=seconds, missing="unreachable", note=f"{what}: no path")
+            return Rollout(
+                recorded, steps=steps, simulator_s=seconds, missing="unreachable", note=f"{what}: no path"
+            )
         success_m = self._benchmark.success_distance_m
         scores = score(trajectory, task.episode, success_m)
         walk = Walked(trajectory, task.episode, scores, success_m)
-        deed = Deed(recorded.formed / max(1, recorded.answers), walk=walk)
-        values, stopped = self.rewards.of(deed, what), trajectory.stopped
-        return Made(recorded, tuple(values), steps, stopped, bool(scores.success), seconds, deed=deed)
+        completion = Completion(recorded.formed / max(1, recorded.answers), walk=walk)
+        values, stopped = self.rewards.of(completion, what), trajectory.stopped
+        return Rollout(
+            recorded, tuple(values), steps, stopped, bool(scores.success), seconds, completion=completion
+        )
 
 
 def _without_last_stop(trajectory: Trajectory) -> Trajectory:

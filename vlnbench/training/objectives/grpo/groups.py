@@ -15,14 +15,14 @@ from vlnbench.training.family.policy import Recorded
 from vlnbench.training.objectives.grpo.kept import Keeper, encode
 from vlnbench.training.objectives.grpo.loss import advantages, without_spread
 from vlnbench.training.objectives.grpo.options import GRPOOptions
-from vlnbench.training.objectives.grpo.rollouts import Made, Pick, Rollouts, other_prompts, prompts_of
+from vlnbench.training.objectives.grpo.rollouts import Rollout, RolloutRequest, Rollouts, other_prompts, prompts_of
 from vlnbench.training.objectives.grpo.tally import Tally
 from vlnbench.training.setup import Process
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A completion of this process: what was recorded, and how much better than its group it was."""
+class ScoredRollout:
+    """A rollout of this process: what was recorded, and how much better than its group it was."""
 
     recorded: Recorded
     advantage: float
@@ -33,20 +33,20 @@ class Update:
     """What an update learns from: completions of this process, and the tokens of every completion that counts, of
     all processes. spare: a window, for passes from which nothing is to be learned."""
 
-    mine: tuple[Judged, ...]
+    mine: tuple[ScoredRollout, ...]
     lengths: tuple[int, ...]
     spare: Any
 
 
 @dataclass
 class _Group:
-    """The completions of a prompt by member: a process knows what its own are (`Made`), and of all the rewards.
+    """The completions of a prompt by member: a process knows what its own are (`Rollout`), and of all the rewards.
 
     advantages: of all members, where something is learned from them.
     """
 
     prompt: int
-    mine: dict[int, Made]
+    mine: dict[int, Rollout]
     shared: list[dict[str, Any]]
     advantages: Sequence[float | None] = ()
 
@@ -108,15 +108,21 @@ class Grouping:
         for member, (each, advantage) in enumerate(zip_longest(group.shared, group.advantages)):
             rewards = dict(zip(names, each["rewards"], strict=False))  # none of what does not count
             judged = {"rewards": rewards, "advantage": advantage, "missing": each["missing"], "note": each["note"]}
-            yield {"update": number, "prompt": group.prompt, "member": member, **judged, "deed": each["deed"]}
+            yield {
+                "update": number,
+                "prompt": group.prompt,
+                "member": member,
+                **judged,
+                "completion": each["completion"],
+            }
 
     def _run(self, chosen: Sequence[tuple[int, str]], number: int) -> list[_Group]:
         """Make groups, each process its share of the completions, and tell each other the rewards."""
         size, world = self.size, self._process.world_size
         every = [(place, member) for place in range(len(chosen)) for member in range(size)]
         mine = every[self._process.rank :: world]
-        picks = [Pick(chosen[place][0], member, chosen[place][1]) for place, member in mine]
-        made = dict(zip(mine, self._rollouts.make(picks, number), strict=True))
+        requests = [RolloutRequest(chosen[place][0], member, chosen[place][1]) for place, member in mine]
+        made = dict(zip(mine, self._rollouts.make(requests, number), strict=True))
         told: list[Any] = [None] * world
         here = {key: _shared(each) for key, each in made.items()}
         if world == 1:
@@ -152,7 +158,7 @@ class Grouping:
         for group, gains in zip(kept, judged, strict=True):
             group.advantages = gains
         mine = [
-            Judged(made.recorded, gains[member])
+            ScoredRollout(made.recorded, gains[member])
             for group, gains in zip(kept, judged, strict=True)
             for member, made in group.mine.items()
             if made.recorded is not None
@@ -204,9 +210,9 @@ class Grouping:
                 tally.add("success", float(each.success))
 
 
-def _shared(made: Made) -> dict[str, Any]:
+def _shared(made: Rollout) -> dict[str, Any]:
     """What other processes have to know of a completion."""
     tokens = 0 if made.recorded is None else sum(made.recorded.tokens)
-    deed = None if made.deed is None else encode(made.deed)
+    completion = None if made.completion is None else encode(made.completion)
     told = {"rewards": made.rewards, "tokens": tokens, "missing": made.missing, "note": made.note}
-    return {**told, "deed": deed}
+    return {**told, "completion": completion}

@@ -17,7 +17,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.metrics import score
 from vlnbench.evaluation.records import decode_trajectory, encode_trajectory
 from vlnbench.interfaces import Action, Episode
-from vlnbench.training.objectives.grpo.rewards import Deed, Rewards, Walked
+from vlnbench.training.objectives.grpo.rewards import Completion, Rewards, Walked
 from vlnbench.training.run.folder import MANIFEST
 from vlnbench.util.durable.files import (
     encode_line,
@@ -67,13 +67,13 @@ class Keeper:
             raise stopped(path, error) from error
 
 
-def encode(deed: Deed) -> dict[str, Any]:
+def encode(completion: Completion) -> dict[str, Any]:
     """What rewards look at, as JSON has it; of a walk's episode its id alone."""
-    if deed.walk is None:
-        done, expected = ([int(each) for each in actions] for actions in (deed.actions, deed.expected))
-        return {"formed": deed.formed, "actions": done, "expected": expected}
-    walk = deed.walk
-    return {"formed": deed.formed, "episode": walk.episode.episode_id, **encode_trajectory(walk.trajectory)}
+    if completion.walk is None:
+        done, expected = ([int(each) for each in actions] for actions in (completion.actions, completion.expected))
+        return {"formed": completion.formed, "actions": done, "expected": expected}
+    walk = completion.walk
+    return {"formed": completion.formed, "episode": walk.episode.episode_id, **encode_trajectory(walk.trajectory)}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Kept:
     """An answer or a walk as it was kept.
 
     prompt: number of the window or of the episode in its split. rewards: by name, without weights. advantage: None
-    where nothing was learned from it. missing: why it does not count, as `rollouts.Made` says it; then there is no
-    deed.
+    where nothing was learned from it. missing: why it does not count, as `rollouts.Rollout` says it; then there is
+    no completion.
     """
 
     update: int
@@ -91,7 +91,7 @@ class Kept:
     rewards: Mapping[str, float]
     advantage: float | None
     missing: str
-    deed: Deed | None
+    completion: Completion | None
 
 
 def read_rollouts(out: Path) -> Iterator[Kept]:
@@ -115,8 +115,8 @@ def recompute(out: Path, rewards: Sequence[str] = ()) -> Iterator[tuple[Kept, di
     options = read_object(out / MANIFEST)["options"]
     asked = Rewards(rewards or options["rewards"], options["rollouts"])
     for kept in read_rollouts(out):
-        if kept.deed is not None:
-            found = asked.of(kept.deed, f"update {kept.update}, prompt {kept.prompt}")
+        if kept.completion is not None:
+            found = asked.of(kept.completion, f"update {kept.update}, prompt {kept.prompt}")
             yield kept, {part.name: value for part, value in zip(asked.parts, found, strict=True)}
 
 
@@ -134,16 +134,16 @@ class _Episodes:
 
 
 def _decode(line: Mapping[str, Any], known: _Episodes | None) -> Kept:
-    seen, deed = line["deed"], None
+    seen, completion = line["completion"], None
     if seen is not None and known is None:
         done, expected = (tuple(map(Action, seen[name])) for name in ("actions", "expected"))
-        deed = Deed(seen["formed"], done, expected)
+        completion = Completion(seen["formed"], done, expected)
     elif seen is not None and known is not None:
         episode, trajectory = known.by_id[seen["episode"]], decode_trajectory(seen)
         scores = score(trajectory, episode, known.success_m)
-        deed = Deed(seen["formed"], walk=Walked(trajectory, episode, scores, known.success_m))
+        completion = Completion(seen["formed"], walk=Walked(trajectory, episode, scores, known.success_m))
     names = ("update", "prompt", "member", "rewards", "advantage", "missing")
-    return Kept(**{name: line[name] for name in names}, deed=deed)
+    return Kept(**{name: line[name] for name in names}, completion=completion)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """What an answer or a walk is worth: named rewards and one's own, added up with weights, each logged.
 
-A reward of one's own is a function from a `Deed` to a number, named by import string or added by an entry point.
+A reward of one's own is a function from a `Completion` to a number, named by import string or added by an entry
+point.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Walked:
 
 
 @dataclass(frozen=True)
-class Deed:
+class Completion:
     """What a reward looks at.
 
     formed: share of the answers in the expected format. actions, expected: of an answer, and what the expert did;
@@ -59,15 +60,15 @@ class Deed:
     walk: Walked | None = None
 
 
-Reward = Callable[[Deed], float]
+Reward = Callable[[Completion], float]
 
 
 def _of_walk(reward: Callable[[Walked], float]) -> Reward:
-    def of_deed(deed: Deed) -> float:
-        assert deed.walk is not None
-        return reward(deed.walk)
+    def of_completion(completion: Completion) -> float:
+        assert completion.walk is not None
+        return reward(completion.walk)
 
-    return of_deed
+    return of_completion
 
 
 def _similarity(value: float | None) -> float:
@@ -75,15 +76,15 @@ def _similarity(value: float | None) -> float:
     return value
 
 
-def match_exact(deed: Deed) -> float:
+def match_exact(completion: Completion) -> float:
     """1 for the expert's actions, all of them and no other."""
-    return float(deed.actions == deed.expected)
+    return float(completion.actions == completion.expected)
 
 
-def match_decayed(deed: Deed) -> float:
+def match_decayed(completion: Completion) -> float:
     """How far the actions are the expert's, the first counting most (VLN-R1, arXiv 2506.17221), in [0, 1]."""
-    weights = [DECAY**place for place in range(max(len(deed.expected), len(deed.actions)))]
-    pairs = zip(weights, deed.actions, deed.expected, strict=False)
+    weights = [DECAY**place for place in range(max(len(completion.expected), len(completion.actions)))]
+    pairs = zip(weights, completion.actions, completion.expected, strict=False)
     return sum(weight for weight, done, wanted in pairs if done is wanted) / sum(weights)
 
 
@@ -108,7 +109,11 @@ REWARDS: dict[str, tuple[tuple[Kind, ...], Reward, str]] = {
     "near": (("episodes",), _of_walk(lambda walk: 1 - walk.distance / FAR_M), "1 - d / 6"),
     "match-exact": (("steps",), match_exact, "1 for the expert's actions, all of them and no other"),
     "match-decayed": (("steps",), match_decayed, "how far the actions are the expert's, the first counting most"),
-    "format": (("steps", "episodes"), lambda deed: deed.formed, "share of answers in the expected format"),
+    "format": (
+        ("steps", "episodes"),
+        lambda completion: completion.formed,
+        "share of answers in the expected format",
+    ),
 }
 """Rewards by name: for which rollouts there is something to reward, the function, and what it says."""
 
@@ -142,17 +147,17 @@ class Rewards:
             if names.count(name) > 1:
                 raise UsageError(f"--rewards: {name} stands twice; give it one weight")
         for part in self.parts:
-            for deed in _rehearsal(kind):
-                _value(part, deed, UsageError, "made-up rollouts, before anything ran,")
+            for completion in _rehearsal(kind):
+                _value(part, completion, UsageError, "made-up rollouts, before anything ran,")
 
     @property
     def needs_ground_truth(self) -> list[str]:
         """Rewards that compare with the reference walk."""
         return [part.name for part in self.parts if part.name in NEED_GROUND_TRUTH]
 
-    def of(self, deed: Deed, what: str) -> list[float]:
+    def of(self, completion: Completion, what: str) -> list[float]:
         """Each part of the sum, without its weight. Raises RunError, saying `what` was to be judged."""
-        return [_value(part, deed, RunError, what) for part in self.parts]
+        return [_value(part, completion, RunError, what) for part in self.parts]
 
     def total(self, values: Sequence[float]) -> float:
         """The sum of the parts with their weights."""
@@ -182,7 +187,7 @@ def _part(text: str, kind: Kind) -> Part:
 
 def _function(found: Any, name: str) -> Reward:
     if not callable(found):
-        raise UsageError(f"--rewards {name}: expected a function from a Deed to a number")
+        raise UsageError(f"--rewards {name}: expected a function from a Completion to a number")
     made: Reward = found
     return made
 
@@ -195,9 +200,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _value(part: Part, deed: Deed, error: type[UsageError] | type[RunError], what: str) -> float:
+def _value(part: Part, completion: Completion, error: type[UsageError] | type[RunError], what: str) -> float:
     try:
-        value = float(part.reward(deed))
+        value = float(part.reward(completion))
     except Exception as raised:
         raise error(f"reward {part.name}: for {what} it raised {type(raised).__name__}: {raised}") from raised
     if not math.isfinite(value):
@@ -209,10 +214,10 @@ SUCCESS_M = 3.0
 """Of made-up walks."""
 
 
-def _rehearsal(kind: Kind) -> list[Deed]:
+def _rehearsal(kind: Kind) -> list[Completion]:
     """An answer or a walk that is right and one that is wrong."""
     if kind == "steps":
-        right = Deed(1.0, (Action.MOVE_FORWARD,) * 2, (Action.MOVE_FORWARD,) * 2)
+        right = Completion(1.0, (Action.MOVE_FORWARD,) * 2, (Action.MOVE_FORWARD,) * 2)
         return [right, replace(right, formed=0.0, actions=(Action.STOP,))]
     places = [(0.0, 0.0, -0.25 * step) for step in range(13)]
     episode = Episode(
@@ -225,12 +230,12 @@ def _rehearsal(kind: Kind) -> list[Deed]:
         goals=(places[-1],),
         ground_truth=GroundTruth(tuple(places), (1,) * 12 + (0,)),
     )
-    deeds = []
+    completions = []
     for walked in (12, 1):
         poses = tuple(Pose(place, episode.start_rotation) for place in (*places[: walked + 1], places[walked]))
         actions = (*(Action.MOVE_FORWARD,) * walked, Action.STOP)
         distances = tuple(3.0 + pose.position[2] for pose in poses)
         trajectory = Trajectory(poses, actions, (False,) * len(actions), distances)
         scores = score(trajectory, episode, SUCCESS_M)
-        deeds.append(Deed(1.0, walk=Walked(trajectory, episode, scores, SUCCESS_M)))
-    return deeds
+        completions.append(Completion(1.0, walk=Walked(trajectory, episode, scores, SUCCESS_M)))
+    return completions

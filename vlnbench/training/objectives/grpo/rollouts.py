@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from vlnbench.training.family.policy import Policy, Recorded
-from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
+from vlnbench.training.objectives.grpo.rewards import Completion, Rewards
 
 
-class Pick(NamedTuple):
-    """A completion to be made: prompt by number, place in its group, and what its draws depend on beside."""
+class RolloutRequest(NamedTuple):
+    """A rollout to be made: prompt by number, place in its group, and what its draws depend on beside."""
 
     prompt: int
     member: int
@@ -23,11 +23,12 @@ class Pick(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Made:
-    """A completion: what was recorded, and each reward; or why it does not count.
+class Rollout:
+    """A rollout: what was recorded, and each reward; or why it does not count.
 
     missing: `unreachable` (no way to the goal, so rewards mean nothing) or `failed` (a simulator did), with a
-    `note` for people. steps: actions. simulator_s: seconds of the simulator. deed: what the rewards looked at.
+    `note` for people. steps: actions. simulator_s: seconds of the simulator. completion: what the
+    rewards looked at.
     """
 
     recorded: Recorded | None
@@ -38,7 +39,7 @@ class Made:
     simulator_s: float = 0.0
     missing: str = ""
     note: str = ""
-    deed: Deed | None = None
+    completion: Completion | None = None
 
 
 class Rollouts(Protocol):
@@ -69,8 +70,8 @@ class Rollouts(Protocol):
         """Get ready. `beat` is called whenever something is done, for those who watch for hangs."""
         ...
 
-    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
-        """The completions, in the order of the picks."""
+    def make(self, requests: Sequence[RolloutRequest], update: int) -> list[Rollout]:
+        """The completions, in the order of the requests."""
         ...
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from vlnbench.training.data import Schedule
 from vlnbench.training.family.policy import Policy, Questions
 from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.options import GRPOOptions
-from vlnbench.training.objectives.grpo.rewards import Deed, Rewards
-from vlnbench.training.objectives.grpo.rollouts import Made, Pick
+from vlnbench.training.objectives.grpo.rewards import Completion, Rewards
+from vlnbench.training.objectives.grpo.rollouts import Rollout, RolloutRequest
 
 
 class Steps:
@@ -47,18 +47,21 @@ class Steps:
         self._questions: Questions = policy.questions([each.content for each in self._sets])
         self.prompts = len(self._questions)
 
-    def make(self, picks: Sequence[Pick], update: int) -> list[Made]:
+    def make(self, requests: Sequence[RolloutRequest], update: int) -> list[Rollout]:
         seed = self._options.seed
-        asked = [self._questions.question(pick.prompt, f"{seed}/{pick.draw}/{pick.prompt}") for pick in picks]
-        seeds = [episode_seed(seed, f"{pick.draw}/{pick.prompt}", pick.member) for pick in picks]
+        asked = [
+            self._questions.question(request.prompt, f"{seed}/{request.draw}/{request.prompt}")
+            for request in requests
+        ]
+        seeds = [episode_seed(seed, f"{request.draw}/{request.prompt}", request.member) for request in requests]
         answers = self._policy.answer([each.prompt for each in asked], seeds)
         made = []
-        for pick, question, answer in zip(picks, asked, answers, strict=True):
-            deed = Deed(answer.formed / answer.answers, answer.actions, question.expected)
-            values = self.rewards.of(deed, f"window {pick.prompt}")
+        for request, question, answer in zip(requests, asked, answers, strict=True):
+            completion = Completion(answer.formed / answer.answers, answer.actions, question.expected)
+            values = self.rewards.of(completion, f"window {request.prompt}")
             stopped = Action.STOP in answer.actions
             right = answer.actions == question.expected
-            made.append(Made(answer, tuple(values), len(answer.actions), stopped, right, deed=deed))
+            made.append(Rollout(answer, tuple(values), len(answer.actions), stopped, right, completion=completion))
         return made
 
     def close(self) -> None:

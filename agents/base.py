@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-import copy
+import difflib
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
+from agents.slots import Copies
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 
 
 class EpisodeAgent:
-    """Turns a one-episode agent into an `Agent`: every slot drives a copy of its own.
+    """Turns a one-episode agent into an `Agent`: every episode is driven by a copy of the agent as it was made.
 
     Subclasses write `act_one` and, if they carry state, `begin`. The class attributes are defaults to override.
+
+    Episodes share nothing that changes. Whatever `self` and the class hold (lists, arrays, tensors, modules,
+    generators of random numbers) each copy has for itself, so write to it as if there were one episode at a time.
+    Shared are parameters and large buffers of torch modules, which may not be written to (that ends the run with
+    a line), and what `shared` names: attributes that never change and are too large to copy, or cannot be copied,
+    such as the client of a server or a compiled module. Open files and running generators belong into `begin`.
+    Not seen are variables of Python modules and what functions enclose: keep state in `self`.
     """
 
     sensors: frozenset[Sensor] = frozenset()
     privileged: bool = False
     expects: Conventions = Conventions()
     identity: Mapping[str, Scalar] = {}
+    shared: tuple[str, ...] = ()
 
-    def __init__(self) -> None:
-        self._running: dict[int, EpisodeAgent] = {}
+    def __new__(cls, *args: object, **options: object) -> Any:
+        """Refuses a class without `act_one`, whose name may be misspelled."""
+        if cls.act_one is EpisodeAgent.act_one and cls.act is EpisodeAgent.act:
+            own = [name for name in dir(cls) if name not in dir(EpisodeAgent)]
+            near = difflib.get_close_matches("act_one", own, 1)
+            hint = f" ({near[0]} is not called)" if near else ""
+            raise UsageError(f"agent {cls.__name__}: define act_one(self, observation), the next action{hint}")
+        return super().__new__(cls)
+
+    @cached_property
+    def _running(self) -> dict[int, EpisodeAgent]:
+        return {}
+
+    @cached_property
+    def _copies(self) -> Copies:
+        """Made with the first episode: all constructors have run then."""
+        return Copies(self, EpisodeAgent, ("_running", "_copies"))
 
     def begin(self, episode: Episode, seed: int) -> None:
         """Start an episode."""
@@ -30,11 +57,13 @@ class EpisodeAgent:
         raise NotImplementedError
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._running[slot] = copy.copy(self)
+        self._running[slot] = self._copies.new()
         self._running[slot].begin(episode, seed)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        return {slot: self._running[slot].act_one(observation) for slot, observation in observations.items()}
+        actions = {slot: self._running[slot].act_one(observation) for slot, observation in observations.items()}
+        self._copies.check()
+        return actions
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See observations on which somebody else acts. Nothing to do for agents that plan no further than a step

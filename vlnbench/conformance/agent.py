@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
+import gc
 import json
 import math
+import random
+import sys
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
+import pytest
 
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose, Scalar, StandsFor
+from vlnbench.rollout.agent_options import AgentOptions, DeviceOptions, TakesOptions
 from vlnbench.traits import ActsAhead, Describes, Remarks, Reports, Represents
 
 
 class AgentConformance:
-    """Every `Agent` passes these. Override `make_agent`; `make_episode` and `observe` fit most agents."""
+    """Every `Agent` passes these. Override `make_agent`; the other methods fit most agents.
+
+    Not seen by them: what an agent does wrong only after `steps` steps, or only with other episodes than these.
+    """
+
+    steps: int = 16
+    """How long episodes are at most; `observe` is asked for steps below it, other tests for up to 40."""
+    slots: tuple[int, ...] = (0, 1, 2, 3, 7)
+    does_not_count: frozenset[str] = frozenset()
+    """Options that change nothing that the agent does, so that its identity leaves them out."""
 
     def make_agent(self) -> Agent:
         """The agent under test; every call makes another one."""
         raise NotImplementedError
+
+    def make_options(self, kind: TakesOptions) -> AgentOptions:
+        """Options of which an agent can be made; each is changed in turn."""
+        return kind.options_type()
 
     def make_episode(self) -> Episode:
         """An episode that the agent can be given."""
@@ -45,21 +71,69 @@ class AgentConformance:
         )
         return full.for_agent(agent.sensors)
 
+    def begin(self, agent: Agent, slot: int, number: int = 0, seed: int = 7) -> None:
+        """Begin one of several episodes, which differ in what is told and seen, and in their seeds."""
+        agent.reset(slot, self._episode(agent, number), seed + number)
+
+    def ask(self, agent: Agent, steps: Mapping[int, tuple[int, int]]) -> dict[int, Action]:
+        """Actions by slot for {slot: (number of its episode, step)}; what was shown must stay as it is."""
+        shown = {slot: self._shown(agent, *step) for slot, step in steps.items()}
+        before = {slot: (_bytes(each.rgb), _bytes(each.depth)) for slot, each in shown.items()}
+        actions = agent.act(shown)
+        assert set(actions) == set(shown), "one action for every slot that was given, and no other"
+        for slot, each in shown.items():
+            assert before[slot] == (_bytes(each.rgb), _bytes(each.depth)), "an observation was written to"
+        return {slot: Action(action) for slot, action in actions.items()}
+
     def run(self, agent: Agent, slots: tuple[int, ...], steps: int = 5, seed: int = 7) -> dict[int, list[Action]]:
         """Actions per slot, all slots in the same episode; a slot ends when it stops."""
-        episode = self.make_episode() if agent.privileged else self.make_episode().for_agent()
         for slot in slots:
-            agent.reset(slot, episode, seed)
+            self.begin(agent, slot, seed=seed)
         taken: dict[int, list[Action]] = {slot: [] for slot in slots}
         for step in range(steps):
             running = [slot for slot in slots if Action.STOP not in taken[slot]]
-            if not running:
-                break
-            actions = agent.act({slot: self.observe(agent, step) for slot in running})
-            assert set(actions) == set(running), "one action for every slot that was given, and no other"
-            for slot, action in actions.items():
-                taken[slot].append(Action(action))
+            for slot, action in self.ask(agent, dict.fromkeys(running, (0, step))).items() if running else ():
+                taken[slot].append(action)
         return taken
+
+    def run_interleaved(self, agent: Agent) -> list[list[Action]]:
+        """Actions of an episode per slot. Each begins later than the one before; not all act every time."""
+        draw, turn = random.Random(0), 0
+        taken: list[list[Action]] = []
+        while len(taken) < len(self.slots) or any(map(self._goes_on, taken)):
+            if turn % 2 == 0 and len(taken) < len(self.slots):
+                self.begin(agent, self.slots[len(taken)], len(taken))
+                taken.append([])
+            turn += 1
+            running = [number for number, actions in enumerate(taken) if self._goes_on(actions)]
+            asked = draw.sample(running, draw.randint(1, len(running))) if running else []
+            given = {self.slots[number]: (number, len(taken[number])) for number in asked}
+            for slot, action in self.ask(agent, given).items() if given else ():
+                taken[self.slots.index(slot)].append(action)
+        return taken
+
+    def run_alone(self, agent: Agent, number: int, slot: int = 0, steps: int | None = None) -> list[Action]:
+        """Actions of one of the episodes, while no other runs."""
+        self.begin(agent, slot, number)
+        taken: list[Action] = []
+        while self._goes_on(taken, steps):
+            taken.append(self.ask(agent, {slot: (number, len(taken))})[slot])
+        return taken
+
+    def _goes_on(self, taken: list[Action], steps: int | None = None) -> bool:
+        return Action.STOP not in taken and len(taken) < (steps or self.steps)
+
+    def _episode(self, agent: Agent, number: int) -> Episode:
+        episode = self.make_episode()
+        if number:
+            told = f"{episode.instruction} Then go on to door {number}."
+            episode = replace(episode, episode_id=f"{episode.episode_id}-{number}", instruction=told)
+        return episode if agent.privileged else episode.for_agent()
+
+    def _shown(self, agent: Agent, number: int, step: int) -> Observation:
+        seen = self.observe(agent, (step + 3 * number) % self.steps if number else step)
+        told = self._episode(agent, number).instruction
+        return copy.deepcopy(replace(seen, step=step, instruction=told))  # `observe` may give the same array again
 
     def test_implements_the_protocol(self) -> None:
         assert isinstance(self.make_agent(), Agent)
@@ -70,17 +144,62 @@ class AgentConformance:
         agent.close()
 
     def test_a_slot_does_not_feel_its_neighbors(self) -> None:
-        agent = self.make_agent()
-        alone = self.run(agent, (0,))[0]
-        together = self.run(agent, (0, 1, 2))
-        assert list(together.values()) == [alone] * 3
+        agent, other = self.make_agent(), self.make_agent()
+        together = self.run_interleaved(agent)
+        alone = [self.run_alone(other, number) for number in range(len(self.slots))]
+        assert together == alone, "episodes that run at once end otherwise than one by one"
+        assert self.run_alone(agent, 1, self.slots[-1]) == alone[1], "a slot remembers the episode before"
         agent.close()
+        other.close()
 
     def test_the_same_seed_gives_the_same_actions(self) -> None:
-        first, second = self.make_agent(), self.make_agent()
-        assert self.run(first, (0,)) == self.run(second, (0,))
-        first.close()
-        second.close()
+        taken = []
+        for salt in (1, 2):
+            with _hashing_strings_otherwise(salt):  # as in another process
+                agent = self.make_agent()
+                taken.append(self.run_alone(agent, 1))
+                agent.close()
+        assert taken[0] == taken[1], "it acts otherwise when it is made again; does it use hash() of a string?"
+
+    def test_it_lets_go_of_what_it_saw(self) -> None:
+        agent = self.make_agent()
+        if agent.sensors & {"rgb", "depth"}:
+            steps = min(8, self.steps)
+            self.run_alone(agent, 0, steps=steps)  # what an agent makes once is made
+            tracemalloc.start()
+            try:
+                for number in range(1, 4):
+                    self.run_alone(agent, number, steps=steps)
+                self.begin(agent, 0)
+                gc.collect()
+                kept = tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+            shown = [self._shown(agent, number, step) for number in range(1, 4) for step in range(steps)]
+            size = sum(len(_bytes(each.rgb)) + len(_bytes(each.depth)) for each in shown)
+            assert kept < size / 2, f"it keeps frames of episodes that ended: {kept} of {size} bytes"
+        agent.close()
+
+    def test_options_that_change_what_it_does_are_in_its_identity(self) -> None:
+        agent = self.make_agent()
+        kind: Any = type(agent)
+        if not isinstance(kind, TakesOptions) or isinstance(agent, Represents):
+            return
+        try:
+            options = self.make_options(kind)
+            identity = _made(kind, options).identity
+        except UsageError as error:
+            pytest.skip(f"no agent is made from make_options(): {error}")
+        ignored = self.does_not_count | {each.name for each in fields(DeviceOptions)}
+        for name, value in _other_values(options):
+            if name not in ignored:
+                try:
+                    other = _made(kind, replace(options, **{name: value}))
+                except UsageError:
+                    continue
+                assert other.identity != identity, f"option {name} is not in its identity; see does_not_count"
+                other.close()
+        agent.close()
 
     def test_its_identity_is_what_a_manifest_can_hold(self) -> None:
         agent = self.make_agent()
@@ -119,3 +238,42 @@ class AgentConformance:
         agent = self.make_agent()
         agent.close()
         agent.close()
+
+
+def _bytes(sensed: np.ndarray[Any, Any] | None) -> bytes:
+    return b"" if sensed is None else sensed.tobytes()
+
+
+@contextmanager
+def _hashing_strings_otherwise(salt: int) -> Iterator[None]:
+    """`hash` of strings and of what holds them gives other numbers, as it does in every process."""
+    plain = builtins.hash
+
+    def salted(value: object, /) -> int:
+        found = plain(value)
+        of_key = sys._getframe(1).f_code.co_name == "__hash__"  # that of a class, for its place in a dict
+        return found if of_key or not isinstance(value, str | bytes | tuple) else plain((found, salt))
+
+    builtins.hash = salted
+    try:
+        yield
+    finally:
+        builtins.hash = plain
+
+
+def _made(kind: Any, options: AgentOptions) -> Agent:
+    made: Agent = kind(options)
+    return made
+
+
+def _other_values(options: AgentOptions) -> Iterator[tuple[str, Any]]:
+    """Each option that is a number, a switch or a choice, with another value."""
+    hints = get_type_hints(type(options))
+    for each in fields(options):
+        value, hint = getattr(options, each.name), hints[each.name]
+        if get_origin(hint) is Literal:
+            yield each.name, next(choice for choice in get_args(hint) if choice != value)
+        elif isinstance(value, bool):
+            yield each.name, not value
+        elif isinstance(value, int | float):
+            yield each.name, value + 1

@@ -27,7 +27,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
 from vlnbench.evaluation.summary import Summary, format_summary
-from vlnbench.interfaces import Action, Conventions, Episode, Observation
+from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
 from vlnbench.rollout.inline import Inline
 
 RGB = np.full((48, 64, 3), 90, np.uint8)
@@ -66,6 +66,10 @@ class TestConformance(AgentConformance):
 
     def make_agent(self) -> OpenAIAgent:
         return make(self.server)
+
+    def begin(self, agent: Agent, slot: int, number: int = 0, seed: int = 7) -> None:
+        super().begin(agent, slot, number, seed)
+        self.server.requests.clear()  # it lies in this process, and has the frames of what was asked
 
 
 def test_a_request_holds_prompt_frames_and_options(server: Stub) -> None:

@@ -53,7 +53,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("forecast", "parts", "table"),
         ("runner",),
     ),
-    "agents": (("base", "common", "remote_options"), (OTHERS,), ("table",)),
+    "agents": (("common", "remote_options"), ("base",), (OTHERS,), ("table",)),
 }
 """By folder, from the ground up."""
 

@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from vlnbench.cli import Command
+from vlnbench.cli.commands import Command
 from vlnbench.cli.selected import Selection
 from vlnbench.errors import UsageError
 from vlnbench.training.family.find import get_family, listed

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.cli.command_line import commands, flags, of_families, selections
-from vlnbench.cli import Command, main
+from vlnbench.cli import main
+from vlnbench.cli.commands import Command
 from vlnbench.cli.selected import parse
 
 CHOICES = [

@@ -11,8 +11,9 @@ import pytest
 from agents.streamvln.options import StreamVLNOptions, StreamVLNTraining
 from envs.houses.options import HousesOptions
 from tests.matrix.conftest import PARTS, Write
-from vlnbench.cli import Command, main
+from vlnbench.cli import main
 from vlnbench.cli.collect import Collect
+from vlnbench.cli.commands import Command
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
 from vlnbench.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from agents.base import EpisodeAgent
-from agents.slots import LARGE_BYTES
+from agents.common.slots import LARGE_BYTES
 from tests.fakes import make_set
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
@@ -134,6 +134,7 @@ class Misspelled(EpisodeAgent):
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")  # of compiling
 def test_what_would_mix_episodes_is_refused(kind: type[EpisodeAgent], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         act(kind())

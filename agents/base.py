@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from agents.common.slots import Copies
@@ -30,6 +31,8 @@ class EpisodeAgent:
     expects: Conventions = Conventions()
     identity: Mapping[str, Scalar] = {}
     shared: tuple[str, ...] = ()
+    reads: Sequence[str | Path] = ()
+    """Files beside code that decide its answers, such as weights: changed, they make another run."""
 
     def __new__(cls, *args: object, **options: object) -> Any:
         """Refuses a class without `act_one`, whose name may be misspelled."""

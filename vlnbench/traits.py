@@ -55,6 +55,16 @@ class MadeOf(Protocol):
 
 
 @runtime_checkable
+class Reads(Protocol):
+    """Trait of an agent whose answers depend on files which its identity does not name, such as weights."""
+
+    @property
+    def reads(self) -> Sequence[str | Path]:
+        """Their paths; what is in them becomes part of the run's identity, with the agent's code."""
+        ...
+
+
+@runtime_checkable
 class Represents(Protocol):
     """Trait of an agent that passes on to another one."""
 

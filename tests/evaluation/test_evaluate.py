@@ -148,7 +148,7 @@ def test_an_exception_in_an_episode_is_a_failed_row_with_its_reason(tmp_path: Pa
     assert "n_errors 1" in format_summary(summary)
 
 
-class NeedsFile(EpisodeAgent):
+class NeedsFile(StopAgent):
     def begin(self, episode: Episode, seed: int) -> None:
         raise UsageError("weights.safetensors: missing")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from statistics import median
+from typing import Any
 
 import numpy as np
+import pytest
 
 from vlnbench.interfaces import Action, Env, Episode, Observation, Pose
 from vlnbench.traits import SkipsFrames
@@ -82,6 +85,56 @@ class EnvConformance:
         assert moved
         env.close()
 
+    def test_each_observation_is_of_its_own_step(self) -> None:
+        env, episode = self.make_env(), self.make_episode()
+        actions = [Action.TURN_LEFT, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT]
+        seen, first = [env.reset(episode)], []
+        for action in actions:
+            first.append([each.copy() for each in images(seen[-1])])
+            seen.append(env.step(action))
+            assert seen[-1].step == len(seen) - 1
+            assert seen[-1].instruction == episode.instruction
+            np.testing.assert_array_equal(
+                images(seen[-1])[0], env.render(pose_of(seen[-1])), "not seen from its pose"
+            )
+        for observation, as_it_was in zip(seen, first, strict=False):
+            for image, before in zip(images(observation), as_it_was, strict=True):
+                np.testing.assert_array_equal(image, before, "a later step wrote to an observation")
+        env.close()
+
+    def test_depth_is_in_meters_along_the_optical_axis(self) -> None:
+        """Straight ahead it falls by as much as a step covers."""
+        env = self.make_env()
+        if (env.embodiment.depth_camera or env.embodiment.camera).pitch_deg:
+            pytest.skip("the camera does not look straight ahead")
+        low, high = env.embodiment.depth_range_m
+        before, fallen = env.reset(self.make_episode()), []
+        for _ in range(2 * math.ceil(360 / env.embodiment.turn_deg)):
+            after = env.step(Action.MOVE_FORWARD)
+            covered = math.dist(pose_of(before).position, pose_of(after).position)
+            was, now = ahead(before), ahead(after)
+            if not after.collided and low < now and was < high and covered > 0.9 * env.embodiment.forward_m:
+                fallen.append((was - now) / covered)
+            before = env.step(Action.TURN_LEFT)
+        assert not fallen or 0.7 < median(fallen) < 1.4, "depth ahead does not fall by what a step covers"
+        env.close()
+
+    def test_walls_stop_it_and_it_says_so(self) -> None:
+        env, forward = self.make_env(), self.make_env().embodiment.forward_m
+        before = pose_of(env.reset(self.make_episode()))
+        for count in range(400):
+            observation = env.step(Action.MOVE_FORWARD)
+            after = pose_of(observation)
+            if observation.collided:
+                assert count > 0 or math.dist(before.position, after.position) < forward
+                break
+            covered = math.dist(before.position, after.position)
+            assert covered > 0.9 * forward, f"it went {covered:.2f} m of {forward} and did not collide"
+            before = after
+        else:
+            raise AssertionError("400 steps straight on, and nothing in the way")
+        env.close()
+
     def test_stop_leaves_the_agent_in_place(self) -> None:
         env = self.make_env()
         before = pose_of(env.reset(self.make_episode()))
@@ -148,3 +201,17 @@ def pose_of(observation: Observation) -> Pose:
     """The pose in an observation, which every environment reports."""
     assert observation.pose is not None
     return observation.pose
+
+
+def images(observation: Observation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Its RGB and depth."""
+    assert observation.rgb is not None
+    assert observation.depth is not None
+    return observation.rgb, observation.depth
+
+
+def ahead(observation: Observation) -> float:
+    """Depth in the middle of the image, in meters."""
+    _, depth = images(observation)
+    height, width = depth.shape
+    return float(depth[(height - 1) // 2 : height // 2 + 1, (width - 1) // 2 : width // 2 + 1].mean())

@@ -279,7 +279,9 @@ def check_same_run(path: Path, manifest: Mapping[str, Any], found: Mapping[str, 
     theirs = read_identity(found.get("identity"), str(path / MANIFEST))
     ours = read_identity(manifest["identity"], "this run")
     if found["identity"] != ours.as_version_1():
-        refuse_another(path, KIND, theirs.differences(ours))
+        differing = theirs.differences(ours)
+        edited = "the agent's code or a file that it reads was changed since: another --out keeps both runs"
+        refuse_another(path, KIND, differing, *([edited] if "agent_code" in differing else []))
     scored, scoring = found.get("metrics_version"), manifest.get("metrics_version")
     if scored != scoring:
         raise UsageError(

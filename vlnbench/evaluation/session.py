@@ -207,6 +207,8 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
         timings = executor.timings()
         if execution.times.episodes:
             progress.say(execution.times.describe(timings.n_agents, timings.n_simulators))
+        else:
+            progress.say("complete before: no episode was run")
         trackers.summarize(numbers({label: value.mean for label, value in summary.metrics.items() if value}))
         return summary
 

@@ -14,8 +14,9 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
-from vlnbench.traits import Describes, MadeOf, Remarks, Represents, Watches
-from vlnbench.util.loading import import_string
+from vlnbench.traits import Describes, MadeOf, Reads, Remarks, Represents, Watches
+from vlnbench.util.durable.json_stream import sha256
+from vlnbench.util.loading import code_files, import_string
 from vlnbench.util.machine import hardware
 from vlnbench.version import __version__
 
@@ -113,22 +114,33 @@ def recorded_name(agent: Agent, asked: str) -> str:
 
 
 def code_digest(agent: Agent) -> str | None:
-    """Hash of the code that defines the agent, so that an edited agent does not resume its former self's run.
+    """Hash of the files that define the agent, so that an edited agent does not resume its former self's run.
 
-    That is its file, or all files of its package unless the package is the common one, `agents`.
+    Those are all files of its package unless that is the common one, `agents`, all that they import which are
+    neither installed nor vlnbench's core, and the files that the agent `Reads`. Raises UsageError if one of these
+    cannot be read.
     """
     if isinstance(agent, Represents):
         return agent.stands_for.code
     try:
-        return hashlib.sha256(b"".join(file.read_bytes() for file in _code_files(agent))).hexdigest()[:12]
+        found = hashlib.sha256(b"".join(file.read_bytes() for file in _code_files(agent)))
     except (TypeError, OSError):  # defined in an interactive session
         return None
+    read = _read_files(agent)
+    if read:
+        found.update(sha256(*read).encode())
+    return found.hexdigest()[:12]
 
 
 def _code_files(agent: Agent) -> list[Path]:
-    path = Path(inspect.getfile(type(agent)))
-    package = type(agent).__module__.rpartition(".")[0]
-    return [path] if package in ("", "agents") else sorted(path.parent.rglob("*.py"))
+    path, module = Path(inspect.getfile(type(agent))), type(agent).__module__
+    package = module.rpartition(".")[0]
+    own = [path] if package in ("", "agents") else sorted(path.parent.rglob("*.py"))
+    return sorted({*own, *code_files(module, path)})
+
+
+def _read_files(agent: Agent) -> list[Path]:
+    return [Path(path) for path in agent.reads] if isinstance(agent, Reads) else []
 
 
 def facts_of(agent: Agent, asked: str) -> AgentFacts:
@@ -146,7 +158,7 @@ def facts_of(agent: Agent, asked: str) -> AgentFacts:
         version=__version__,
         host=socket.gethostname(),
         hardware={} if isinstance(agent, Represents) else hardware(str(agent.identity.get("device"))),
-        files=(*agent.files, *_code_files(agent)) if isinstance(agent, MadeOf) else None,
+        files=(*agent.files, *_code_files(agent), *_read_files(agent)) if isinstance(agent, MadeOf) else None,
     )
 
 

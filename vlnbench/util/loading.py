@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,3 +48,56 @@ def check_own_package(package: ModuleType) -> None:
             f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): another "
             "distribution or folder of that name comes first; uninstall or rename it, or use a fresh environment"
         )
+
+
+def code_files(module: str, path: Path) -> list[Path]:
+    """The file of a module and those of what it imports anywhere, sorted: all that people may edit.
+
+    Followed are its own top-level package, and what is neither installed nor Python's nor vlnbench's, which have
+    versions. Nothing is imported for it; a name that is computed when the program runs is not seen.
+    """
+    found: set[Path] = set()
+    waiting, top = [(module, path)], module.partition(".")[0]
+    while waiting:
+        name, file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            waiting += [(each, own) for each in _imported(name, file) if (own := _editable(each, top)) is not None]
+    return sorted(found)
+
+
+def _imported(module: str, file: Path) -> set[str]:
+    """Full names of what a file may import, with the packages above them."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # edited since it was imported
+        return set()
+    above = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            near = above[: len(above) + 1 - node.level] if node.level else []
+            base = ".".join([*near, *([node.module] if node.module else [])])
+            names |= {base, *(f"{base}.{each.name}".strip(".") for each in node.names)}
+    return {".".join(name.split(".")[:count]) for name in names for count in range(1, name.count(".") + 2)}
+
+
+def _editable(name: str, top: str) -> Path | None:
+    """The file of a module that `code_files` follows."""
+    first = name.partition(".")[0]
+    if first != top and first in (*_OWN_PACKAGES, "vlnbench", *sys.stdlib_module_names):
+        return None
+    where: list[str] | None = None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), where)
+        if spec is None:
+            return None
+        where = list(spec.submodule_search_locations or ())
+    path = Path(spec.origin) if spec is not None and spec.origin else None
+    if path is None or path.suffix != ".py":  # a folder without __init__.py, or compiled
+        return None
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return None if installed and first != top else path

@@ -87,15 +87,13 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Differen
     return {name: (found.get(name), value) for name, value in wanted.items() if found.get(name) != value}
 
 
-def refuse_another(path: Path, kind: Kind, differing: Differences) -> None:
+def refuse_another(path: Path, kind: Kind, differing: Differences, advice: str = "choose another --out") -> None:
     """Raise UsageError naming the differing fields, if there are any."""
     if not differing:
         return
     named = [f"{name} {_short(was)} (now {_short(now)})" for name, (was, now) in list(differing.items())]
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    raise UsageError(
-        f"{path}: holds another {kind.noun}: {', '.join(named[:_MOST_NAMED])}{more}; choose another --out"
-    )
+    raise UsageError(f"{path}: holds another {kind.noun}: {', '.join(named[:_MOST_NAMED])}{more}; {advice}")
 
 
 def _short(value: Any) -> str:

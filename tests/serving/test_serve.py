@@ -266,7 +266,7 @@ def test_conventions_are_checked_as_for_local_agents(tmp_path: Path) -> None:
 
 
 def test_a_usage_error_there_is_one_here(tmp_path: Path) -> None:
-    class NeedsFile(EpisodeAgent):
+    class NeedsFile(StopAgent):
         def begin(self, episode: Episode, seed: int) -> None:
             raise UsageError("weights.safetensors: missing")
 

@@ -66,6 +66,23 @@ class CheckpointsConformance(_OfFamily):
         made.checkpoints.save(model, again, made.base, made.options)
         assert made.checkpoints.content_hash(again, made.options) != digest
 
+    def test_what_it_was_trained_to_see_is_saved(self, tmp_path: Path) -> None:
+        """Every option that a checkpoint settles where it is not given comes back from what was saved."""
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        names = [each.name for each in fields(made.asked) if getattr(made.asked, each.name) is None]
+        settled = {name: getattr(made.options, name) for name in names}
+        for name, value in settled.items():
+            if isinstance(value, int | float):
+                try:
+                    options = replace(made.options, **{name: not value if isinstance(value, bool) else value + 1})
+                    options.check()
+                except UsageError:
+                    continue
+                folder = tmp_path / f"saved-{name}"
+                made.checkpoints.save(made.load(), folder, made.base, options)
+                again = made.checkpoints.settled(find_source(str(folder), [made.spec]), made.asked)
+                assert getattr(again, name) == getattr(options, name), f"{name} is not saved"
+
     def test_presets_are_the_same_bytes_every_time(self, tmp_path: Path) -> None:
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         spec = made.spec
@@ -193,7 +210,7 @@ class TrainsConformance(_OfFamily):
         rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
         model = made.load()
         freeze(model, made.trains, replace(made.options, tunable_parts=(part,), **rates))
-        policy = made.trains.policy(model, made.base, made.options, Sampling(1.0, answer_tokens=4))
+        policy = made.trains.policy(model, made.base, made.options, Sampling(0.7, answer_tokens=4))
         policy.renew()
         questions = policy.questions(made.sets)
         asked = [questions.question(number, str(number)) for number in (0, 0, 1, 1)]
@@ -206,11 +223,12 @@ class TrainsConformance(_OfFamily):
         drawn = [chance for each in together for chance in each.chances]
         assert len(drawn) == sum(sum(each.tokens) for each in together)
         batch = made.trains.collate([sample for each in together for sample in each.samples])
-        found = made.trains.chances(model.train(), batch, 1.0)
+        found, warmer = (made.trains.chances(model.train(), batch, temperature) for temperature in (0.7, 2.0))
         assert len(found.chances) == len(found.entropies) == len(drawn)
         apart = [abs(now - then) for now, then in zip(found.chances.tolist(), drawn, strict=True)]
         assert max(apart) < 1e-3, "it is trained on the chances that it draws from"
         assert bool((found.entropies >= 0).all())
+        assert warmer.entropies.sum() > found.entropies.sum(), "a higher temperature draws more evenly"
         found.chances.sum().backward()  # type: ignore[no-untyped-call]
         rules = made.trains.parts(model, made.options)
         moved = {rule_of(rules, name).part for name, each in model.named_parameters() if each.grad is not None}
@@ -257,6 +275,7 @@ class _Made:
         self.checkpoints, self.trains = spec.load_trainable()
         self.device = import_string("torch:device")("cpu")
         source = with_weights(find_source(options.checkpoint, [spec]))
+        self.asked = options
         self.options = options = self.checkpoints.settled(source, options)
         self.sets = [self.trains.read_set(options.trajectories / name, options) for name in options.mixture]
         self.checkpoints.config(source, options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,30 @@ from vlnbench.interfaces import Action, Conventions, Episode, Observation, Senso
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.util import hub
 
-SETTINGS = ("history", "actions_per_answer", "side", "max_new_tokens")
+SETTINGS = ("history", "actions_per_answer", "side", "max_new_tokens", "turn_deg")
+
+
+def read(kind: Any, folder: Path, **settings: Any) -> Any:
+    """What a class of transformers reads of a folder, whose code is not run. Raises UsageError where it cannot."""
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(folder, trust_remote_code=False, **settings)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UsageError(f"--checkpoint {folder}: {' '.join(str(error).split())[:300]}") from error
+
+
+def shown(frame: Image.Image, side: int) -> Image.Image:
+    """A frame as the model is given it, the longer side of at most so many pixels."""
+    frame.thumbnail((side, side))
+    return frame
+
+
+def question(processor: Any, template: Template, instruction: str, done: Sequence[Action], images: int) -> str:
+    """A question about so many images, the last one current, as the model's own template for chats writes it."""
+    text = template.question(instruction, done, images - 1, AS_TEXT)
+    content = [*({"type": "image"} for _ in range(images)), {"type": "text", "text": text}]
+    asked: str = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    return asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +80,24 @@ class VisionLanguageAgent(EpisodeAgent):
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     options_type = VisionLanguageOptions
+    shared = ("model", "processor", "unreadable")
 
-    def __init__(self, options: VisionLanguageOptions) -> None:
-        """Load the model. Raises UsageError for a checkpoint that transformers cannot load."""
+    def __init__(self, options: VisionLanguageOptions, prompt: str = "") -> None:
+        """Load the model; `prompt` stands in the place of the options' file. Raises UsageError as `read`."""
         super().__init__()
         if options.checkpoint is None:
             raise UsageError("name a vision-language model with --checkpoint: a folder, or hf:ORG/NAME")
         options.check()
         name = str(options.checkpoint)
         folder = hub.fetch(name, trust_pickle=options.trust_pickle).folder if hub.is_hub(name) else Path(name)
-        transformers.utils.logging.disable_progress_bar()
         placement = place(options.device, options.dtype, "sdpa", torch.bfloat16)
-        try:  # code that lies beside weights is never run, and pickles are not read unasked
-            self.processor: Any = transformers.AutoProcessor.from_pretrained(folder)
-            self.model: Any = transformers.AutoModelForImageTextToText.from_pretrained(
-                folder, dtype=placement.dtype, use_safetensors=None if options.trust_pickle else True
-            ).to(placement.device)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise UsageError(f"--checkpoint {name}: {' '.join(str(error).split())[:300]}") from error
+        self.processor = read(transformers.AutoProcessor, folder)
+        settings = {"dtype": placement.dtype, "use_safetensors": None if options.trust_pickle else True}
+        self.model = read(transformers.AutoModelForImageTextToText, folder, **settings).to(placement.device)
         self.model.eval()
-        text = read_template(options.prompt)
+        text = prompt or read_template(options.prompt)
         self.options, self.template = options, Template(text, options.actions_per_answer, options.turn_deg)
-        self.unreadable = [0]  # a list, which the copies of this agent that drive the episodes share
+        self.unreadable = [0]  # a list, so that the copies of this agent that drive the episodes count together
         self.files = tuple(sorted(path for path in folder.iterdir() if path.is_file()))
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=options.turn_deg)
         self.identity = {  # whatever can change a result: runs that differ in it are kept apart
@@ -106,9 +126,7 @@ class VisionLanguageAgent(EpisodeAgent):
 
     def act_one(self, observation: Observation) -> Action:
         """The next action of an answer, or where all have been done, of the answer to the next question."""
-        frame = Image.fromarray(observation.rgb)
-        frame.thumbnail((self.options.side, self.options.side))
-        self.frames.append(frame)
+        self.frames.append(shown(Image.fromarray(observation.rgb), self.options.side))
         if not self.planned:
             self.planned.extend(self._answered())
         self.done.append(self.planned.popleft())
@@ -117,11 +135,7 @@ class VisionLanguageAgent(EpisodeAgent):
     def _answered(self) -> list[Action]:
         step = len(self.done)
         images = [self.frames[i] for i in (*spread(step, self.options.history), step)]
-        text = self.template.question(self.instruction, self.done, len(images) - 1, AS_TEXT)
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
-        asked = self.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True
-        )
+        asked = question(self.processor, self.template, self.instruction, self.done, len(images))
         inputs = self.processor(text=asked, images=images, return_tensors="pt").to(
             self.model.device, self.model.dtype
         )

@@ -24,7 +24,7 @@ from agents.common.qwen2_5_vl.image import fitting, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.common.sets.trajectories import read_trajectories
+from agents.common.sets.answers import AnswerSet, read_answers
 from agents.qwen_vl import network
 from agents.qwen_vl.agent import Prompts
 from agents.qwen_vl.network import QwenVL, inputs_of, parse_config, read_config
@@ -40,9 +40,7 @@ from agents.qwen_vl.options import (
     QwenVLStep,
     QwenVLTraining,
 )
-from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, QwenVLSet, collate
-from vlnbench.data.sets import TRAJECTORIES
-from vlnbench.errors import UsageError
+from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, collate
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
@@ -254,16 +252,9 @@ class QwenVLTrains(LanguageTrains, Chances):
     def enable_checkpointing(self, model: nn.Module) -> None:
         _qwen_vl(model).enable_checkpointing()
 
-    def read_set(self, folder: Path, options: QwenVLTraining) -> QwenVLSet:
-        walks = read_trajectories(folder)
-        file = folder / TRAJECTORIES
-        if any(walk.labels for walk in walks):
-            raise UsageError(
-                f"{file}: has labels of single steps (collect --relabel); an answer has several actions and is "
-                "what was done: collect without --relabel"
-            )
+    def read_set(self, folder: Path, options: QwenVLTraining) -> AnswerSet:
         assert options.actions_per_answer is not None  # settled
-        return QwenVLSet(file, tuple(walks), options.actions_per_answer)
+        return read_answers(folder, options.actions_per_answer)
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: QwenVLTraining, known: Known | None

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.policy import FIRST_SLOT, ActsByChance, Walk, Walks
 from agents.common.decoders.sampling import Draws
-from agents.common.prompts.navigation import FORWARD_M, spread
+from agents.common.prompts.navigation import FORWARD_M
 from agents.common.qwen2_5_vl.image import resize
 from agents.common.qwen2_5_vl.network import IGNORED, undrawn
-from agents.common.sets.trajectories import Trajectory
+from agents.common.sets.answers import AnswerSet, read_frame
 from agents.qwen_vl.agent import EpisodeLoop, Prompts
 from agents.qwen_vl.network import Answerer, Question, QwenVL
 from vlnbench.errors import UsageError
@@ -27,15 +25,6 @@ from vlnbench.interfaces import Action, Conventions
 from vlnbench.training.family import policy as contract
 from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.family.trains import SetContent
-from vlnbench.util.durable.limits import regular
-
-
-class WindowKey(NamedTuple):
-    """Which sample: trajectory and instruction by position, and the step of the question."""
-
-    trajectory: int
-    instruction: int
-    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,51 +40,10 @@ class Sample:
     frames: Tensor
 
 
-@dataclass(frozen=True)
-class QwenVLSet:
-    """A set of walks."""
-
-    file: Path
-    trajectories: tuple[Trajectory, ...]
-    actions_per_answer: int
-
-    @property
-    def windows(self) -> int:
-        return len(self.keys())
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Of each kind how many."""
-        return {
-            "trajectories": len(self.trajectories),
-            "instructions": sum(len(each.instructions) for each in self.trajectories),
-        }
-
-    def texts(self) -> Iterator[str]:
-        for each in self.trajectories:
-            yield from each.instructions
-
-    def lengths(self) -> list[tuple[int, ...]]:
-        """(steps before, characters of the instruction) of every window."""
-        return [
-            (key.step, len(self.trajectories[key.trajectory].instructions[key.instruction])) for key in self.keys()
-        ]
-
-    def keys(self) -> list[WindowKey]:
-        """The questions of all walks under all their instructions, but for those that a stray would answer."""
-        return [
-            WindowKey(index, instruction, step)
-            for index, walk in enumerate(self.trajectories)
-            for instruction in range(len(walk.instructions))
-            for step in range(0, len(walk.actions), self.actions_per_answer)
-            if not walk.strays.intersection(range(step, step + self.actions_per_answer))
-        ]
-
-
 class QuestionDataset:
     """The questions of a set; see `Samples`."""
 
-    def __init__(self, content: QwenVLSet, prompts: Prompts) -> None:
+    def __init__(self, content: AnswerSet, prompts: Prompts) -> None:
         self._content, self._prompts, self._inputs = content, prompts, prompts.inputs
         self._keys = content.keys()
 
@@ -110,21 +58,10 @@ class QuestionDataset:
 
     def question(self, index: int) -> tuple[list[int], Tensor, tuple[Action, ...]]:
         """Token ids and frames of a question, and what the expert did."""
-        trajectory, instruction, step = self._keys[index]
-        walk = self._content.trajectories[trajectory]
-        earlier = spread(step, self._inputs.history)
-        ids = self._prompts.question(walk.instructions[instruction], walk.actions[:step], len(earlier))
-        names = walk.frame_names()
-        frames = [self._frame(walk.frames_dir / names[each]) for each in (*earlier, step)]
-        expected = walk.actions[step : step + self._content.actions_per_answer]
-        return ids, torch.from_numpy(np.stack(frames)), expected
-
-    def _frame(self, path: Path) -> Any:
-        try:
-            with Image.open(regular(path)) as image:
-                return resize(image.convert("RGB"), self._inputs.max_pixels)
-        except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-            raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error
+        asked = self._content.asked(self._keys[index], self._inputs.history)
+        ids = self._prompts.question(asked.instruction, asked.done, len(asked.frames) - 1)
+        frames = [resize(read_frame(path), self._inputs.max_pixels) for path in asked.frames]
+        return ids, torch.from_numpy(np.stack(frames)), asked.expected
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -231,7 +168,7 @@ class QuestionsOfWalks:
         self._datasets: list[QuestionDataset] = []
         self._places: list[tuple[int, int]] = []
         for content in sets:
-            if not isinstance(content, QwenVLSet):
+            if not isinstance(content, AnswerSet):
                 raise UsageError(f"{content.file}: has no walks, and so no actions to compare answers with")
             dataset = QuestionDataset(content, prompts)
             self._places += [(len(self._datasets), index) for index in range(len(dataset))]

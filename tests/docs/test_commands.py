@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import vlnbench.cli.commands  # noqa: F401 - so that `_nothing_runs` finds all of them
 from agents.table import AGENTS, FAMILIES
 from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
 from vlnbench import cli

@@ -24,8 +24,8 @@ CHAT = (
 )
 
 
-def write_tiny(folder: Path, seed: int = 0) -> Path:
-    """Write config, weights and processor; every action is one token."""
+def write_tiny(folder: Path, seed: int = 0, *, tied: bool = False) -> Path:
+    """Write config, weights and processor; every action is one token. tied: the head is the embeddings."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -58,6 +58,7 @@ def write_tiny(folder: Path, seed: int = 0) -> Path:
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         pad_token_id=tokenizer.pad_token_id,
         scale_factor=2,
+        tie_word_embeddings=tied,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -92,3 +92,14 @@ def test_live_memory_counts_storages_once_and_until_they_go() -> None:
         memory.restart_peak()
         assert memory.peak == 0
     assert view.shape == (10,)
+
+
+def test_what_a_network_asks_of_tensors_without_values() -> None:
+    """Networks of transformers leave out frames that are all 0, and put embeddings where token ids are."""
+    ids, frames = torch.tensor([3, 1]), torch.zeros(2, 3, 4, 4, device="meta")
+    embeddings = torch.zeros(5, 7, device="meta")
+    with LiveMemory():
+        real = (frames == 0).sum(dim=(1, 2, 3)) != 48
+        assert real.tolist() == [True, True]
+        assert frames[real].shape == frames.shape
+        assert torch.nn.functional.embedding(ids, embeddings).to(ids.device).is_meta

@@ -30,6 +30,8 @@ _INDEXING = (
     _aten._index_put_impl_.default,
     _aten._unsafe_index_put.default,
 )
+_COMPARING = (_aten.eq.Scalar, _aten.ne.Scalar)
+"""What has no value equals no number: a frame in shapes is none of the empty ones that networks leave out."""
 
 
 class LiveMemory(TorchDispatchMode):
@@ -70,6 +72,10 @@ class LiveMemory(TorchDispatchMode):
 
         That spares a pass most of its time: the meta device works out shapes in Python, and blocks are alike.
         """
+        if func in _COMPARING and inputs[0].is_meta:
+            return torch.full(inputs[0].shape, func is _aten.ne.Scalar)
+        if func is _aten._to_copy.default and inputs[0].is_meta and "device" in kwargs:
+            kwargs = kwargs | {"device": inputs[0].device}  # to where token ids are, say: all are on one GPU
         if not inputs or not all(tensor.is_meta for tensor in inputs) or not _makes_new(func):
             return _run(func, args, kwargs, inputs)
         leaves = tree_leaves((args, kwargs))

@@ -1,0 +1,136 @@
+"""What the command line knows of this family: its inputs, its options, its parts. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from agents.common.inputs import Inputs
+from agents.common.prompts.navigation import read_template
+from vlnbench.errors import UsageError
+from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.inference_options import InferenceOptions
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.util.durable.files import read_object
+
+PARTS = ("vision", "projector", "language", "head")
+VISION, PROJECTOR, LANGUAGE, HEAD = PARTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenInputs(Inputs):
+    """What a network sees and says; saved beside its weights as inputs.json.
+
+    prompt: the text of a question with its fields in braces; empty for the one that comes with vlnbench.
+    """
+
+    history: int = 4
+    actions_per_answer: int = 4
+    side: int = 384
+    turn_deg: float = 15.0
+    prompt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The same as options of every command. None: as the checkpoint was trained, else as above."""
+
+    history: int | None = None
+    """Earlier frames in a question, evenly spread over the episode so far; default as trained, else 4."""
+    actions_per_answer: int | None = None
+    """Actions that the model is asked for at once, at most; default as trained, else 4."""
+    side: int | None = None
+    """Pixels of the longer side of a frame in a question; default as trained, else 384."""
+    turn_deg: float | None = None
+    """Degrees of a turn, which the question names; default as trained, else 15."""
+    prompt: Path | None = None
+    """File with the question, fields in braces; default as trained, else the one that comes with vlnbench."""
+
+    def check_seen(self) -> None:
+        """Raise UsageError for the first of these that cannot be."""
+        for name, least in (("history", 0), ("actions_per_answer", 1), ("side", 16), ("turn_deg", 1)):
+            at_least(name, getattr(self, name), least)
+
+
+def inputs_of(folder: Path, given: Seen) -> SeenInputs:
+    """What a checkpoint's network sees and says, and what is given over it."""
+    prompt = given.prompt and read_template(given.prompt)
+    found = (SeenInputs.read(folder) or SeenInputs()).over(given, prompt=prompt)
+    return replace(found, prompt=found.prompt or read_template(None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenAgentOptions(Seen, CheckpointOptions):
+    """How a checkpoint is loaded and asked."""
+
+    max_new_tokens: int = 48
+    """Tokens of an answer, at most."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_seen()
+        self.at_least(max_new_tokens=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenStep(Seen, StepOptions):
+    """What the memory of a step depends on."""
+
+    PARTS: ClassVar[tuple[str, ...]] = PARTS
+    ADAPTED: ClassVar[str | None] = LANGUAGE
+
+    tunable_parts: tuple[str, ...] = PARTS
+    """Parts that are trained: vision, projector, language, head. One word may name several, with commas."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        self.check_seen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenTraining(SeenStep, TrainOptions):
+    """Training on collected walks (annotations.json), a window for every answer."""
+
+    RATES: ClassVar[Mapping[str, str]] = {VISION: "vision_lr"}
+
+    vision_lr: float | None = None
+    """Learning rate of the vision tower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenPlanning(SeenStep, PlanOptions):
+    """Memory of a training step on questions late in an episode; frames are of 640 x 480 pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenInference(Seen, InferenceOptions):
+    """Memory of a question late in an episode; frames are of 640 x 480 pixels."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_seen()
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether config.json is of a network with a tower and a language model; other families may say so, too."""
+    try:
+        config = read_object(folder / "config.json")
+    except UsageError:
+        return False
+    return "vision_config" in config and "text_config" in config
+
+
+FAMILY = FamilySpec(
+    name="vision-language",
+    agent="vision_language_family.agent:SeenAgent",
+    recognizes=recognizes,
+    checkpoints="vision_language_family.family:SeenCheckpoints",
+    trains="vision_language_family.family:SeenTrains",
+    plans="vision_language_family.family:SeenPlans",
+    training=SeenTraining,
+    planning=SeenPlanning,
+    inference=SeenInference,
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vlnbench.defaults import ENV
@@ -13,22 +12,11 @@ from vlnbench.evaluation.records import RowKey
 from vlnbench.evaluation.video import write_video
 from vlnbench.report.data import ReportRow, RunData, read_run
 from vlnbench.report.maps import Storey, draw_maps, make_env, scene_storeys
-from vlnbench.report.page import render
+from vlnbench.report.page import Built, check_folder, render, write
 from vlnbench.report.payload import Videos
-from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.progress import Progress, say
 
 DEFAULT_NAME = "report.html"
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A page that has been written: where, its bytes, its episodes, and what is left out of it."""
-
-    path: Path
-    size: int
-    episodes: int
-    notes: tuple[str, ...]
 
 
 def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0, env: str = ENV) -> Built:
@@ -43,8 +31,7 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
         raise UsageError(f"--video {video}: expected 0 or more")
     data = read_run(folder, data_root)
     path = out or folder / DEFAULT_NAME
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; make it or choose another --out")
+    check_folder(path)
     notes = []
     if data.missing is not None:
         say(f"without instructions, goals and reference paths: {data.missing}")
@@ -55,12 +42,7 @@ def build_report(folder: Path, out: Path | None, data_root: Path, video: int = 0
     if lacking:
         missing = "all scenes" if lacking == len(floors) else f"{lacking} of {len(floors)} scenes"
         notes.append(f"Maps of {missing}: not at hand when this page was made.")
-    page = render(data, floors, _videos(data, folder, video, env), notes).encode(errors="replace")
-    try:
-        write_bytes(path, page)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
-    return Built(path, len(page), len(data.entries), tuple(notes))
+    return write(path, render(data, floors, _videos(data, folder, video, env), notes), len(data.entries), notes)
 
 
 def draw_floors(data: RunData, env_name: str) -> tuple[dict[str, list[Storey]], int]:

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import by_step, format_hours, hours
 from vlnbench.report.breakdowns import breakdowns
 from vlnbench.report.data import RunData
@@ -19,9 +21,9 @@ from vlnbench.report.maps import Storey
 from vlnbench.report.payload import Videos, payload, to_script
 from vlnbench.report.steps import steps_section
 from vlnbench.report.tables import breakdown_section, endings_table, facts, metrics_table, tiles
+from vlnbench.util.durable.files import write_bytes
 
 SCRIPTS = ("map.js", "detail.js", "report.js")
-_ASSETS = resources.files("vlnbench.report") / "assets"
 
 
 def render(
@@ -32,6 +34,16 @@ def render(
     title = f"{identity.agent} on {identity.benchmark} {identity.split}"
     content = Content(title, _body(data, title, notes), payload(data, floors, videos))
     return document(content, asset("report.css"), "".join(map(asset, SCRIPTS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A page that has been written: where, its bytes, how much it shows, and what is left out of it."""
+
+    path: Path
+    size: int
+    count: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +83,25 @@ def document(content: Content, style: str, script: str, connect: str = "'none'")
 """
 
 
-def asset(name: str) -> str:
+def asset(name: str, package: str = "vlnbench.report") -> str:
     """Text of a file that belongs to the page."""
-    return (_ASSETS / name).read_text(encoding="utf-8")
+    return (resources.files(package) / "assets" / name).read_text(encoding="utf-8")
+
+
+def check_folder(path: Path) -> None:
+    """Raise UsageError where no page can be written, before anything is drawn for it."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it or choose another --out")
+
+
+def write(path: Path, text: str, count: int, notes: Sequence[str]) -> Built:
+    """Write a page in one step. Raises UsageError where that cannot be."""
+    page = text.encode(errors="replace")
+    try:
+        write_bytes(path, page)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from error
+    return Built(path, len(page), count, tuple(notes))
 
 
 def _body(data: RunData, title: str, notes: Sequence[str]) -> str:

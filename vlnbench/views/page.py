@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from vlnbench.views.runs import NamedRun, pairs, read_runs, run_json
 from vlnbench.views.together import together
 
 SCRIPTS = ("table.js", "plots.js", "compare.js", "view.js")
-_ASSETS = resources.files("vlnbench.views") / "assets"
 
 Json = dict[str, Any]
 
@@ -49,8 +47,8 @@ def payload(found: Found, page: Path | None, data_root: Path, env: str | None) -
 
 def render(data: Json, live: bool = False) -> str:
     """The page as text; live: it asks the server that it came from for newer data."""
-    style = report.asset("report.css") + _asset("view.css")
-    script = "".join([report.asset("map.js"), *map(_asset, SCRIPTS)])
+    style = report.asset("report.css") + report.asset("view.css", __package__)
+    script = "".join([report.asset("map.js"), *(report.asset(name, __package__) for name in SCRIPTS)])
     content = report.Content("vlnbench view", _body(_lead(data), live), data)
     return report.document(content, style, script, "'self'" if live else "'none'")
 
@@ -78,7 +76,3 @@ def _body(lead: Sequence[str], live: bool) -> str:
 <main id="main"{" data-live" if live else ""}>
 <noscript><p class="notice">The tables and plots of this page need JavaScript.</p></noscript>
 </main>"""
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")

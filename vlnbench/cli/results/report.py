@@ -32,4 +32,4 @@ class Report:
         built = build_report(self.run_folder, self.out, self.data_root, self.video, self.env)
         for note in built.notes:
             print(f"left out: {note}")
-        print(f"{built.episodes} episodes, {built.size / 1e6:.1f} MB: {built.path}")
+        print(f"{built.count} episodes, {built.size / 1e6:.1f} MB: {built.path}")

@@ -48,4 +48,4 @@ class View:
         built = build_view(self.paths, self.out, self.data_root, self.env)
         for note in built.notes:
             print(f"left out: {note}")
-        print(f"{built.runs} runs, {built.size / 1e6:.1f} MB: {built.path}")
+        print(f"{built.count} runs, {built.size / 1e6:.1f} MB: {built.path}")

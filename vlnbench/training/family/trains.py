@@ -205,13 +205,17 @@ class Trains(Protocol):
         ...
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
-        """Samples as a batch; called in the processes that read frames."""
+        """Samples as a batch; called in the processes that read frames, on samples alone: what making tensors of
+        them takes beside, such as a processor, comes with each of them."""
         ...
 
     # a step
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
-        """Mean loss of a batch, a scalar. `model` is the network or DeepSpeed's engine around it."""
+        """Mean loss of a batch, a scalar. `model` is the network or DeepSpeed's engine around it.
+
+        A batch is what `collate` made, on the CPU: whatever of it is a tensor is moved here.
+        """
         ...
 
     def weighting(self, model: nn.Module) -> Weighting | None:

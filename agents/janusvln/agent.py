@@ -66,8 +66,12 @@ class Prompts:
         return self.tokenizer.encode(f"{label}{BLOCK_END}\n", add_special_tokens=False)
 
     def text(self, answer: Sequence[int]) -> str:
-        """What an answer says. One of `LABELS`, to the letter, is that action; anything else is STOP."""
         return self.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        """The action that an answer says: one of `LABELS`, to the letter, None for anything else."""
+        text = self.text(answer)
+        return [LABELS[text]] if text in LABELS else None
 
 
 def lesson_text(instruction: str, images: int) -> str:
@@ -192,9 +196,9 @@ class EpisodeLoop:
         return Question(slot, self._prompts.question(self._instructions[slot], len(steps)), steps)
 
     def _action(self, answer: Sequence[int]) -> Action:
-        text = self._prompts.text(answer)
-        self.unreadable += text not in LABELS
-        return LABELS.get(text, Action.STOP)
+        found = self._prompts.read(answer)
+        self.unreadable += found is None
+        return found[0] if found else Action.STOP
 
 
 class JanusVLNAgent(EpisodeLoop):

@@ -7,7 +7,7 @@ alone and is kept, where the original encodes the whole history again at every s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -30,12 +30,15 @@ class Memory:
     """One episode so far.
 
     `images` are the tower's embeddings (embeddings, hidden) of every frame, in the host's memory; `current` is the
-    last frame's grid and its geometry (embeddings, hidden) in the light of those before.
+    last frame's grid and its geometry (embeddings, hidden) in the light of those before. Where answers are learned
+    from: `frames`, resized, and what VGGT has `seen` in the last one, (patches, 2 width), in the host's memory.
     """
 
     cache: FrameCache = field(default_factory=FrameCache)
     images: list[Tensor] = field(default_factory=list)
     current: tuple[Grid, Tensor] | None = None
+    frames: list[NDArray[np.uint8]] = field(default_factory=list)
+    seen: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,16 @@ class Question:
     steps: list[int]
 
 
+Choose = Callable[[Sequence[Question], Sequence[Sequence[int]], Tensor], list[int]]
+"""The next token of every answer; answers so far, logits float32 (rows, vocabulary)."""
+
+
 class Decoder:
     """Remembers frames and answers questions for any number of slots, at most `max_batch` of them in one pass.
 
     The repetition penalty sees the question and the answer so far, image placeholders included, as the original
-    has it. An answer ends with an end token, included, or after `max_new_tokens`.
+    has it. An answer ends with an end token, included, or after `max_new_tokens`. `choose` takes the place of
+    greedy decoding, without the penalty then.
     """
 
     def __init__(
@@ -62,13 +70,14 @@ class Decoder:
         max_new_tokens: int = 24,
         max_batch: int = 8,
         window: tuple[int, int] = (FIRST, RECENT),
+        choose: Choose | None = None,
     ) -> None:
         """`window`: of how many first and recent frames VGGT keeps keys and values."""
         self.model = model.eval()
         self.settings = settings
         self.max_new_tokens = max_new_tokens
         self.max_batch = max_batch
-        self._window = window
+        self._window, self._choose = window, choose
         self._memories: dict[int, Memory] = {}
 
     def begin(self, slot: int) -> None:
@@ -92,13 +101,13 @@ class Decoder:
         memories = [self._memories[slot] for slot in slots]
         shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
         looked = look(self.model, shown, [memory.cache for memory in memories])
-        self._measured(slots, looked.features)
         for memory, image, geometry in zip(memories, looked.images.cpu(), looked.geometries, strict=True):
             memory.images.append(image)
             memory.current = grid_of(*shown.shape[1:3]), geometry
-
-    def _measured(self, slots: Sequence[int], features: Tensor) -> None:
-        """What VGGT has just seen in the frames of slots; for those who look on."""
+        if self._choose is not None:
+            for slot, memory, seen in zip(slots, memories, looked.features.cpu(), strict=True):
+                memory.frames.append(frames[slot])
+                memory.seen = seen
 
     @torch.inference_mode()
     def run(self, questions: Sequence[Question]) -> list[list[int]]:
@@ -136,17 +145,16 @@ class Decoder:
             torch.cat([self._fused(question) for question in asked]),
             self.settings,
             self.max_new_tokens,
-            lambda answers, logits, seen: self._choose(asked, answers, logits, seen).tolist(),
+            lambda answers, logits, seen: self._next(asked, answers, logits, seen),
         )
 
-    def _choose(
+    def _next(
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> Tensor:
-        """The best token of each row by float32 logits (rows, vocabulary), those in `seen` being penalized.
-
-        `questions` and `answers` so far say what is asked, for those who look on.
-        """
-        return penalized(logits, seen, self.settings.repetition_penalty).argmax(-1)
+    ) -> list[int]:
+        if self._choose is not None:
+            return self._choose(questions, answers, logits)
+        best: list[int] = penalized(logits, seen, self.settings.repetition_penalty).argmax(-1).tolist()
+        return best
 
 
 class Looked(NamedTuple):

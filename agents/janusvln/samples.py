@@ -33,6 +33,7 @@ from agents.janusvln.options import EPISODES, SET_FILES, JanusVLNTraining
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.training.family.policy import Question
 from vlnbench.training.family.trains import Known
 from vlnbench.util.durable.json_stream import members
 from vlnbench.util.durable.limits import regular
@@ -228,9 +229,17 @@ class StepSamples:
     def __init__(self, content: WalkSet, prompts: Prompts, config: JanusVLNConfig, reader: Reader) -> None:
         self.content = content
         self._prompts, self._config, self._reader = prompts, config, reader
+        self.places = range(content.windows)
 
     def __len__(self) -> int:
         return self.content.windows
+
+    def question(self, index: int, rng: random.Random) -> Question:
+        """A step as an agent would be asked there, and what the expert did."""
+        sample = self.sample(index, rng)
+        asked = [id_ for id_, label in zip(sample.input_ids, sample.labels, strict=True) if label == IGNORED]
+        walk, _, step = self.content.keys[index]
+        return Question((asked, sample.frames), (self.content.walks[walk].actions[step],))
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; nothing is drawn."""

@@ -1,112 +1,226 @@
-"""Walks of networks that act by chance, remembered while they go on; see `training.family.policy.Policy`."""
+"""What all networks that act by chance do alike: what is drawn is recorded. See `training.family.policy`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol
 
 from agents.common.decoders.sampling import Sampler
-from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
-from vlnbench.training.family.policy import Recorded, Sampling
+from agents.common.language.family import IGNORED
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor
+from vlnbench.training.family.policy import Question, Recorded, Sampling
+from vlnbench.training.family.trains import SetContent
 
 FIRST_SLOT = 1_000_000
 """Slots of answers without an episode; those of simulators are numbered from 0."""
 
 
 @dataclass
+class Window:
+    """Tokens of a window so far, labels of those that were drawn, and what each of its questions has shown."""
+
+    ids: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    shown: list[Any] = field(default_factory=list)
+
+    def add(self, ids: Sequence[int], *, drawn: bool) -> None:
+        self.ids += ids
+        self.labels += ids if drawn else [IGNORED] * len(ids)
+
+
+@dataclass
 class Walk:
-    """What is recorded of an episode or of one answer; see `Recorded`. name: of the episode, or of the prompt."""
+    """What is recorded of an episode, or of the answer to a prompt, by its name. `last`: the latest answer."""
 
     name: str
     seed: int
+    windows: list[Window] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
     answers: int = 0
     formed: int = 0
-    actions: tuple[Action, ...] = ()
+    last: list[int] = field(default_factory=list)
     cut: bool = False
 
-    def windows(self) -> list[tuple[Any, int]]:
-        """Samples, and how many tokens were drawn in each."""
-        raise NotImplementedError
-
-    def recorded(self) -> Recorded:
-        windows = self.windows()
-        return Recorded(
-            samples=tuple(sample for sample, _ in windows),
-            tokens=tuple(count for _, count in windows),
-            chances=tuple(self.chances),
-            answers=self.answers,
-            formed=self.formed,
-            actions=self.actions,
-            cut=self.cut,
-        )
+    def see(self, ids: Sequence[int], shown: Any, *, opens: bool = True) -> None:
+        """Take in the tokens of a question and what it shows, as a window of its own or as the last one's next."""
+        if opens:
+            self.windows.append(Window())
+        self.windows[-1].add(ids, drawn=False)
+        self.windows[-1].shown.append(shown)
 
 
-W = TypeVar("W", bound=Walk)
+class Asks(Protocol):
+    """What of a set can be asked: at each of `places` an answer whose actions are known."""
+
+    @property
+    def places(self) -> Sequence[int]: ...
+
+    def question(self, place: int, rng: random.Random) -> Question: ...
 
 
-class Walks(Generic[W]):
-    """The walks of a policy: those under way by slot, and all that have begun by episode and seed."""
+class PlacesOfSets:
+    """The places of several sets, numbered through; a `Questions`."""
 
-    def __init__(self, kind: Callable[[str, int], W], sampling: Sampling) -> None:
-        self._kind, self._turn_cap = kind, sampling.turn_cap
-        self._sampler = Sampler(sampling.temperature, sampling.top_p)
-        self._walks: dict[int, W] = {}
-        self._begun: dict[tuple[str, int], W] = {}
+    def __init__(self, sets: Iterable[Asks]) -> None:
+        self._places = [(each, place) for each in sets for place in each.places]
 
-    def forget(self) -> None:
-        """Drop all of them."""
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def question(self, index: int, seed: str) -> Question:
+        asks, place = self._places[index]
+        return asks.question(place, random.Random(seed))
+
+
+class Recorder(ABC):
+    """A `Policy`, of which a family says how its network is asked and what its samples are.
+
+    Walks under way are known by slot, and all that have begun by episode and seed. Questions of a family have a
+    `slot`.
+    """
+
+    at_once = sys.maxsize
+    """Prompts that are answered side by side at most."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling, self._sampler = sampling, Sampler(sampling.temperature, sampling.top_p)
+        self._walks: dict[int, Walk] = {}
+        self._begun: dict[tuple[str, int], Walk] = {}
+        self._decoder: Any = None
+
+    # what a family says
+
+    @abstractmethod
+    def agent(self) -> Agent:
+        """Acts in simulators, an `ActsByChance` in front of the family's loop, which asks `run`."""
+
+    @abstractmethod
+    def decoder(self) -> Any:
+        """What runs questions, with the network's weights as they are now."""
+
+    @abstractmethod
+    def asked(self, prompts: Mapping[int, Any]) -> list[Any]:
+        """Prompts by their slots as questions to the decoder."""
+
+    @abstractmethod
+    def take_in(self, walk: Walk, question: Any) -> None:
+        """Have the walk see what is new in a question that has been answered."""
+
+    @abstractmethod
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        """The actions of an answer, and whether it is of the expected form."""
+
+    @abstractmethod
+    def sample(self, window: Window) -> Any:
+        """A window as a sample for `Trains.collate`."""
+
+    @abstractmethod
+    def asks(self, content: SetContent) -> Asks:
+        """What of a set can be asked. Raises UsageError for one without actions to compare with."""
+
+    def drop(self, slot: int) -> None:  # noqa: B027 - most decoders keep nothing
+        """Forget what the decoder knows of a slot."""
+
+    # what is alike
+
+    def renew(self) -> None:
         self._walks.clear()
         self._begun.clear()
+        self._decoder = self.decoder()
 
     def remember(self, slot: int, episode: Episode, seed: int) -> None:
         """Remember what is drawn in a slot from now on."""
         name = episode.episode_id
-        self._walks[slot] = self._begun[name, seed] = self._kind(name, seed)
+        self._walks[slot] = self._begun[name, seed] = Walk(name, seed)
 
-    def drawn(self, run: Callable[[list[Any]], list[list[int]]], questions: list[Any]) -> list[list[int]]:
-        """What `run` answers to questions, each of which has a `slot`: by the seeds of the walks, and recorded."""
+    def run(self, questions: Sequence[Any]) -> list[list[int]]:
+        """As the decoder's, by chance; what is drawn is recorded."""
+        return self.drawn(self._decoder.run, questions)
+
+    def drawn(self, run: Callable[[Sequence[Any]], list[list[int]]], questions: Sequence[Any]) -> list[list[int]]:
+        """What `run` answers by the seeds of the walks, recorded."""
         for question in questions:
             walk = self._walks[question.slot]
             self._sampler.begin(question.slot, f"{walk.seed}/{walk.answers}")
         answers = run(questions)
         for question, answer in zip(questions, answers, strict=True):
-            self._record(question, answer)
+            walk = self._walks[question.slot]
+            self.take_in(walk, question)
+            walk.windows[-1].add(answer, drawn=True)
+            walk.chances += self._sampler.end(question.slot, len(answer))
+            walk.answers += 1
+            walk.formed += self.read(answer)[1]
+            walk.last = answer
         return answers
 
-    def _record(self, question: Any, answer: list[int]) -> None:
-        raise NotImplementedError
-
     def recorded(self, episode_id: str, seed: int) -> Recorded:
-        return self._begun.pop((episode_id, seed)).recorded()
+        walk = self._begun.pop((episode_id, seed))
+        if not walk.answers:
+            raise KeyError(episode_id)
+        return self._recorded(walk)
 
     def is_used_up(self, slot: int) -> bool:
         """Whether the walk has had all answers that it may have; it counts as cut then."""
-        walk, cap = self._walks[slot], self._turn_cap
+        walk, cap = self._walks[slot], self._sampling.turn_cap
         walk.cut = cap is not None and walk.answers >= cap
         return walk.cut
 
+    def questions(self, sets: Sequence[SetContent]) -> PlacesOfSets:
+        return PlacesOfSets([self.asks(content) for content in sets])
+
+    def answer(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Recorded]:
+        asked = list(zip(prompts, seeds, strict=True))
+        chunks = (asked[first : first + self.at_once] for first in range(0, len(asked), self.at_once))
+        return [recorded for chunk in chunks for recorded in self._answer(chunk)]
+
+    def _answer(self, asked: Sequence[tuple[Any, int]]) -> list[Recorded]:
+        """Answers to some prompts, whose walks are forgotten at once."""
+        for number, (_, seed) in enumerate(asked):
+            self._walks[FIRST_SLOT + number] = Walk(f"prompt {number}", seed)
+        slots = range(FIRST_SLOT, FIRST_SLOT + len(asked))
+        answers = self.run(self.asked({slot: prompt for slot, (prompt, _) in zip(slots, asked, strict=True)}))
+        found = []
+        for slot, answer in zip(slots, answers, strict=True):
+            self.drop(slot)
+            found.append(self._recorded(self._walks.pop(slot), tuple(self.read(answer)[0])))
+        return found
+
+    def _recorded(self, walk: Walk, actions: tuple[Action, ...] = ()) -> Recorded:
+        return Recorded(
+            samples=tuple(self.sample(window) for window in walk.windows),
+            tokens=tuple(sum(label != IGNORED for label in window.labels) for window in walk.windows),
+            chances=tuple(walk.chances),
+            answers=walk.answers,
+            formed=walk.formed,
+            actions=actions,
+            cut=walk.cut,
+        )
+
 
 class ActsByChance:
-    """To be put before an episode loop: it acts by chance and is remembered by `_policy`."""
+    """To be put before an episode loop: it acts by chance and is remembered by `_recorder`."""
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
     identity: Mapping[str, Scalar] = {}
-    _policy: Walks[Any]
+    _recorder: Recorder
 
-    def asks(self, slot: int) -> bool:
-        """Whether the slot's next action takes an answer: the loop has a queue of actions for each in `_slots`."""
-        return not self._slots[slot].queue  # type: ignore[attr-defined]  # the loop's
+    def is_asked(self, slot: int) -> bool:
+        """Whether the slot's next action takes an answer: not if the loop has a queue for it with some left."""
+        return not getattr(getattr(self, "_slots", {}).get(slot), "queue", ())
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._policy.remember(slot, episode, seed)
+        self._recorder.remember(slot, episode, seed)
         super().reset(slot, episode, seed)  # type: ignore[misc]  # the loop's
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """As the loop's; a walk that has had all of its answers stops."""
-        ended = {slot: Action.STOP for slot in observations if self.asks(slot) and self._policy.is_used_up(slot)}
+        asked = [slot for slot in observations if self.is_asked(slot)]
+        ended = {slot: Action.STOP for slot in asked if self._recorder.is_used_up(slot)}
         left = {slot: seen for slot, seen in observations.items() if slot not in ended}
         acted: dict[int, Action] = super().act(left) if left else {}  # type: ignore[misc]  # the loop's
         return ended | acted

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from agents.common.decoders.sampling import Draws, Sampler
+from agents.common.decoders.policy import ActsByChance, Recorder, Walk, Window
+from agents.common.decoders.sampling import Draws
 from agents.vlnce.loop import EpisodeLoop
 from agents.vlnce.options import VLNCEOptions
 from agents.vlnce.sight import Sight
 from agents.vlnce.training.learner import Learner
 from agents.vlnce.training.samples import Sample, WalkSamples, WalkSet, collate
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.family.policy import Question, Recorded, Sampling
+from vlnbench.interfaces import Action, Conventions, Episode, Sensor
+from vlnbench.training.family.policy import Question, Sampling
 from vlnbench.training.family.trains import SetContent
 
 ASKED = ("frames", "words", "walk_of", "previous", "weights", "rows")
@@ -26,147 +27,100 @@ AT_ONCE = 16
 """Episodes that act, and prompts that are answered, side by side at most."""
 
 
-@dataclass
-class _Walk:
-    """What is recorded of an episode: the frames seen and what was done there, every action an answer."""
+@dataclass(frozen=True)
+class _Step:
+    """A step to be decided by its scores (actions,). shown: words and frames, or a prompt."""
 
-    seed: int
-    words: Tensor
-    frames: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
-    cut: bool = False
-
-    def recorded(self) -> Recorded:
-        """The whole walk is one window, for its state goes from step to step."""
-        rgb, depth = (torch.stack(each) for each in zip(*self.frames, strict=True))
-        sample = _sample(self.words, (rgb, depth), [0, *self.actions[:-1]], self.actions)
-        count = len(self.actions)
-        return Recorded((sample,), (count,), tuple(self.chances), count, count, cut=self.cut)
+    slot: int
+    shown: Any
+    logits: Tensor
 
 
-class VLNCEPolicy:
-    """A `Policy`; see there. An answer is one action, and there is none that is not in the expected form."""
+class VLNCEPolicy(Recorder):
+    """A `Policy`; see there. An answer is one action, and there is none that is not in the expected form.
+
+    The whole walk is one window, for its state goes from step to step.
+    """
+
+    at_once = AT_ONCE
 
     def __init__(self, learner: Learner, sampling: Sampling) -> None:
-        self.learner, self._sampling = learner, sampling
-        self._sampler = Sampler(sampling.temperature, sampling.top_p)
-        self._walks: dict[int, _Walk] = {}
-        self._done: dict[tuple[str, int], _Walk] = {}
+        super().__init__(sampling)
+        self.learner = learner
 
-    def renew(self) -> None:
-        """The weights are used where they are: only what was recorded goes."""
-        self.learner.eval()
-        self._walks.clear()
-        self._done.clear()
+    def decoder(self) -> Learner:
+        """The weights are used where they are."""
+        return self.learner.eval()
 
     def agent(self) -> PolicyAgent:
         return PolicyAgent(self)
 
-    def begin(self, slot: int, episode: Episode, seed: int, words: Tensor) -> None:
-        """Remember what is done in a slot from now on; words: (L,) int64."""
-        self._walks[slot] = self._done[episode.episode_id, seed] = _Walk(seed, words)
+    def run(self, questions: Sequence[_Step]) -> list[list[int]]:
+        return self.drawn(self._draw, questions)
 
-    def recorded(self, episode_id: str, seed: int) -> Recorded:
-        walk = self._done.pop((episode_id, seed))
-        if not walk.actions:
-            raise KeyError(episode_id)
-        return walk.recorded()
-
-    def is_used_up(self, slot: int) -> bool:
-        """Whether the walk has had all answers that it may have; it counts as cut then."""
-        walk, cap = self._walks[slot], self._sampling.turn_cap
-        walk.cut = cap is not None and len(walk.actions) >= cap
-        return walk.cut
-
-    def act(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
-        """Draw the action of each slot by its row of logits (slots, actions); record it with what was shown."""
-        walks = [self._walks[slot] for slot in slots]
-        seeds = [f"{walk.seed}/{len(walk.actions)}" for walk in walks]
-        drawn = self._drawn(slots, seeds, logits)
-        for walk, frames, (action, chance) in zip(walks, shown, drawn, strict=True):
-            walk.frames.append(frames)
-            walk.actions.append(action)
-            walk.chances.append(chance)
-        return [action for action, _ in drawn]
-
-    def questions(self, sets: Sequence[SetContent]) -> WalkQuestions:
-        return WalkQuestions(sets, self.learner)
-
-    def answer(self, prompts: Sequence[Any], seeds: Sequence[int]) -> list[Recorded]:
-        asked = list(zip(prompts, seeds, strict=True))
-        chunks = (asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE))
-        return [recorded for chunk in chunks for recorded in self._answer(chunk)]
+    def _draw(self, steps: Sequence[_Step]) -> list[list[int]]:
+        logits = torch.stack([step.logits for step in steps])[:, None]
+        return self._sampler.draw([Draws(step.slot, 0, 1) for step in steps], logits)
 
     @torch.no_grad()
-    def _answer(self, asked: Sequence[tuple[Sample, int]]) -> list[Recorded]:
-        batch = collate([prompt for prompt, _ in asked])
+    def asked(self, prompts: Mapping[int, Sample]) -> list[_Step]:
+        batch = collate(list(prompts.values()))
         logits = self.learner(**{name: batch[name] for name in ASKED}, at_labels=True).cpu()
-        drawn = self._drawn(range(len(asked)), [f"{seed}/0" for _, seed in asked], logits)
-        found = []
-        for (prompt, _), (action, chance) in zip(asked, drawn, strict=True):
-            labels = prompt.labels.clone()
-            labels[0, -1] = action
-            sample = replace(prompt, labels=labels)
-            found.append(Recorded((sample,), (1,), (chance,), 1, 1, actions=(Action(action),)))
-        return found
+        return [_Step(*prompt, row) for prompt, row in zip(prompts.items(), logits, strict=True)]
 
-    def _drawn(self, slots: Sequence[int], seeds: Sequence[str], logits: Tensor) -> list[tuple[int, float]]:
-        """An action and its log-probability for each row of logits (rows, actions)."""
-        for slot, seed in zip(slots, seeds, strict=True):
-            self._sampler.begin(slot, seed)
-        rows = self._sampler.draw([Draws(slot, 0, 1) for slot in slots], logits[:, None])
-        return [(row[0], self._sampler.end(slot, 1)[0]) for slot, row in zip(slots, rows, strict=True)]
+    def take_in(self, walk: Walk, question: _Step) -> None:
+        walk.see((), question.shown, opens=not walk.answers)
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        return (Action(answer[0]),), True
+
+    def sample(self, window: Window) -> Sample:
+        first, actions = window.shown[0], window.labels
+        if isinstance(first, Sample):
+            labels = first.labels.clone()
+            labels[0, -1] = actions[0]
+            return replace(first, labels=labels)
+        words, rgb, depth = zip(*window.shown, strict=True)
+        return _sample(words[0], (torch.stack(rgb), torch.stack(depth)), [0, *actions[:-1]], actions)
+
+    def asks(self, content: SetContent) -> AskedWalks:
+        return AskedWalks(content, self.learner)
 
 
-class PolicyAgent(EpisodeLoop):
+class PolicyAgent(ActsByChance, EpisodeLoop):
     """CMA or Seq2Seq in simulators, acting by chance and remembered by its policy."""
 
     sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})
-    privileged = False
-    identity: Mapping[str, Scalar] = {}
 
     def __init__(self, policy: VLNCEPolicy) -> None:
-        self._remembers = policy
+        self._recorder, self._heard = policy, dict[int, Tensor]()
         config = policy.learner.whole
         self.expects: Conventions = config.expects
         super().__init__(policy.learner, config, Sight(VLNCEOptions(), config.views), AT_ONCE)
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._remembers.begin(slot, episode, seed, torch.from_numpy(self._words(episode)))
+        self._heard[slot] = torch.from_numpy(self._words(episode))
         super().reset(slot, episode, seed)
 
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """As `EpisodeLoop.act`; a walk that has had all of its answers stops."""
-        ended = {slot: Action.STOP for slot in observations if self._remembers.is_used_up(slot)}
-        left = {slot: seen for slot, seen in observations.items() if slot not in ended}
-        return ended | (super().act(left) if left else {})
-
     def _choose(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
-        return self._remembers.act(slots, shown, logits)
+        asked = zip(slots, shown, logits, strict=True)
+        steps = [_Step(slot, (self._heard[slot], *frames), row) for slot, frames, row in asked]
+        return [action for (action,) in self._recorder.run(steps)]
 
 
-class WalkQuestions:
-    """Walks up to one of their steps, what was done before it and under one of their instructions; a `Questions`.
+class AskedWalks:
+    """Walks up to one of their steps, what was done before it and under one of their instructions; see `Asks`.
 
     Steps that are no examples are not asked.
     """
 
-    def __init__(self, sets: Sequence[SetContent], learner: Learner) -> None:
-        self._places: list[tuple[WalkSamples, int]] = []
-        for content in sets:
-            assert isinstance(content, WalkSet)
-            samples = WalkSamples(content, learner.whole, inflection_weight=1.0, known=None)
-            asked = [i for i, walk in enumerate(content.walks) if len(walk.strays) < len(walk.actions)]
-            self._places += [(samples, index) for index in asked]
+    def __init__(self, content: SetContent, learner: Learner) -> None:
+        assert isinstance(content, WalkSet)
+        self._samples = WalkSamples(content, learner.whole, inflection_weight=1.0, known=None)
+        self.places = [i for i, walk in enumerate(content.walks) if len(walk.strays) < len(walk.actions)]
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def question(self, index: int, seed: str) -> Question:
-        rng = random.Random(seed)
-        samples, walk = self._places[index]
-        whole = samples.sample(walk, rng)
+    def question(self, place: int, rng: random.Random) -> Question:
+        whole = self._samples.sample(place, rng)
         (weights,), (labels,), (previous,) = whole.weights, whole.labels.tolist(), whole.previous.tolist()
         step = rng.choice(weights.nonzero()[:, 0].tolist())
         words = rng.choice(whole.words)

@@ -31,13 +31,13 @@ class Watched(Decoder):
 
     logits: dict[int, list[Tensor]]
 
-    def _choose(
+    def _next(
         self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> Tensor:
+    ) -> list[int]:
         for question, answer, row in zip(questions, answers, logits, strict=True):
             if not answer or answer[-1] not in self.settings.eos:
                 self.logits.setdefault(question.slot, []).append(row)
-        return super()._choose(questions, answers, logits, seen)
+        return super()._next(questions, answers, logits, seen)
 
 
 @contextmanager
@@ -228,7 +228,7 @@ def test_the_penalty_divides_what_is_positive_and_multiplies_the_rest() -> None:
     decoder = tiny_decoder()
     logits = torch.tensor([[2.0, 1.9, -9.0], [2.0, 1.91, -9.0], [-1.0, -1.04, -9.0], [-1.0, -1.06, -9.0]])
     seen = torch.tensor([[True, False, False]] * 4)
-    assert decoder._choose([], [], logits, seen).tolist() == [0, 1, 1, 0]
+    assert decoder._next([], [], logits, seen) == [0, 1, 1, 0]
 
 
 def test_half_precision_runs_and_is_near() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from agents.common.inputs import Inputs
-from agents.common.prompts.navigation import read_template
+from agents.common.prompts.navigation import checked, read_template
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
@@ -59,7 +59,7 @@ def inputs_of(folder: Path, given: Seen) -> SeenInputs:
     """What a checkpoint's network sees and says, and what is given over it."""
     prompt = given.prompt and read_template(given.prompt)
     found = (SeenInputs.read(folder) or SeenInputs()).over(given, prompt=prompt)
-    return replace(found, prompt=found.prompt or read_template(None))
+    return replace(found, prompt=checked(found.prompt, f"{folder}: prompt") or read_template(None))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.examples.tiny_idefics3 import write_tiny
 from tests.fakes import make_episode
 from tests.training.workshop import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Agent, Observation
 from vlnbench.training.family.find import get_family
 from vlnbench.training.family.sources import find_source
@@ -137,6 +139,15 @@ class TestTraining:
         assert len({len(sample.answer) for sample in each}) > 1
         expected = sum(a * b for a, b in zip(losses, counts, strict=True)) / sum(counts)
         assert trains.loss(model, trains.collate(each)).item() == pytest.approx(expected, abs=1e-5)
+
+    def test_inputs_that_cannot_be_are_a_line(self, base: Path, walks: Path, tmp_path: Path) -> None:
+        spec, folder = get_family(FAMILY), tmp_path / "edited"
+        shutil.copytree(base, folder)
+        source = find_source(str(folder), [spec])
+        for text, line in (('{"history": "4"}', "history"), ('{"prompt": "{goal}"}', "unknown field {goal}")):
+            (folder / "inputs.json").write_text(text)
+            with pytest.raises(UsageError, match=line):
+                spec.load_checkpoints().settled(source, options_of(folder, walks))
 
     def test_tied_embeddings_are_saved_once(self, walks: Path, tmp_path: Path) -> None:
         tied = write_tiny(tmp_path / "tied", tied=True)

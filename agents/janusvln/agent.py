@@ -20,11 +20,11 @@ from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.inputs import described
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
-from agents.janusvln import network as checkpoint
 from agents.janusvln.decode import Decoder, Memory, Question
-from agents.janusvln.network import WIDTH, JanusVLN, inputs_of, part_of, read_config, resize, resized_height
+from agents.janusvln.network import WIDTH, JanusVLN, inputs_of, load, part_of, read_config, resize, resized_height
 from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions, Wording
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
@@ -219,7 +219,7 @@ class JanusVLNAgent(EpisodeLoop):
         )
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         settings = generation_settings(folder, tokenizer)
-        model = checkpoint.load(
+        model = load(
             folder,
             dtype=placement.dtype,
             device=placement.device,

@@ -7,7 +7,7 @@ alone and is kept, where the original encodes the whole history again at every s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.qwen2_5_vl.decode import Row, decode, in_batches, penalized
+from agents.common.qwen2_5_vl import decode
+from agents.common.qwen2_5_vl.decode import Choose
 from agents.common.qwen2_5_vl.image import Grid, grid_of
-from agents.common.qwen2_5_vl.language import expand
 from agents.common.towers.vggt import FIRST, RECENT, FrameCache
 from agents.janusvln.network import JanusVLN
 
@@ -50,17 +50,8 @@ class Question:
     steps: list[int]
 
 
-Choose = Callable[[Sequence[Question], Sequence[Sequence[int]], Tensor], list[int]]
-"""The next token of every answer; answers so far, logits float32 (rows, vocabulary)."""
-
-
-class Decoder:
-    """Remembers frames and answers questions for any number of slots, at most `max_batch` of them in one pass.
-
-    The repetition penalty sees the question and the answer so far, image placeholders included, as the original
-    has it. An answer ends with an end token, included, or after `max_new_tokens`. `choose` takes the place of
-    greedy decoding, without the penalty then.
-    """
+class Decoder(decode.Decoder[Question]):
+    """Remembers frames and answers questions for any number of slots; see there."""
 
     def __init__(
         self,
@@ -73,11 +64,8 @@ class Decoder:
         choose: Choose | None = None,
     ) -> None:
         """`window`: of how many first and recent frames VGGT keeps keys and values."""
-        self.model = model.eval()
-        self.settings = settings
-        self.max_new_tokens = max_new_tokens
-        self.max_batch = max_batch
-        self._window, self._choose = window, choose
+        super().__init__(model, settings, max_new_tokens, max_batch, choose)
+        self.model, self._window = model, window
         self._memories: dict[int, Memory] = {}
 
     def begin(self, slot: int) -> None:
@@ -109,25 +97,13 @@ class Decoder:
                 memory.frames.append(frames[slot])
                 memory.seen = seen
 
-    @torch.inference_mode()
-    def run(self, questions: Sequence[Question]) -> list[list[int]]:
-        """The answers to `questions`, in their order. A slot may occur once.
+    def grids(self, question: Question) -> list[Grid]:
+        return [self._current(question.slot)[0]] * len(question.steps)
 
-        Raises ValueError, before any is answered, where placeholders and images do not match.
-        """
-        rows = [self._expanded(question) for question in questions]
-        return in_batches(rows, self.max_batch, lambda batch: self._answer(batch, questions, rows))
-
-    def _expanded(self, question: Question) -> Row:
-        grid, _ = self._current(question.slot)
-        return expand(question.input_ids, [grid] * len(question.steps), self.model.config.image_token)
-
-    def _fused(self, question: Question) -> Tensor:
-        """Embeddings of a question's images (images * embeddings, hidden)."""
+    def fused(self, question: Question) -> Tensor:
         images = self._memories[question.slot].images
         shown = torch.stack([images[step] for step in question.steps]).to(self.model.device)
-        _, geometry = self._current(question.slot)
-        return self.model.fuse(shown, geometry).flatten(0, 1)
+        return self.model.fuse(shown, self._current(question.slot)[1]).flatten(0, 1)
 
     def _current(self, slot: int) -> tuple[Grid, Tensor]:
         """Grid and geometry of the frame that the slot saw last."""
@@ -135,26 +111,6 @@ class Decoder:
         if found is None:
             raise ValueError(f"slot {slot} has seen no frame")
         return found
-
-    def _answer(self, batch: list[int], questions: Sequence[Question], rows: Sequence[Row]) -> list[list[int]]:
-        """The answers to a batch of all questions, by their positions."""
-        asked = [questions[i] for i in batch]
-        return decode(
-            self.model,
-            [rows[i] for i in batch],
-            torch.cat([self._fused(question) for question in asked]),
-            self.settings,
-            self.max_new_tokens,
-            lambda answers, logits, seen: self._next(asked, answers, logits, seen),
-        )
-
-    def _next(
-        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> list[int]:
-        if self._choose is not None:
-            return self._choose(questions, answers, logits)
-        best: list[int] = penalized(logits, seen, self.settings.repetition_penalty).argmax(-1).tolist()
-        return best
 
 
 class Looked(NamedTuple):

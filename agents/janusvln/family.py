@@ -14,15 +14,15 @@ from agents.common.checkpoints import weights
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.language.family import Chances, LanguageTrains
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.config import MERGE
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes, geometry_sizes
-from agents.janusvln import network as checkpoint
 from agents.janusvln import planning
 from agents.janusvln.agent import Prompts
 from agents.janusvln.features import GEOMETRIES, Mixed, cached_features
-from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, parse_config, read_config
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, load, parse_config, read_config
 from agents.janusvln.options import (
     GEOMETRY_MERGER,
     LLM,
@@ -90,7 +90,7 @@ class JanusVLNCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: JanusVLNTraining, placement: Placement) -> JanusVLN:
-        model = checkpoint.load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
+        model = load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
         inputs = inputs_of(model.config, path, options)
         model.config = model.config.shown(inputs.image_width, inputs.history)
         return model

@@ -16,19 +16,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional
 
-from agents.common.checkpoints import files, weights
-from agents.common.checkpoints import tokenizer as tokenizers
-from agents.common.checkpoints.files import DTYPES, GENERATION, Fields
-from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.checkpoints import weights
+from agents.common.checkpoints.files import Fields
 from agents.common.inputs import INPUTS
 from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.layers import PatchMerger
-from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels, undrawn
-from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork
 from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.common.towers.vggt import FrameCache, Geometry, geometry_features
 from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
@@ -203,13 +199,10 @@ class JanusVLN(QwenNetwork):
         want_logits: bool = True,
         at_labels: bool = False,
     ) -> Output:
-        """One training step's forward pass.
+        """One training step's forward pass; see `output`.
 
-        `input_ids` hold one image token per frame, `labels` one label per id; `frames[i]` is uint8 (k, height,
-        width, 3), the current frame last. VGGT sees a sample's frames one after the other and forgets none.
-        Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
-        ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary. `at_labels`:
-        there is no loss, and logits are float32 (labels, vocabulary).
+        `input_ids` hold one image token per frame; `frames[i]` is uint8 (k, height, width, 3), the current frame
+        last. VGGT sees a sample's frames one after the other and forgets none. Samples are padded on the right.
 
         What an encoder sees may be given, which does not change while it is frozen: `towers`, per sample (k,
         patches, width), and `geometries`, of its current frame, (1, patches, 2 width). With both, `grids` stand
@@ -230,17 +223,7 @@ class JanusVLN(QwenNetwork):
         ]
         fused = [self.fuse(*pair).flatten(0, 1) for pair in zip(images, merged, strict=True)]
         hidden = self.hidden(rows, torch.cat(fused))
-        loss = None
-        if labels is not None:
-            spread = [
-                spread_labels(sample, ids, row, token)
-                for sample, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
-            ]
-            scores, targets = self.supervised(hidden, spread)
-            if at_labels:
-                return Output(undrawn(scores, token), None)
-            loss = functional.cross_entropy(scores, targets)
-        return Output(self.logits(hidden) if want_logits else None, loss)
+        return self.output(hidden, rows, input_ids, labels, want_logits, at_labels)
 
 
 def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
@@ -277,49 +260,3 @@ def load(
     weights.fill(model, paths, dtype or config.dtype, torch.device(device))
     model.vggt.requires_grad_(False)
     return model.eval()
-
-
-def load_tokenizer(folder: Path, config: JanusVLNConfig, tokenizer: Path | None = None) -> Tokenizer:
-    """The tokenizer of a checkpoint folder, or of the folder `tokenizer` where the checkpoint has none.
-
-    Raises UsageError where there is none and where it does not suit the checkpoint.
-    """
-    source = _tokenizer_folder(folder, tokenizer)
-    return qwen_tokenizer(source, folder, config.vocab_size, config.image_token, "Qwen2.5-VL-7B-Instruct")
-
-
-def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle))
-
-
-def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
-    return tokenizers.tokenizer_folder(folder, tokenizer, "another JanusVLN or Qwen2.5-VL checkpoint")
-
-
-def save(
-    model: JanusVLN,
-    folder: Path,
-    inputs: JanusVLNInputs | None = None,
-    *,
-    source: Path,
-    tokenizer: Path | None = None,
-    shard_size: str | int = "5GB",
-) -> None:
-    """Write a checkpoint folder that `load` and the original code read, with the inputs that it was trained with.
-
-    Generation settings, the processor's files and the tokenizer come from `source`, the folder the model started
-    from (tokenizer: or from the folder given). The folder appears at its name only when complete.
-
-    Raises UsageError if `folder` exists.
-    """
-    words = _tokenizer_folder(source, tokenizer)
-    copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
-    copied += [words / name for name in TOKENIZER_FILES]
-    weights.write_folder(model, folder, config_to_save(model), copied, shard_size, inputs)
-
-
-def config_to_save(model: JanusVLN) -> dict[str, Any]:
-    """config.json of a model: what was read, with the type of its numbers."""
-    name = next(name for name, dtype in DTYPES.items() if dtype == model.dtype)
-    return dict(model.config.raw) | {"torch_dtype": name}

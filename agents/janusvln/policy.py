@@ -15,14 +15,14 @@ from torch.nn import functional
 
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.policy import ActsByChance, Walk, Window
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.policy import QwenRecorder
-from agents.janusvln import network as checkpoint
 from agents.janusvln.agent import EXPECTS, LABELS, EpisodeLoop, Prompts
 from agents.janusvln.decode import Decoder, Memory, Question
 from agents.janusvln.features import Seen
-from agents.janusvln.network import JanusVLN, inputs_of, together
+from agents.janusvln.network import JanusVLN, inputs_of, load, together
 from agents.janusvln.options import JanusVLNShown, JanusVLNTraining
 from agents.janusvln.samples import Reader, Sample, StepSamples, WalkSet, read_set
 from vlnbench.interfaces import Action, Conventions
@@ -105,7 +105,7 @@ class StepScorer:
     def __init__(self, path: Path, device: torch.device) -> None:
         found = place(str(device), "auto", "sdpa", torch.bfloat16)
         self._path = path
-        self._model = checkpoint.load(path, dtype=found.dtype, device=device)
+        self._model = load(path, dtype=found.dtype, device=device)
         config = self._model.config
         inputs = inputs_of(config, path, JanusVLNShown())  # as the agent is asked
         self._model.config = config.shown(inputs.image_width, inputs.history)

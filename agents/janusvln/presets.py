@@ -14,11 +14,12 @@ import torch
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.language.preset import LanguageSizes
+from agents.common.qwen2_5_vl.checkpoint import save
 from agents.common.qwen2_5_vl.config import MODEL_TYPE
 from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS
 from agents.common.towers.vggt_sizes import GeometrySizes
 from agents.janusvln.agent import LABELS, lesson_text, question_text
-from agents.janusvln.network import JanusVLN, parse_config, save
+from agents.janusvln.network import JanusVLN, parse_config
 from agents.janusvln.options import ARCHITECTURE
 
 SPREAD = 0.02

@@ -20,6 +20,7 @@ from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.inputs import described
 from agents.common.prompts.navigation import FORWARD_M, Template, spread
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.image import resize
 from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
 from agents.qwen_vl import network
@@ -198,7 +199,7 @@ class QwenVLAgent(EpisodeLoop):
             )
         attn = "sdpa" if options.attn == "auto" else options.attn
         placement = place(options.device, options.dtype, attn, config.dtype)
-        tokenizer = network.load_tokenizer(folder, config, options.tokenizer)
+        tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         prompts = Prompts(tokenizer, inputs)
         model = network.load(
             folder,
@@ -217,7 +218,7 @@ class QwenVLAgent(EpisodeLoop):
         super().__init__(prompts, answerer)
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=inputs.turn_deg)
         self.identity: Mapping[str, Scalar] = {
-            "checkpoint": network.content_hash(
+            "checkpoint": checkpoint.content_hash(
                 folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
             ),
             "device": placement.device.type,

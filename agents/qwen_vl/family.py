@@ -18,6 +18,7 @@ from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.placement import place
 from agents.common.language.family import Chances, LanguageTrains
 from agents.common.language.planning import operations, part_changes
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
 from agents.common.qwen2_5_vl.decode import Row, read
 from agents.common.qwen2_5_vl.image import fitting, grid_of
@@ -96,7 +97,7 @@ def create(config: Mapping[str, Any], folder: Path, seed: int) -> None:
             for parameter in model.parameters():
                 if parameter.ndim > 1:
                     torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
-        network.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
+        checkpoint.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
 
 
 def _write_tokenizer(folder: Path) -> None:
@@ -221,7 +222,7 @@ class QwenVLCheckpoints(Checkpoints):
         return replace(options, **{name: getattr(inputs, name) for name in own if hasattr(options, name)})
 
     def content_hash(self, path: Path, options: QwenVLTraining) -> str:
-        return network.content_hash(path, tokenizer=options.tokenizer)
+        return checkpoint.content_hash(path, tokenizer=options.tokenizer)
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, seed)
@@ -240,7 +241,7 @@ class QwenVLCheckpoints(Checkpoints):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: QwenVLTraining) -> None:
         inputs = inputs_of(base, options)
-        network.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
+        checkpoint.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
 class QwenVLTrains(LanguageTrains, Chances):
@@ -302,7 +303,7 @@ class QwenVLPlans(Plans):
 
 
 def _tokenizer(model: nn.Module, base: Path, options: QwenVLTraining) -> Any:
-    return network.load_tokenizer(base, _qwen_vl(model).config, options.tokenizer)
+    return checkpoint.load_tokenizer(base, _qwen_vl(model).config, options.tokenizer)
 
 
 def _qwen_vl(model: nn.Module) -> QwenVL:

@@ -13,20 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from agents.common.checkpoints import files, weights
-from agents.common.checkpoints import tokenizer as tokenizers
-from agents.common.checkpoints.files import DTYPES, GENERATION, GenerationSettings
-from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.checkpoints import weights
+from agents.common.checkpoints.files import GenerationSettings
 from agents.common.inputs import INPUTS
 from agents.common.prompts.navigation import checked, read_template
 from agents.common.qwen2_5_vl.config import QwenConfig, config_file, qwen_config
-from agents.common.qwen2_5_vl.decode import Row, decode, in_batches, penalized
-from agents.common.qwen2_5_vl.image import grid_of
+from agents.common.qwen2_5_vl.decode import Choose, Decoder
+from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import Output, QwenNetwork, spread_labels, undrawn
-from agents.common.qwen2_5_vl.tokens import PROCESSOR_FILES, qwen_tokenizer
+from agents.common.qwen2_5_vl.network import Output, QwenNetwork
 from agents.qwen_vl.options import ARCHITECTURE, QwenVLAsked, QwenVLInputs, QwenVLShown
 
 
@@ -68,27 +64,16 @@ class QwenVL(QwenNetwork):
         want_logits: bool = True,
         at_labels: bool = False,
     ) -> Output:
-        """One training step's forward pass.
+        """One training step's forward pass; see `output`.
 
-        `input_ids` hold one image token per frame, `labels` one label per id; `frames[i]` is uint8 (k, height,
-        width, 3). Samples are padded on the right. The loss is the mean float32 cross entropy of each next label
-        that is not ignored. Without `want_logits` (labels needed) only supervised positions meet the vocabulary.
-        `at_labels`: there is no loss, and logits are float32 (labels, vocabulary), of answers that were drawn.
+        `input_ids` hold one image token per frame; `frames[i]` is uint8 (k, height, width, 3). Samples are padded
+        on the right.
         """
         token = self.config.image_token
         grids = [[grid_of(*seen.shape[1:3])] * len(seen) for seen in frames]
         rows = [expand(ids, grid, token) for ids, grid in zip(input_ids, grids, strict=True)]
         hidden = self.hidden(rows, torch.cat([self.images(seen) for seen in frames]))
-        if labels is None:
-            return Output(self.logits(hidden), None)
-        spread = [
-            spread_labels(own, ids, row, token) for own, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
-        ]
-        scores, targets = self.supervised(hidden, spread)
-        if at_labels:
-            return Output(undrawn(scores, token), None)
-        loss = functional.cross_entropy(scores, targets)
-        return Output(self.logits(hidden) if want_logits else None, loss)
+        return self.output(hidden, rows, input_ids, labels, want_logits, at_labels)
 
 
 NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
@@ -130,46 +115,6 @@ def _released_name(name: str) -> str:
     return name
 
 
-def load_tokenizer(folder: Path, config: QwenConfig, tokenizer: Path | None = None) -> Tokenizer:
-    """The tokenizer of a checkpoint folder, or of the folder `tokenizer` where the checkpoint has none.
-
-    Raises UsageError where there is none and where it does not suit the checkpoint.
-    """
-    source = _tokenizer_folder(folder, tokenizer)
-    return qwen_tokenizer(source, folder, config.vocab_size, config.image_token, "Qwen2.5-VL-3B-Instruct")
-
-
-def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle))
-
-
-def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
-    return tokenizers.tokenizer_folder(folder, tokenizer, "another Qwen2.5-VL checkpoint")
-
-
-def save(
-    model: QwenVL,
-    folder: Path,
-    inputs: QwenVLInputs,
-    *,
-    source: Path,
-    tokenizer: Path | None = None,
-    shard_size: str | int = "5GB",
-) -> None:
-    """Write a checkpoint folder that `load` reads, with the inputs that the network was trained with.
-
-    What is neither weight nor inputs comes from `source`, where it started from.
-
-    The folder appears at its name only when complete. Raises UsageError if `folder` exists.
-    """
-    words = _tokenizer_folder(source, tokenizer)
-    copied = [source / name for name in (GENERATION, *PROCESSOR_FILES)]
-    copied += [words / name for name in TOKENIZER_FILES]
-    name = next(name for name, dtype in DTYPES.items() if dtype == model.dtype)
-    weights.write_folder(model, folder, dict(model.config.raw) | {"torch_dtype": name}, copied, shard_size, inputs)
-
-
 @dataclass(frozen=True)
 class Question:
     """A request for an answer: ids with a placeholder per image, and the frames, uint8 (k, height, width, 3)."""
@@ -179,21 +124,12 @@ class Question:
     frames: Tensor
 
 
-Choose = Callable[[Sequence[Question], Sequence[Sequence[int]], Tensor], list[int]]
-"""The next token of every answer; answers so far, logits float32 (rows, vocabulary)."""
-
-
 Allowed = Callable[[Sequence[int]], Sequence[int]]
 """Tokens that may follow an answer so far; none where it is whole."""
 
 
-class Answerer:
-    """Answers questions, at most `max_batch` in one pass.
-
-    The repetition penalty sees the question and the answer so far. An answer ends with an end token, included, or
-    after `max_new_tokens`. `choose` takes the place of greedy decoding, without the penalty then. `allowed`:
-    nothing else is answered.
-    """
+class Answerer(Decoder[Question]):
+    """See `Decoder`. `allowed`: nothing else is answered."""
 
     def __init__(
         self,
@@ -205,47 +141,20 @@ class Answerer:
         choose: Choose | None = None,
         allowed: Allowed | None = None,
     ) -> None:
-        self.model = model.eval()
-        self.settings = settings
-        self.max_new_tokens, self.max_batch = max_new_tokens, max_batch
-        self._choose, self._allowed = choose, allowed
+        super().__init__(model, settings, max_new_tokens, max_batch, choose)
+        self.model, self._allowed = model, allowed
 
-    @torch.inference_mode()
-    def run(self, questions: Sequence[Question]) -> list[list[int]]:
-        """The answers to `questions`, in their order.
+    def grids(self, question: Question) -> list[Grid]:
+        return [grid_of(*question.frames.shape[1:3])] * len(question.frames)
 
-        Raises ValueError, before any is answered, where placeholders and images do not match.
-        """
-        token = self.model.config.image_token
-        rows = [
-            expand(each.input_ids, [grid_of(*each.frames.shape[1:3])] * len(each.frames), token)
-            for each in questions
-        ]
-        return in_batches(rows, self.max_batch, lambda batch: self._answer(batch, questions, rows))
+    def fused(self, question: Question) -> Tensor:
+        return self.model.images(question.frames)
 
-    def _answer(self, batch: list[int], questions: Sequence[Question], rows: Sequence[Row]) -> list[list[int]]:
-        """The answers to a batch of all questions, by their positions."""
-        asked = [questions[i] for i in batch]
-        return decode(
-            self.model,
-            [rows[i] for i in batch],
-            torch.cat([self.model.images(question.frames) for question in asked]),
-            self.settings,
-            self.max_new_tokens,
-            lambda answers, logits, seen: self._next(asked, answers, logits, seen),
-        )
-
-    def _next(
-        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> list[int]:
-        if self._choose is not None:
-            return self._choose(questions, answers, logits)
-        scores = penalized(logits, seen, self.settings.repetition_penalty)
+    def allowed(self, answers: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
         if self._allowed is not None:
             for row, answer in zip(scores, answers, strict=True):
                 if following := list(self._allowed(answer)):
                     kept = row[following].clone()
                     row.fill_(-torch.inf)
                     row[following] = kept
-        found: list[int] = scores.argmax(-1).tolist()
-        return found
+        return scores

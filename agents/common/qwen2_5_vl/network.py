@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.common.qwen2_5_vl.config import QwenConfig
 from agents.common.qwen2_5_vl.image import grid_of, patches
@@ -92,6 +93,33 @@ class QwenNetwork(nn.Module):
         positions = nn.utils.rnn.pad_sequence([row.T for _, row in rows], batch_first=True).permute(2, 0, 1)
         out: Tensor = self.model(self.embed(ids, fused), positions.to(self.device), past)
         return out
+
+    def output(
+        self,
+        hidden: Tensor,
+        rows: Sequence[tuple[Tensor, Tensor]],
+        input_ids: Sequence[Sequence[int]],
+        labels: Sequence[Sequence[int]] | None,
+        want_logits: bool,
+        at_labels: bool,
+    ) -> Output:
+        """What a forward pass gives. labels: one per id; the loss is the mean float32 cross entropy of each next
+        one that is not ignored.
+
+        Without `want_logits` (labels needed) only supervised positions meet the vocabulary. `at_labels`: there is
+        no loss, and logits are float32 (labels, vocabulary), of answers that were drawn.
+        """
+        if labels is None:
+            return Output(self.logits(hidden), None)
+        token = self.config.image_token
+        spread = [
+            spread_labels(own, ids, row, token) for own, ids, (row, _) in zip(labels, input_ids, rows, strict=True)
+        ]
+        scores, targets = self.supervised(hidden, spread)
+        if at_labels:
+            return Output(undrawn(scores, token), None)
+        loss = functional.cross_entropy(scores, targets)
+        return Output(self.logits(hidden) if want_logits else None, loss)
 
     def supervised(self, hidden: Tensor, labels: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Scores (n, vocabulary), float32, of all positions of a batch before a label that counts, and the labels.

@@ -1,14 +1,12 @@
-"""Qwen2.5-VL's tokens: its chat blocks, what stands for an image, and the tokenizer of a checkpoint."""
+"""Qwen2.5-VL's tokens: its chat blocks, what stands for an image, and how answers end."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from agents.common.checkpoints import files
-from agents.common.checkpoints import tokenizer as tokenizers
-from agents.common.checkpoints.files import CONFIG, GENERATION, GenerationSettings
+from agents.common.checkpoints.files import GENERATION, GenerationSettings
 from agents.common.checkpoints.tokenizer import Tokenizer
-from vlnbench.errors import UsageError
 
 IMAGE = "<|image_pad|>"
 SHOWN = f"<|vision_start|>{IMAGE}<|vision_end|>"
@@ -24,21 +22,6 @@ def chat(*blocks: tuple[str, str]) -> str:
     """A chat of (role, text) up to where the model answers."""
     text = "".join(f"{BLOCK_START}{role}\n{content}{BLOCK_END}\n" for role, content in blocks)
     return f"{text}{BLOCK_START}assistant\n"
-
-
-def qwen_tokenizer(source: Path, folder: Path, rows: int, image: int, lender: str) -> Tokenizer:
-    """The tokenizer in `source` of a Qwen2.5-VL in `folder`, with `rows` embeddings and the image token `image`.
-
-    Raises UsageError where it does not suit the checkpoint; `lender` names one whose tokenizer would do.
-    """
-    loaded = tokenizers.load_tokenizer(source, TOKENS, lender)
-    tokenizers.check_rows(loaded, source, rows)
-    if (found := loaded.encode(IMAGE, add_special_tokens=False)) != [image]:
-        raise UsageError(
-            f"{source}: {IMAGE} is token {found[0]}, in {folder / CONFIG} it is {image} "
-            "(image_token_id): expected the tokenizer of the checkpoint"
-        )
-    return loaded
 
 
 def generation_settings(folder: Path, tokenizer: Tokenizer) -> GenerationSettings:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.janusvln import network as checkpoint
+from agents.common.qwen2_5_vl import checkpoint
 from agents.janusvln.agent import Prompts
-from agents.janusvln.network import JanusVLN
+from agents.janusvln.network import JanusVLN, load
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,7 +28,7 @@ def goldens(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded_model(goldens: Path) -> JanusVLN:
-    return checkpoint.load(goldens / "checkpoint")
+    return load(goldens / "checkpoint")
 
 
 @pytest.fixture(scope="session")

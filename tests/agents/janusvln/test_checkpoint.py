@@ -15,10 +15,10 @@ from torch import Tensor
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.common.checkpoints.versions import check_transformers
+from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
-from agents.janusvln import network as checkpoint
-from agents.janusvln.network import JanusVLN, parse_config, read_config
+from agents.janusvln.network import JanusVLN, load, parse_config, read_config
 from tests.agents.janusvln.tiny import END, SIZES, tiny_model, tiny_raw, write_tiny, write_tokenizer
 from vlnbench.errors import UsageError
 
@@ -45,14 +45,14 @@ def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], None]) -> None:
 
 def test_a_checkpoint_is_read_as_written(folder: Path) -> None:
     known = dict(tiny_model().named_parameters())
-    model = checkpoint.load(folder)
+    model = load(folder)
     assert model.vggt.aggregator.sizes == SIZES
     assert not model.training
     found = dict(model.named_parameters())
     assert list(found) == list(known)
     assert all(torch.equal(found[name], known[name]) for name in known)
     assert all(found[name].requires_grad != name.startswith("vggt.") for name in found)
-    assert checkpoint.load(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
+    assert load(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_the_recorded_checkpoint_has_exactly_our_names(goldens: Path, recorded_model: JanusVLN) -> None:
@@ -152,7 +152,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
 def test_weights_that_do_not_fit_are_named(folder: Path, name: str) -> None:
     change, expected = BROKEN[name]
     rewrite(folder, change)
-    message = refusal(lambda: checkpoint.load(folder))
+    message = refusal(lambda: load(folder))
     assert expected in message
     assert str(folder) in message
 
@@ -188,23 +188,23 @@ def test_weights_that_do_not_fit_are_named(folder: Path, name: str) -> None:
 )
 def test_a_config_that_does_not_fit_is_named(folder: Path, changes: dict[str, Any], expected: str) -> None:
     (folder / "config.json").write_text(json.dumps(tiny_raw(**changes)))
-    message = refusal(lambda: checkpoint.load(folder))
+    message = refusal(lambda: load(folder))
     assert expected in message
     assert "config.json" in message
 
 
 def test_files_that_are_damaged_or_absent_are_named(folder: Path, tmp_path: Path) -> None:
-    assert "is not a checkpoint" in refusal(lambda: checkpoint.load(tmp_path))
+    assert "is not a checkpoint" in refusal(lambda: load(tmp_path))
     weights = folder / "model.safetensors"
     whole = weights.read_bytes()
     for content in (whole[:1000], whole[:-8], b"", whole[:8] + b"}" * 100 + whole[108:]):
         weights.write_bytes(content)
-        message = refusal(lambda: checkpoint.load(folder))
+        message = refusal(lambda: load(folder))
         assert f"{weights} is damaged" in message
     weights.rename(folder / "pytorch_model.bin")
-    assert "is a pickle, which can run code" in refusal(lambda: checkpoint.load(folder))
+    assert "is a pickle, which can run code" in refusal(lambda: load(folder))
     (folder / "config.json").write_text("{")
-    assert "config.json cannot be read as JSON" in refusal(lambda: checkpoint.load(folder))
+    assert "config.json cannot be read as JSON" in refusal(lambda: load(folder))
 
 
 def test_tokenizers_that_do_not_fit_are_named(folder: Path, tmp_path: Path) -> None:
@@ -253,16 +253,16 @@ def test_other_versions_are_not(version: str) -> None:
 
 
 def test_saved_is_loaded_and_the_same(folder: Path, tmp_path: Path) -> None:
-    model = checkpoint.load(folder)
+    model = load(folder)
     target = tmp_path / "saved"
     checkpoint.save(model, target, source=folder, shard_size="20KB")
     assert len(list(target.glob("*.safetensors"))) > 1
-    again = dict(checkpoint.load(target).named_parameters())
+    again = dict(load(target).named_parameters())
     assert all(torch.equal(parameter, again[name]) for name, parameter in model.named_parameters())
     assert json.loads((target / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
     assert (target / "generation_config.json").read_bytes() == (folder / "generation_config.json").read_bytes()
     assert "exists already" in refusal(lambda: checkpoint.save(model, target, source=folder))
-    half = checkpoint.load(folder, dtype=torch.bfloat16)
+    half = load(folder, dtype=torch.bfloat16)
     checkpoint.save(half, tmp_path / "half", source=folder)
     assert json.loads((tmp_path / "half" / "config.json").read_text())["torch_dtype"] == "bfloat16"
 

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.inputs import INPUTS
 from agents.common.prompts.navigation import read_template
+from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
 from agents.common.qwen2_5_vl.image import fitting, grid_of, patches
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.openai.agent import OpenAIAgent
@@ -222,7 +223,7 @@ def test_frames_are_resized_by_the_rule_of_qwen(size: tuple[int, int], most: int
 
 def prompts_of(base: Path, **wording: Any) -> Prompts:
     config = parse_config(PRESETS["qwen-vl-tiny"], "preset")
-    return Prompts(network.load_tokenizer(base, config), QwenVLInputs(prompt=read_template(None), **wording))
+    return Prompts(load_tokenizer(base, config), QwenVLInputs(prompt=read_template(None), **wording))
 
 
 def test_answers_are_read(base: Path) -> None:

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders.windows import Windows
+from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
 from agents.janusvln import network as janusvln
 from agents.janusvln.network import read_config as janusvln_config
@@ -110,7 +111,7 @@ def _read_streamvln(folder: Path) -> None:
 
 
 def _read_janusvln(folder: Path) -> None:
-    tokenizer = janusvln.load_tokenizer(folder, janusvln_config(folder))
+    tokenizer = load_tokenizer(folder, janusvln_config(folder))
     qwen_settings(folder, tokenizer)
     janusvln.load(folder)
 

@@ -90,6 +90,8 @@ def evaluate(agent: str | Agent = AGENT, **options: Any) -> Run:
     notebook) needs `out`: what it was changed to cannot be told from what it was. Progress goes to stderr. Raises
     UsageError and RunError as the command.
     """
+    if isinstance(agent, type):
+        raise UsageError(f"evaluate: expected an agent or a name, found a class: write {agent.__name__}()")
     name = agent if isinstance(agent, str) else type(agent).__name__
     request = _request(name, AgentOptions if not isinstance(agent, str) else options_type(name), options)
     if isinstance(agent, str):

@@ -75,6 +75,9 @@ class EvalOptions:
     """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
     """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
+    debug: bool = False
+    """Run one episode in this process without a time limit, so that breakpoint() works, and end with the traceback
+    of what the agent raises. Nothing is kept."""
     tracker: tuple[str, ...] = ()
     """Trackers that follow the run: tensorboard, trackio, wandb, those of plug-ins, or import strings."""
     agent_options: AgentOptions = field(default_factory=AgentOptions)

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vlnbench.data.benchmarks import Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
@@ -29,6 +30,7 @@ from vlnbench.evaluation.until.rule import parse_until
 from vlnbench.interfaces import Env, Sensor
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
+from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.start import start_on_ray, start_processes
 from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.loading import import_string
@@ -56,6 +58,9 @@ class Evaluated:
 
 def run_eval(request: EvalOptions) -> None:
     """Evaluate an agent and print the table. Raises UsageError, with nothing written, for bad names and files."""
+    if request.debug:
+        _debug(request)
+        return
     done = carry_out(request)
     folder = done.folder
     print(format_summary(done.summary))
@@ -69,6 +74,13 @@ def run_eval(request: EvalOptions) -> None:
         _write_videos(done.plan, done.scenes_dir, made, folder)
     data_root = f" --data-root {shlex.quote(str(request.data_root))}" if request.data_root != Path("data") else ""
     print(f"to look at it: vlnbench report {shlex.quote(str(folder))}{data_root}")
+
+
+def _debug(request: EvalOptions) -> None:
+    """One episode in this process, which nothing watches: what an agent raises is raised, and nothing is kept."""
+    with TemporaryDirectory() as folder:
+        one = replace(request, debug=False, episodes=1, repeats=1, out=Path(folder, "run"))
+        print(format_summary(carry_out(one, Inline(catches=False)).summary))
 
 
 def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluated:
@@ -202,7 +214,8 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
         request.retry_errors,
         until=parse_until(request.until),
     )
-    with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress() as progress:
+    waiting = "no episode has ended yet"
+    with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress(waiting=waiting) as progress:
         summary = evaluate(plan, executor, folder, on_row, execution)
         timings = executor.timings()
         if execution.times.episodes:

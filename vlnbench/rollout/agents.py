@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import inspect
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
 from vlnbench.traits import Describes, MadeOf, Reads, Remarks, Represents, Watches
 from vlnbench.util.durable.json_stream import sha256
-from vlnbench.util.loading import code_files, import_string
+from vlnbench.util.loading import code_files, describe, import_string
 from vlnbench.util.machine import hardware
 from vlnbench.version import __version__
 
@@ -86,6 +86,20 @@ def load_agent(name: str, options: AgentOptions | None = None) -> Agent:
     return agent
 
 
+def _check_declared(agent: Agent, name: str) -> None:
+    """Raise UsageError for sensors that there are not, and for what is declared in another form."""
+    known = get_args(Sensor)
+    sensors: object = agent.sensors
+    if not isinstance(sensors, Set):
+        raise UsageError(
+            f"agent {name!r}: sensors: expected a set such as frozenset({{'rgb'}}), found {sensors!r}"
+        )
+    for each in sensors - set(known):
+        raise UsageError(f"agent {name!r}: sensors: {unknown('sensor', str(each), known)}")
+    if not isinstance(agent.expects, Conventions):
+        raise UsageError(f"agent {name!r}: expects: expected vlnbench.interfaces.Conventions")
+
+
 def _make_agent(name: str, factory: type, options: AgentOptions) -> Any:
     if "://" in name and not isinstance(factory, Addressed):
         raise UsageError(f"agent {name!r}: leave out what follows its name; only remote:// has an address")
@@ -100,7 +114,10 @@ def _make_agent(name: str, factory: type, options: AgentOptions) -> Any:
             f"agent {name!r}: its constructor wants {', '.join(missing)}; an agent with options names their type: "
             "options_type = YourOptions, derived from vlnbench.rollout.agent_options.AgentOptions"
         )
-    return factory()
+    try:
+        return factory()
+    except OSError as error:
+        raise UsageError(f"agent {name!r} cannot be made: {describe(error)}") from error
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
@@ -144,7 +161,8 @@ def _read_files(agent: Agent) -> list[Path]:
 
 
 def facts_of(agent: Agent, asked: str) -> AgentFacts:
-    """What is to be known of an agent that was asked for by a name."""
+    """What is to be known of an agent that was asked for by a name. Raises UsageError for what it misstates."""
+    _check_declared(agent, asked)
     return AgentFacts(
         name=recorded_name(agent, asked),
         code=code_digest(agent),

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 from vlnbench.errors import LostBatchError, RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Observation
 from vlnbench.rollout.agent_options import MAX_BATCH
-from vlnbench.rollout.episode import Outcome, StepTimes, Task, decided, failure, reported
+from vlnbench.rollout.episode import Outcome, StepTimes, Task, as_action, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.rollout.simulators.channel import Finished, Preparing, Ready, Watched
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker
@@ -354,6 +354,6 @@ class Engine:
             raise ValueError(f"the agent gave no action for slots {missing}")
         free = {slot.number for slot in self._slots if slot.task is not None and slot.task.kind is None}
         return {
-            slot: decided(self._agent, slot, answers[slot]) if slot in free else (Action(answers[slot]),)
+            slot: decided(self._agent, slot, answers[slot]) if slot in free else (as_action(answers[slot]),)
             for slot in observations
         }

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 import time
 import traceback
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal, Protocol
 
 from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
 from vlnbench.traits import ActsAhead, Reports, SkipsFrames
+from vlnbench.util.loading import describe
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""
@@ -128,7 +131,22 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
 def decided(agent: Agent, slot: int, action: Action) -> tuple[Action, ...]:
     """The action that an agent has just given, and those that it does after it without looking."""
     ahead = agent.ahead(slot) if isinstance(agent, ActsAhead) else ()
-    return Action(action), *map(Action, ahead)
+    return as_action(action), *map(as_action, ahead)
+
+
+def as_action(given: object) -> Action:
+    """What an agent returned, as an action. Raises ValueError for what is none."""
+    number = given
+    with suppress(TypeError):
+        number = operator.index(given)  # type: ignore[arg-type]  # numbers of NumPy and PyTorch have one
+    try:
+        return Action(number)  # type: ignore[arg-type]
+    except ValueError:
+        names = ", ".join(f"{each.name} ({each.value})" for each in Action)
+        raise ValueError(
+            f"the agent returned {shorten(repr(given), 60)} for an action; expected one of "
+            f"vlnbench.interfaces.Action: {names}"
+        ) from None
 
 
 def reported(agent: Agent, slot: int) -> dict[str, float]:
@@ -140,12 +158,6 @@ def failure(task: Task, error: Exception) -> Outcome:
     """The outcome of a task that an exception ended."""
     detail = "".join(traceback.format_exception(error))
     return Outcome(task, status="error", reason=describe(error), detail=detail)
-
-
-def describe(error: Exception) -> str:
-    """An exception in one line, with the file and line that raised it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[float, ...]:

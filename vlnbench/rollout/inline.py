@@ -17,14 +17,15 @@ class Inline:
     """The executor for notebooks and tests; see `Executor`.
 
     agent, env: those that are there already, in place of what `load` and `set_up` make; closed with the rest.
-    Exceptions are outcomes; a crash or a hang takes the process with it, and `Limits` does not matter.
+    catches: exceptions are outcomes, otherwise they are raised. A crash or a hang takes the process with it, and
+    `Limits` does not matter.
     """
 
     agent: AgentFacts
     simulator: str
 
-    def __init__(self, agent: Agent | None = None, env: Env | None = None) -> None:
-        self._agent, self._env = agent, env
+    def __init__(self, agent: Agent | None = None, env: Env | None = None, catches: bool = True) -> None:
+        self._agent, self._env, self._catches = agent, env, catches
         if agent is not None:
             self.agent = facts_of(agent, type(agent).__name__)
         if env is not None:
@@ -66,6 +67,8 @@ class Inline:
             except (UsageError, RunError):
                 raise
             except Exception as error:
+                if not self._catches:
+                    raise
                 yield failure(task, error)
             else:
                 yield Outcome(task, rollout)

@@ -23,9 +23,10 @@ from vlnbench.errors import UsageError, require
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
-from vlnbench.rollout.episode import describe, reported
+from vlnbench.rollout.episode import as_action, reported
 from vlnbench.serving.options import LOOPBACK, TOKEN, ServeOptions
 from vlnbench.traits import Describes, Remarks
+from vlnbench.util.loading import describe
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import say
 from vlnbench.version import __version__
@@ -249,7 +250,7 @@ class AgentServer:
             missing = sorted(observations.keys() - actions.keys())
             if missing:
                 raise ValueError(f"the agent gave no action for slots {missing}")
-            taken = {slot: int(Action(actions[slot])) for slot in observations}
+            taken = {slot: int(as_action(actions[slot])) for slot in observations}
             reports = {slot: reported(self._agent, slot) for slot in observations}
         except Exception as error:
             for turn in batch:

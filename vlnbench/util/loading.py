@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
+import sysconfig
+import traceback
+from difflib import get_close_matches
 from importlib.machinery import PathFinder
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,15 +20,42 @@ _OWN_PACKAGES = ("agents", "envs")
 
 
 def import_string(text: str) -> Any:
-    """The object behind `package.module:attribute`; the module may lie in the working folder."""
+    """The object behind `package.module:attribute` or `folder/module.py:attribute`.
+
+    The module may lie in the working folder. Raises UsageError for what cannot be found or imported.
+    """
     module_name, _, attribute = text.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that what lies there shadows nothing
+    folder = Path.cwd()
+    if module_name.endswith(".py"):
+        path = Path(module_name).absolute()
+        if not path.is_file():
+            raise UsageError(f"import string {text!r}: there is no file {module_name}")
+        module_name, folder = path.stem, path.parent
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last, so that what lies there shadows nothing
     module = import_module(module_name)
     if not hasattr(module, attribute):
-        raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}")
+        near = get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1)
+        meant = f"; did you mean {module_name}:{near[0]}?" if near else ""
+        raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}{meant}")
     return getattr(module, attribute)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, with the last file and line that is neither a library's nor vlnbench's core."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({Path(error.filename).name}:{error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not _is_library(each.filename)]
+    where = f" ({Path((own or frames)[-1].filename).name}:{(own or frames)[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def _is_library(file: str) -> bool:
+    path = Path(file)
+    core, python = Path(__file__).parents[1], Path(sysconfig.get_path("stdlib"))
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return bool(installed) or file.startswith("<") or core in path.parents or python in path.parents
 
 
 def import_module(name: str) -> ModuleType:
@@ -37,16 +68,26 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"import string {name!r}: there is no module {error.name!r}") from error
+        shadowed = error.name is not None and error.name.partition(".")[0] in _OWN_PACKAGES
+        hint = "; a package of that name comes with vlnbench: rename yours" if shadowed else ""
+        raise UsageError(f"import string {name!r}: {describe(error)}{hint}") from error
+    except UsageError:
         raise
+    except Exception as error:  # whatever runs there
+        if package in _OWN_PACKAGES:
+            raise
+        raise UsageError(f"import string {name!r}: cannot be imported: {describe(error)}") from error
 
 
 def check_own_package(package: ModuleType) -> None:
     """Refuse a top-level `agents` or `envs` that belongs to another distribution."""
     if not getattr(package, "VLNBENCH", False):
         where = getattr(package, "__file__", None) or next(iter(getattr(package, "__path__", "?")))
+        owners = ", ".join(packages_distributions().get(package.__name__, ()))
+        owner = owners if owners and "-packages" in str(where) else "another distribution or folder of that name"
         raise UsageError(
-            f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): another "
-            "distribution or folder of that name comes first; uninstall or rename it, or use a fresh environment"
+            f"the package {package.__name__!r} that Python finds is not vlnbench's ({where}): {owner} comes "
+            "first; uninstall or rename it, or use a fresh environment"
         )
 
 

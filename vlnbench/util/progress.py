@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 
 PLAIN_INTERVAL_S = 10.0
+FIRST_BEAT_S, LAST_BEAT_S = 15.0, 120.0
+"""Until something is said of work of which nothing has ended yet, the first time and later."""
 
 
 class Progress:
     """Progress of one task. Use as a context manager and call `update` as often as you like.
 
-    label: what is going on; without one, notes that say how long it takes have the whole line.
+    label: what is going on; without one, notes that say how long it takes have the whole line. waiting: what is
+    said now and then, with the seconds so far, until the first update.
     """
 
-    def __init__(self, label: str = "") -> None:
-        self._label = label
+    def __init__(self, label: str = "", waiting: str = "") -> None:
+        self._label, self._waiting = label, waiting
+        self._began = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True)
         self._live = sys.stderr.isatty()
         self._last_line = 0.0
         self._start = time.monotonic()
 
     def __enter__(self) -> Progress:
+        if self._waiting:
+            self._heart.start()
         if self._live:
             from rich.console import Console
             from rich.progress import (
@@ -43,11 +51,19 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._began.set()
         if self._live:
             self._bar.stop()
 
+    def _beat(self) -> None:
+        wait = FIRST_BEAT_S
+        while not self._began.wait(wait):
+            self.say(f"{self._waiting} after {time.monotonic() - self._start:.0f} s")
+            wait = min(2 * wait, LAST_BEAT_S)
+
     def update(self, done: int, total: int | None, note: str = "") -> None:
         """Report that `done` of `total` units are finished (total None: unknown)."""
+        self._began.set()
         if self._live:
             self._bar.update(self._task, completed=done, total=total, note=note)
             return

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Scalar, Sensor
-from vlnbench.rollout.episode import SLOT, Task, describe, run_task
+from vlnbench.rollout.episode import SLOT, Task, run_task
 from vlnbench.rollout.simulators.channel import (
     Check,
     Checked,
@@ -30,7 +30,7 @@ from vlnbench.rollout.simulators.channel import (
     Watched,
 )
 from vlnbench.traits import LoadsAhead, Shrinks
-from vlnbench.util.loading import import_string
+from vlnbench.util.loading import describe, import_string
 from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 

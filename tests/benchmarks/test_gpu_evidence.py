@@ -281,6 +281,7 @@ def check_parity(case: str, job: Job) -> None:
         assert found["bfloat16"]["relative"] < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_piece_runs_at_toy_size(tmp_path: Path) -> None:
     """The whole command, with three of the training settings; parity at toy size has a test of its own."""

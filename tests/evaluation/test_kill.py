@@ -135,7 +135,10 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills",
+    [5, pytest.param(30, marks=pytest.mark.slow), pytest.param(100, marks=[pytest.mark.slow, pytest.mark.long])],
+)
 def test_a_run_killed_again_and_again_loses_nothing(
     data: Path, undisturbed: Path, tmp_path: Path, kills: int
 ) -> None:

@@ -14,6 +14,7 @@ from agents.scripted import RandomAgent
 from tests.fakes import make_episode
 from tests.runs import record, write_dataset
 from vlnbench.cli import main
+from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.metrics import score
@@ -64,10 +65,12 @@ def test_rows_of_this_repository_are_those_of_their_trajectories(folder: Path) -
             assert row.scores[name] == pytest.approx(again[name], rel=1e-9, abs=1e-12, nan_ok=False), (key, name)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_evidence_is_scored_again(tmp_path: Path) -> None:
-    assert main(["data", "houses", "--data-root", str(tmp_path)]) == 0
     for folder in RUNS:
+        run = load_run(folder)
+        ensure_data(run.benchmark, tmp_path, run.identity.split)
         result = rescore(folder, tmp_path)
         assert (result.n_changed, result.changed) == (0, {}), folder
         assert result.summary.complete

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 SMOKE = ROOT / "results" / "matrices" / "smoke.yaml"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_smoke_matrix_runs_whole(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vlnbench", "matrix", "run", str(SMOKE)]

@@ -226,7 +226,8 @@ def test_missing_and_unknown_actions_are_errors(tmp_path: Path) -> None:
     assert "ValueError: the agent gave no action for slots [" in str(failed(tmp_path / "forgets").reason)
     run(tmp_path / "invents", Invents())
     reasons = {str(row.reason).partition(" (")[0] for row in read_rows(tmp_path / "invents")}
-    assert reasons == {"ValueError: 9 is not a valid Action"}
+    (reason,) = reasons
+    assert reason.startswith("ValueError: the agent returned 9 for an action; expected one of")
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ run: {{jobs: 1, gpus_per_setting: 0}}
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_runs_in_a_matrix_and_is_evaluated(tmp_path: Path) -> None:
     (tmp_path / "matrix.yaml").write_text(MATRIX)

@@ -163,14 +163,18 @@ def test_a_name_of_two_distributions_is_of_neither(place: Place, capsys: pytest.
 
 
 BROKEN = {
-    "raises": ("x = {0}:Patient", "1 / 0", "raises ZeroDivisionError: division by zero"),
+    "raises": (
+        "x = {0}:Patient",
+        "1 / 0",
+        "cannot be imported: ZeroDivisionError: division by zero (raises.py:1)",
+    ),
     "exits": ("x = {0}:Patient", "raise SystemExit(3)", "raises SystemExit: 3"),
-    "syntax": ("x = {0}:Patient", "def", "raises SyntaxError: invalid syntax"),
+    "syntax": ("x = {0}:Patient", "def", "cannot be imported: SyntaxError: invalid syntax (syntax.py:1)"),
     "without": ("x = {0}:Absent", "", "has no 'Absent'"),
     "needs": (
         "x = {0}:Patient",
         "import not_installed",
-        "raises ModuleNotFoundError: No module named 'not_installed'",
+        "ModuleNotFoundError: No module named 'not_installed' (needs.py:1)",
     ),
 }
 

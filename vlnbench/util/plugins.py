@@ -52,11 +52,10 @@ class Plugin:
         """The thing itself. Raises UsageError, in one line, whatever its import raises."""
         try:
             return import_string(self.target)
-        except (Exception, SystemExit) as error:  # a module that exits is a broken plug-in too
-            reason = " ".join(str(error).split())
-            if not isinstance(error, UsageError):
-                reason = f"{self.target.partition(':')[0]} raises {type(error).__name__}: {reason}"
-            raise self.error(reason[:300]) from error
+        except UsageError as error:
+            raise self.error(str(error)[:300]) from error
+        except SystemExit as error:  # a module that exits is a broken plug-in too
+            raise self.error(f"{self.target.partition(':')[0]} raises SystemExit: {error}") from error
 
     def error(self, reason: str) -> UsageError:
         """An error that says who offers this and what is wrong with it."""

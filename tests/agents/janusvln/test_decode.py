@@ -148,7 +148,9 @@ def test_recorded_steps(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "index"), [("main", 0), ("main", 1), ("small_history", 0)])
+@pytest.mark.parametrize(
+    ("name", "index"), [pytest.param("main", 0, marks=pytest.mark.long), ("main", 1), ("small_history", 0)]
+)
 def test_whole_recorded_episodes(
     goldens: Path, recorded_model: JanusVLN, prompts: Prompts, name: str, index: int
 ) -> None:

@@ -141,6 +141,7 @@ def test_recorded_episodes_side_by_side_in_any_order(
         assert taken == runs[slot].episode["executed_actions"][:limit], f"slot {slot}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_whole_recorded_episodes_to_their_ends(goldens: Path, recorded_model: JanusVLN, prompts: Prompts) -> None:
     """The first ends at the cap, the second by a STOP of the model."""

@@ -90,6 +90,7 @@ RUNS = {
 """Settings by number of processes. ZeRO 3 comes last: it replaces torch's linear function for good."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", RUNS)
 def test_ledger_is_what_deepspeed_allocates(tmp_path: Path, ranks: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
-from types import ModuleType
+from importlib.util import find_spec
+from typing import Any
 
 _LONGEST, _MOST_LISTED = 100, 400
 """Characters of a name that is refused, and of all known ones, in a line."""
@@ -40,12 +41,22 @@ class LostBatchError(Exception):
     """
 
 
-def require(module: str, extra: str) -> ModuleType:
-    """Import a module whose libraries come with an extra. Raises UsageError where they are missing."""
+def require(module: str, extra: str) -> Any:
+    """Import a module that comes with an extra, or whose libraries do. Raises UsageError where these are not."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed: run `pip install 'vlnbench[{extra}]'`") from error
+        raise _missing(str(error.name), extra) from error
+
+
+def check_installed(module: str, extra: str) -> None:
+    """Raise UsageError where a library that comes with an extra is missing. It is not imported."""
+    if find_spec(module) is None:
+        raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str) -> UsageError:
+    return UsageError(f"{module} is not installed: run `pip install 'vlnbench[{extra}]'`")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -167,3 +167,20 @@ def test_a_list_in_self_does_not_mix_episodes_and_an_edited_helper_is_another_ru
     code, _, said = ask(capsys, houses, "--envs", "1", "--out", "runs/1")
     assert code == 2
     assert "the agent's code or a file that it reads was changed since: another --out keeps both runs" in said
+
+
+def test_gpus_that_are_not_there_are_refused(
+    folder: Path, houses: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlnbench.evaluation.session.gpus", list)
+    code, _, said = ask(capsys, houses, "--gpus", "0,1", agent="stop")
+    assert (code, "--gpus 0,1: the driver of this machine shows no GPU" in said) == (2, True)
+
+
+def test_torchrun_is_refused(
+    folder: Path, houses: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    code, _, said = ask(capsys, houses, agent="stop")
+    assert (code, "leave torchrun out and name the GPUs, such as --gpus 0,1" in said) == (2, True)

@@ -40,7 +40,7 @@ def commands(text: str) -> Iterator[list[str]]:
     """Arguments of every call of vlnbench in a shell text."""
     text = text.replace("\\\n", " ")
     for line in text.splitlines():
-        for part in re.split(r"&&|\|\||\s\|\s", line):
+        for part in re.split(r"&&|\|\||\s\|\s|\s&$", line):
             found = _COMMAND.search(part)
             if found:
                 yield shlex.split(found["rest"], comments=True)

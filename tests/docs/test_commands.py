@@ -27,7 +27,7 @@ _DEFINED = re.compile(r"^(?:│ |  )(--[a-z][a-z0-9-]*)(?:, (--no-[a-z0-9-]+))?"
 _COMMANDS = re.compile(r"• ([a-z]+)")
 _NUMBERS = {"N", "K", "S", "X"}
 _SELECTING = ("agent", "family", "objective")
-OF_OTHERS = {"--full-size", "--nnodes", "--node-rank", "--rdzv-endpoint"}
+OF_OTHERS = {"--full-size", "--requeue", "--nnodes", "--node-rank", "--rdzv-endpoint"}
 """Options in running text that belong to other programs."""
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.matrix.conftest import FAKE, PARTS, Write
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
 from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.rows import document, windows_per_s
-from vlnbench.matrix.runner import find_places, format_counts, run_matrix
+from vlnbench.matrix.runner import check_none_crashed, find_places, format_counts, run_matrix
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.stage import attempts
 from vlnbench.matrix.work import train_stage
@@ -262,3 +262,11 @@ def test_the_rate_of_a_resumed_training_counts_every_step_once() -> None:
     log = [{"step": step, "windows_per_s": rate} for step, rate in ((2, 4.0), (4, 1.0), (4, 2.0), (5, 2.0))]
     assert windows_per_s(log, 8) == pytest.approx(40 / (16 / 4 + 16 / 2 + 8 / 2))
     assert windows_per_s([], 8) is None
+
+
+def test_a_crash_is_told_at_the_end_and_a_small_gpu_is_a_result() -> None:
+    rows = [{"name": name, "status": status} for name, status in (("a", "done"), ("b", "oom"), ("c", "timeout"))]
+    check_none_crashed({"rows": rows})
+    crashed = [{"name": name, "status": "crash"} for name in ("d", "e")]
+    with pytest.raises(RunError, match=r"2 of 5 settings crashed, d, e: .*`vlnbench matrix retry`"):
+        check_none_crashed({"references": crashed[:1], "rows": [*rows, crashed[1]]})

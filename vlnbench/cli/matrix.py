@@ -60,7 +60,7 @@ class MatrixRun(MatrixFile):
 
     def _run(self, retry: bool) -> None:
         from vlnbench.matrix.parts import Part
-        from vlnbench.matrix.runner import find_places, format_counts, plan_matrix, run_matrix
+        from vlnbench.matrix.runner import check_none_crashed, find_places, format_counts, plan_matrix, run_matrix
         from vlnbench.matrix.table import write_tables
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as after Ctrl-C
@@ -80,6 +80,7 @@ class MatrixRun(MatrixFile):
         found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry, part=part)
         print(write_tables(results))
         print(format_counts(found))
+        check_none_crashed(found)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from vlnbench.data.benchmarks import Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
+from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import differences
 from vlnbench.evaluation.evaluate import (
     Execution,
@@ -34,6 +35,7 @@ from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.start import start_on_ray, start_processes
 from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.loading import import_string
+from vlnbench.util.machine import gpus
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
 
@@ -190,7 +192,9 @@ def _described(episode_set: EpisodeSet) -> str:
 
 
 def _start(request: EvalOptions) -> Executor:
-    """Start the processes that the options ask for."""
+    """Start the processes that the options ask for. Raises UsageError for GPUs that this machine does not have."""
+    if request.gpus and not gpus():
+        raise UsageError(f"--gpus {','.join(request.gpus)}: the driver of this machine shows no GPU")
     if request.ray:
         gpu = request.agent_options.device_choice != "cpu"
         return start_on_ray(request.env, request.ray, request.agents, request.envs, gpu)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import RunError, UsageError, check_installed
 from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
@@ -96,6 +97,7 @@ def run_matrix(
         raise UsageError(f"{results}: holds the results of other work than {work}; choose another --results")
     places = find_places(matrix.execution, gpus)
     units = part.choose(units_of(matrix))
+    check_installed("deepspeed", "train")  # before hours of other work
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
@@ -114,6 +116,17 @@ def format_counts(found: dict[str, Any]) -> str:
     beside = found.get("references", [])
     lines += [f"{row['name']}: {row['reason']}; {row['log']}" for row in [*beside, *found["rows"]] if row["log"]]
     return "\n".join(lines)
+
+
+def check_none_crashed(found: dict[str, Any]) -> None:
+    """Raise RunError if a setting or a reference has crashed; one for which a GPU is too small is a result."""
+    rows = [*found.get("references", []), *found["rows"]]
+    crashed = [row["name"] for row in rows if row["status"] == "crash"]
+    if crashed:
+        raise RunError(
+            f"{len(crashed)} of {len(rows)} settings crashed, {shorten(', '.join(crashed), 200)}: mend what the "
+            "lines above say, then `vlnbench matrix retry`"
+        )
 
 
 class _Runner:

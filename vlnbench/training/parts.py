@@ -10,6 +10,7 @@ import torch
 from tabulate import tabulate
 from torch import nn
 
+from vlnbench.errors import require
 from vlnbench.training.family.trains import PartRule, Trains, rule_of
 from vlnbench.training.options import Adapters, StepOptions, TrainOptions
 
@@ -114,18 +115,17 @@ def format_groups(model: nn.Module, trained: Sequence[Group], options: TrainOpti
 
 def _add_adapters(model: nn.Module, layers: list[str], adapters: Adapters) -> None:
     """Low-rank adapters (arXiv 2106.09685) on linear layers of the network."""
-    from peft import LoraConfig, inject_adapter_in_model
-
-    settings = LoraConfig(
+    peft = require("peft", "train")
+    settings = peft.LoraConfig(
         r=adapters.rank,
-        lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # peft divides it by the rank: any number will do
+        lora_alpha=adapters.alpha,  # divided by the rank: any number will do
         lora_dropout=adapters.dropout,
         target_modules=layers,
     )
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(adapters.seed)  # the first factor begins random, on every process alike
-        inject_adapter_in_model(settings, model)
+        peft.inject_adapter_in_model(settings, model)
     for parameter in trained:  # peft freezes everything else
         parameter.requires_grad_(True)
 

@@ -2,33 +2,176 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
 from agents.common.checkpoints.files import generation_settings
 from agents.common.checkpoints.placement import Placement, place
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.decoders.loop import EpisodeLoop, FeelingLoop
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.decoders.policy import ActsByChance
 from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
 from agents.common.paces import measured
+from agents.common.prompts.chat import Chat, Content
+from agents.common.sets.conversations import SYMBOLS, TAG
 from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
-from agents.streamvln import checkpoint
-from agents.streamvln.loop import EXPECTS, FeelingLoop, expects
-from agents.streamvln.network import StreamVLN, part_of, read_config
-from agents.streamvln.options import FAMILY, StreamVLNOptions
-from agents.streamvln.prompt import PHRASES, Prompts
+from agents.streamvln import network
+from agents.streamvln.network import StreamVLN, read_config
+from agents.streamvln.options import FAMILY, StreamVLNOptions, part_of
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
+
+EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
+"""What the published model was trained for."""
+
+SMALL_IMAGE = 120
+"""Networks that see images of up to this many pixels, a quarter of a published frame's height, take frames of any
+size: they were trained on smaller ones of the same view, and 640 x 480 pixels show them nothing more."""
+
+
+def expects(image_size: int) -> Conventions:
+    """What a network has to be shown that sees images of `image_size` pixels."""
+    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
+
+
+Wording = Literal["published", "evaluation"]
+"""How training writes: as the published one does, or as the agent reads and answers."""
+
+Labeled = tuple[list[int], list[int]]
+"""Token ids and as many labels, `IGNORED` where the loss does not look."""
+
+_NAMES = {action: symbol for symbol, action in SYMBOLS.items()}
+
+SYSTEM = "You are a helpful assistant."
+PHRASES = (
+    "you can see ",
+    "in front of you is ",
+    "there is ",
+    "you can spot ",
+    "you are toward the ",
+    "ahead of you is ",
+    "in your sight is ",
+)
+"""What may introduce a frame; one is drawn for every turn."""
+
+
+def task_text(instruction: str) -> str:
+    """The task as the first user block of a window states it; the instruction goes in as it is."""
+    return (
+        f"You are an autonomous navigation assistant. Your task is to {instruction} Devise an action sequence to "
+        "follow the instruction using the four actions: TURN LEFT (←) or TURN RIGHT (→) by 15 degrees, MOVE "
+        "FORWARD (↑) by 25 centimeters, or STOP."
+    )
+
+
+def named(actions: Iterable[Action]) -> str:
+    """How an answer writes actions."""
+    return "".join(_NAMES[action] for action in actions)
+
+
+def view(phrase: str) -> Content:
+    """How a turn shows its frame."""
+    return (phrase, IMAGE, ".")
+
+
+class Prompts(Chat):
+    """Writes what a window says.
+
+    The strings are part of the trained weights' format (arXiv 2507.05240; chat blocks of Qwen2) and must not be
+    improved. The model writes the header of its answer itself: a prompt ends with an empty assistant block,
+    and the next turn continues after the tokens of the answer with no newline between them.
+    """
+
+    phrases: Sequence[str] = PHRASES
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self._known: dict[str, list[int]] = {}
+
+    def opening(self, instruction: str, phrase: str, *, memory: bool) -> list[int]:
+        """Token ids of the first turn of a window: system block, task, memory if there is any, current frame."""
+        sentence: Content = (" These are your historical observations ", MEMORY, ".") if memory else ()
+        user = self.block("user", task_text(instruction), *sentence, " ", *view(phrase))
+        return self.block("system", SYSTEM) + user + self.block("assistant")
+
+    def following(self, answer: Sequence[int], phrase: str) -> list[int]:
+        """Token ids of a later turn: the answer before it exactly as generated, then the current frame."""
+        if phrase not in self._known:  # there are a few phrases, and a turn for every fourth step
+            self._known[phrase] = [*self.block("user", *view(phrase)), *self.block("assistant")]
+        return [*answer, *self._known[phrase]]
+
+    def turns(
+        self, instruction: str, answers: Sequence[Sequence[Action]], phrases: Sequence[str], *, memory: bool
+    ) -> list[tuple[list[int], list[int]]]:
+        """What the agent is asked in a window, turn by turn, and what it answers."""
+        asked = [self.opening(instruction, phrases[0], memory=memory)]
+        asked += [self.following((), phrase) for phrase in phrases[1:]]
+        told = [
+            self.block("assistant", named(each))[:-1] for each in answers
+        ]  # generation ends before the newline
+        return list(zip(asked, told, strict=True))
+
+    def lesson(
+        self, instruction: str, answers: Sequence[Sequence[Action]], phrases: Sequence[str], *, memory: bool
+    ) -> Labeled:
+        """A window as the published training writes it, whose memory sentence has a colon."""
+        sentence: Content = (" These are your historical observations: ", MEMORY, ".") if memory else ()
+        first = (task_text(instruction), *sentence, " ", *view(phrases[0]))
+        return self._published([first, *map(view, phrases[1:])], list(map(named, answers)))
+
+    def talk(self, turns: Sequence[tuple[str, str]], wording: Wording) -> Labeled:
+        """Questions about images, and their answers, beside the windows of either wording."""
+        parts = [re.split(f"({TAG})", text) for text, _ in turns]
+        asked = [tuple(IMAGE if part == TAG else part for part in each if part) for each in parts]
+        if wording == "published":
+            return self._published(asked, [told for _, told in turns])
+        pairs, before = [], self.block("system", SYSTEM)
+        for question, (_, answer) in zip(asked, turns, strict=True):
+            told = self.block("assistant", answer)
+            pairs.append((before + self.block("user", *question) + self.block("assistant"), told[:-1]))
+            before = told[-1:]  # generation ends before the newline
+        return labeled(pairs)
+
+    def header(self) -> list[int]:
+        """Ids before the first action of every answer's block. Raises UsageError where there are no such."""
+        symbols = self.action_ids()
+        blocks = [self.block("assistant", symbol) for symbol in SYMBOLS]
+        header = blocks[0][: next(i for i, id_ in enumerate(blocks[0]) if id_ in symbols)]
+        if any(block[: len(header)] != header for block in blocks):
+            raise UsageError("the tokenizer joins actions with what stands before them; rewards cannot be learned")
+        return header
+
+    def _published(self, asked: Sequence[Content], answers: Sequence[str]) -> Labeled:
+        """A conversation with labels on answers and on the marks of all blocks."""
+        ids = self.block("system", SYSTEM)
+        told = [False] * len(ids)
+        for question, answer in zip(asked, answers, strict=True):
+            blocks = self.block("user", *question), self.block("assistant", answer)
+            ids += blocks[0] + blocks[1]
+            told += [False] * len(blocks[0]) + [True] * len(blocks[1])
+        marks = self.block_marks()
+        return ids, [id_ if own or id_ in marks else IGNORED for id_, own in zip(ids, told, strict=True)]
+
+
+def labeled(pairs: Sequence[tuple[list[int], list[int]]]) -> Labeled:
+    """Questions, each with its answer behind it, and labels on the answers alone."""
+    ids = [id_ for asked, told in pairs for id_ in (*asked, *told)]
+    return ids, [id_ for asked, told in pairs for id_ in (*[IGNORED] * len(asked), *told)]
 
 
 class StreamVLNAgent(FeelingLoop):
@@ -45,10 +188,10 @@ class StreamVLNAgent(FeelingLoop):
         config = read_config(folder, options.vision_tower)
         windows = Windows.of(config, folder)
         placement = place(options.device, options.dtype, options.attn, config.dtype)
-        prompts = Prompts(checkpoint.load_tokenizer(folder, options.tokenizer))
+        prompts = Prompts(network.load_tokenizer(folder, options.tokenizer))
         shown = Instead(options)
         settings = generation_settings(folder)
-        model = checkpoint.load(
+        model = network.load(
             folder,
             vision_tower=options.vision_tower,
             dtype=placement.dtype,
@@ -75,7 +218,7 @@ class StreamVLNAgent(FeelingLoop):
         super().__init__(prompts, timed, windows, config.vision.image_size, shown)
         self.expects = expects(config.vision.image_size)
         self.files = (
-            *checkpoint.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle),
+            *network.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle),
             *shown.files,
         )
         self.identity: Mapping[str, Scalar] = {
@@ -104,6 +247,15 @@ class StreamVLNAgent(FeelingLoop):
         super().close()
         self._threads.close()
         torch.cuda.empty_cache()
+
+
+class PolicyAgent(ActsByChance, EpisodeLoop):
+    """StreamVLN in simulators, acting by chance and remembered by its policy."""
+
+    def __init__(self, prompts: Prompts, policy: Any, windows: Windows, image_size: int) -> None:
+        self._recorder = policy
+        super().__init__(prompts, policy, windows, image_size)
+        self.expects: Conventions = expects(image_size)
 
 
 class _Timed:
@@ -141,7 +293,7 @@ def _identity(
     options: StreamVLNOptions, folder: Path, placement: Placement, windows: Windows
 ) -> dict[str, Scalar]:
     """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
-    content = checkpoint.content_hash(
+    content = network.content_hash(
         folder,
         tokenizer=options.tokenizer,
         vision_tower=options.vision_tower,

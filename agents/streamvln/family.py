@@ -1,9 +1,13 @@
-"""StreamVLN as a model family: what training and planning need to know of it."""
+"""StreamVLN as a model family: its checkpoints, what trains of it and on what, what that takes of a GPU."""
 
 from __future__ import annotations
 
+import json
+import random
+import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,149 +15,180 @@ import torch
 import transformers
 from torch import nn
 
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.decoders.planning import acting
+from agents.common.decoders.scores import score_windows
 from agents.common.decoders.windows import Windows
 from agents.common.language.family import Chances, LanguageTrains
+from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
-from agents.common.sets.conversations import Conversation, read_conversations
+from agents.common.packing import loss as packing
+from agents.common.packing.loss import WindowWeights, pack
+from agents.common.sets.conversations import SYMBOLS, Conversation, read_conversations
 from agents.common.sets.trajectories import Trajectory, read_trajectories
-from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
-from agents.common.sight.pictures import beside, check_there
+from agents.common.sight.pictures import check_there
+from agents.common.sight.reader import FrameReader
 from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
 from agents.common.sight.shown import Shown
 from agents.common.towers import siglip
-from agents.streamvln import checkpoint, packed, planning
-from agents.streamvln import network as networks
-from agents.streamvln.checkpoint import PRESETS, create
-from agents.streamvln.network import IGNORED, StreamVLN, StreamVLNConfig, parse_config, patch_features, read_config
+from agents.streamvln import network
+from agents.streamvln.agent import PHRASES, SYSTEM, Prompts, task_text
+from agents.streamvln.network import StreamVLN, StreamVLNConfig, parse_config, read_config
 from agents.streamvln.options import (
     LANGUAGE_MODEL,
-    PROJECTOR,
+    PRESETS,
+    SIZES,
+    TABLE,
     VISION_TOWER,
+    Preset,
     StreamVLNInference,
     StreamVLNPlanning,
     StreamVLNStep,
     StreamVLNTraining,
 )
-from agents.streamvln.packed import pack
-from agents.streamvln.planning import acting, acting_changes
-from agents.streamvln.policy import StreamVLNPolicy
-from agents.streamvln.prompt import Prompts
 from agents.streamvln.samples import (
+    SEMANTIC,
     ConversationDataset,
-    FrameReader,
-    MirrorSamples,
+    StreamVLNPolicy,
+    StreamVLNSet,
     WindowDataset,
     collate,
+    samples_of,
     window_lengths,
 )
-from agents.streamvln.score import WindowScorer
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
-from vlnbench.training.family.changes import Change
+from vlnbench.training.family.changes import Change, Fields
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling
-from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches, Weighting
-
-SEMANTIC, TELLING = "semantic", "telling."
-"""Images that say what others show, and the beginning of the names of what learns to tell it."""
-CHARACTERS_PER_IMAGE = 90
-"""How many characters of text cost as much as an image with its turn, in a small network."""
-
-
-@dataclass(frozen=True)
-class StreamVLNSet:
-    """A set of trajectories, which are cut into windows, or of conversations, each of which is a window."""
-
-    file: Path
-    windows: int
-    trajectories: tuple[Trajectory, ...]
-    conversations: tuple[Conversation, ...]
-    cut: Windows
-    semantics: Semantics | None = None
-    at_once: int | None = None
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Of each kind how many."""
-        return {
-            "trajectories": len(self.trajectories),
-            "instructions": sum(len(trajectory.instructions) for trajectory in self.trajectories),
-            "conversations": len(self.conversations),
-        }
-
-    def texts(self) -> Iterator[str]:
-        """Instructions, questions and answers."""
-        for trajectory in self.trajectories:
-            yield from trajectory.instructions
-        for conversation in self.conversations:
-            for turn in conversation.turns:
-                yield from turn
-
-    def mirrored(self) -> StreamVLNSet:
-        """The set with left and right exchanged in all but its image files."""
-        return replace(
-            self,
-            trajectories=tuple(map(mirrored_walk, self.trajectories)),
-            conversations=tuple(map(mirrored_conversation, self.conversations)),
-        )
-
-    def images(self) -> list[Sequence[Path]]:
-        """Image files of every trajectory or conversation."""
-        return [*(each.frames() for each in self.trajectories), *(each.images for each in self.conversations)]
-
-    def semantic_images(self) -> list[list[Path]]:
-        """Semantic images of every conversation."""
-        folder = self.file.parent
-        return [[beside(folder, image, SEMANTIC) for image in each.images] for each in self.conversations]
-
-    def lengths(self) -> list[tuple[int, ...]]:
-        """(images, characters of text) of every window."""
-        windows = window_lengths(self.trajectories, self.cut)
-        return [*windows, *(conversation.length_of(self.at_once) for conversation in self.conversations)]
-
-
-TABLE = (
-    PartRule("telling", VISION_TOWER),
-    PartRule(".*vision_tower.*post_layernorm", VISION_TOWER, trains="never"),  # the last layer norm is never used
-    PartRule(".*vision_tower.*embed", VISION_TOWER, hidden=False),
-    PartRule(".*vision_tower", VISION_TOWER),
-    PartRule(".*mm_projector", PROJECTOR),
-    PartRule("lm_head|.*embed", LANGUAGE_MODEL, hidden=False),
-    PartRule("", LANGUAGE_MODEL),
+from vlnbench.training.family.trains import (
+    Answer,
+    Features,
+    Known,
+    PartRule,
+    Samples,
+    Scorer,
+    Stretches,
+    Weighting,
 )
-"""By the name rules of the original training code."""
 
 
-class WindowWeights:
-    """A `Weighting` of windows that are packed one behind the other."""
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
 
-    def cost(self, length: tuple[int, ...]) -> float:
-        return 1 + length[0] + length[1] / CHARACTERS_PER_IMAGE
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made)
+        ids = write_tokenizer(source, texts, preset.vocabulary, (*SYMBOLS, *_fixed_texts()))
+        rows = -(-len(ids) // 64) * 64
+        config = preset.config(rows, ids[END], ids[BLOCK_END])
+        generation = {
+            "bos_token_id": ids[END],
+            "eos_token_id": [ids[BLOCK_END], ids[END]],
+            "pad_token_id": ids[END],
+        }
+        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = StreamVLN(parse_config(config, "preset"))
+        network.save(model, folder, source=source)
 
-    def masses(self, batch: Mapping[str, Any]) -> list[float]:
-        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
-        rows = zip(batch["labels"], weights, strict=True)
-        return [
-            sum(weight for label, weight in zip(row[1:], own[1:], strict=True) if label != IGNORED)
-            for row, own in rows
+
+def _fixed_texts() -> list[str]:
+    """What every prompt says alike. One token each: a small model's time goes into the sequence's length."""
+    before, after = task_text("\0").split("\0")
+    memory = [" These are your historical observations", " These are your historical observations:"]
+    starts = [f"{BLOCK_START}{role}\n" for role in ("system", "user", "assistant")]
+    unanswered = f"{starts[-1]}{BLOCK_END}\n"
+    seen = f".{BLOCK_END}\n"
+    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, *starts, unanswered, seen]
+
+
+SUPERVISED_PER_TURN, SUPERVISED_ONCE = 13, 4
+"""Labels of one turn (the answer's block of nine tokens, four marks of the question's) and of the system block."""
+
+
+_WAY = re.compile("[←→]+|↑")
+"""An answer that says which way something is: turns, or a step if it is ahead."""
+
+
+class WindowScorer:
+    """Scores windows as the agent would be asked in them, with the expert's earlier answers, and questions alone.
+
+    The phrases it draws depend on the window only.
+    """
+
+    def __init__(self, path: Path, device: torch.device) -> None:
+        found = place(str(device), "auto", "auto", torch.bfloat16)
+        self._model = network.load(path, dtype=found.dtype, attn=found.attn).to(device).eval()
+        self._windows = Windows.of(self._model.config, path)
+        self._prompts = Prompts(network.load_tokenizer(path))
+        self._actions = self._prompts.action_ids()
+
+    def __call__(self, folder: Path, batch: int) -> Iterator[Answer]:
+        """The answers of every window of a set's folder, windows of like length together."""
+        return (self._asked if holds_questions(folder) else self._walked)(folder, batch)
+
+    def _asked(self, folder: Path, batch: int) -> Iterator[Answer]:
+        """The first action of every answer that says which way. Raises UsageError where none does."""
+        questions = [
+            each
+            for conversation in read_conversations(folder)
+            for each in conversation.alone()
+            if _WAY.fullmatch(each.turns[0][1])
         ]
+        if not questions:
+            raise UsageError(f"{folder / CONVERSATIONS}: none of its answers is a way to turn; nothing to score")
+        reader = FrameReader(self._model.config.vision.image_size)
+        dataset = ConversationDataset(questions, self._prompts, reader, wording="evaluation")
+        for first in range(0, len(questions), batch):
+            chosen = questions[first : first + batch]
+            samples = [dataset.sample(first + index, random.Random(0)) for index in range(len(chosen))]
+            scored = score_windows(self._model, samples, self._actions)
+            for question, ((predicted, loss), *_) in zip(chosen, scored, strict=True):
+                scene = question.images[0].parent.name
+                expected = SYMBOLS[question.turns[0][1][0]]
+                yield Answer(f"{scene}_questions_{first}", 0, expected, None, predicted, loss)
 
-    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
-        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
-        scaled = [[weight * factor for weight in row] for row, factor in zip(weights, factors, strict=True)]
-        return {**batch, "weights": scaled, "total": 1.0}
+    def _walked(self, folder: Path, batch: int) -> Iterator[Answer]:
+        trajectories = read_trajectories(folder)
+        reader = FrameReader(self._model.config.vision.image_size)
+        dataset = WindowDataset(trajectories, self._prompts, self._windows, reader, wording="evaluation")
+        lengths = window_lengths(trajectories, self._windows)
+        order = sorted(range(len(dataset)), key=lambda index: lengths[index])
+        for first in range(0, len(order), batch):
+            chosen = order[first : first + batch]
+            samples = [dataset.sample(index, random.Random(f"score/{index}")) for index in chosen]
+            scored = score_windows(self._model, samples, self._actions)
+            for index, sample, pairs in zip(chosen, samples, scored, strict=True):
+                walked = trajectories[dataset.keys[index].trajectory]
+                steps = [step for step in sample.time_ids if step not in walked.strays]
+                for step, (predicted, loss) in zip(steps, pairs, strict=True):
+                    before = walked.taught[step - 1] if step else None
+                    name = walked.frames_dir.parent.name
+                    yield Answer(name, step, walked.taught[step], before, predicted, loss)
 
 
 class StreamVLNCheckpoints(Checkpoints):
     """Folders of StreamVLN."""
 
-    def config(self, source: Source, options: StreamVLNStep) -> StreamVLNConfig:
-        return _config(source, options)
+    def config(self, source: Source, options: StreamVLNStep | StreamVLNInference) -> StreamVLNConfig:
+        if source.kind == "sizes":
+            config = parse_config(SIZES[source.name], source.name)
+        elif source.path is None:
+            preset = PRESETS[source.name]
+            config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
+        else:
+            config = read_config(source.path, options.vision_tower)
+        return config if options.image_size is None else config.with_image_size(options.image_size)
 
     def content_hash(self, path: Path, options: StreamVLNTraining) -> str:
-        return checkpoint.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
+        return network.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
@@ -163,7 +198,7 @@ class StreamVLNCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: StreamVLNTraining, placement: Placement) -> StreamVLN:
-        model = checkpoint.load(
+        model = network.load(
             path,
             vision_tower=options.vision_tower,
             dtype=placement.dtype,
@@ -179,18 +214,18 @@ class StreamVLNCheckpoints(Checkpoints):
         return model
 
     def shapes(self, model: nn.Module) -> StreamVLN:
-        network = _streamvln(model)
+        own = _streamvln(model)
         with torch.device("meta"):
-            whole = StreamVLN(network.config)
-            if isinstance(network.telling, Telling):
-                whole.telling = Telling(network.telling.channels, network.telling.names)
+            whole = StreamVLN(own.config)
+            if isinstance(own.telling, Telling):
+                whole.telling = Telling(own.telling.channels, own.telling.names)
         return whole
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: StreamVLNTraining) -> None:
-        network = _streamvln(model)
-        telling, network.telling = network.telling, None  # works while training and is not kept
-        checkpoint.save(network, folder, source=base, tokenizer=options.tokenizer)
-        network.telling = telling
+        own = _streamvln(model)
+        telling, own.telling = own.telling, None  # works while training and is not kept
+        network.save(own, folder, source=base, tokenizer=options.tokenizer)
+        own.telling = telling
 
 
 class StreamVLNTrains(LanguageTrains, Chances):
@@ -207,12 +242,12 @@ class StreamVLNTrains(LanguageTrains, Chances):
     """What the sets that were read know of what their frames show."""
 
     def fitted(self, model: nn.Module, options: StreamVLNTraining) -> StreamVLN:
-        network = _streamvln(model)
-        pack(network, options)
+        own = _streamvln(model)
+        pack(own, options)
         if options.semantic_weight:
-            telling = make_telling(self._semantics, [network.config.vision.hidden_size], options.seed)
-            network.telling, network.telling_weight = telling.to(network.dtype), options.semantic_weight
-        return network
+            telling = make_telling(self._semantics, [own.config.vision.hidden_size], options.seed)
+            own.telling, own.telling_weight = telling.to(own.dtype), options.semantic_weight
+        return own
 
     def enable_checkpointing(self, model: nn.Module) -> None:
         _streamvln(model).enable_checkpointing()
@@ -236,13 +271,9 @@ class StreamVLNTrains(LanguageTrains, Chances):
                     f"{folder / TRAJECTORIES}: has labels of single steps (collect --relabel), and answers for "
                     "several steps are compared with what was done; name other sets, or use --objective supervised"
                 )
-        windows = len(conversations) + sum(
-            len(trajectory.instructions) * -(-len(trajectory.actions) // options.frames)
-            for trajectory in trajectories
-        )
         file = folder / (CONVERSATIONS if conversations else TRAJECTORIES)
         walks, talks = tuple(trajectories), tuple(conversations)
-        found = StreamVLNSet(file, windows, walks, talks, options.windows, semantics, options.questions_at_once)
+        found = StreamVLNSet(file, walks, talks, options.windows, semantics, options.questions_at_once)
         if semantics is not None:
             self._semantics = agreed(self._semantics, semantics)
             check_there(file, SEMANTIC, [path for each in found.semantic_images() for path in each])
@@ -251,7 +282,7 @@ class StreamVLNTrains(LanguageTrains, Chances):
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: StreamVLNTraining, known: Known | None
     ) -> list[Samples]:
-        prompts = Prompts(checkpoint.load_tokenizer(base, options.tokenizer))
+        prompts = Prompts(network.load_tokenizer(base, options.tokenizer))
         vision = _streamvln(model).config.vision
         reader = FrameReader(vision.image_size, options.augment, known)
         made: list[Samples] = []
@@ -268,19 +299,19 @@ class StreamVLNTrains(LanguageTrains, Chances):
         return collate(samples)
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        network = _streamvln(model)
-        projector = network.model.mm_projector
-        start = projector if cached else network.tower.get_submodule("embeddings")
+        own = _streamvln(model)
+        projector = own.model.mm_projector
+        start = projector if cached else own.tower.get_submodule("embeddings")
         return Stretches(("vision", "language"), start, projector)
 
     def features(self, model: nn.Module, device: torch.device) -> Features:
-        network = _streamvln(model)
+        own = _streamvln(model)
         return Features(
-            tower=network.tower,
-            encode=patch_features,
-            shape=(network.config.vision.grid**2, network.config.vision.hidden_size),
-            dtype=network.dtype,
-            fingerprint=fingerprint(network, device),
+            tower=own.tower,
+            encode=siglip.patch_features,
+            shape=(own.config.vision.grid**2, own.config.vision.hidden_size),
+            dtype=own.dtype,
+            fingerprint=fingerprint(own, device),
             entry="images",
         )
 
@@ -299,75 +330,66 @@ class StreamVLNPlans(Plans):
         return StreamVLN(config, "eager" if options.attn == "eager" else "sdpa")
 
     def probe(self, config: StreamVLNConfig, options: StreamVLNPlanning, device: str) -> Probe:
-        return planning.probe(config, options, device)
+        """Samples of equal length with as many labels as real ones have."""
+        supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * options.turns
+        if options.text_tokens < supervised:
+            raise UsageError(
+                f"--text-tokens {options.text_tokens}: {options.turns} turns need at least {supervised}"
+            )
+        memory = [MEMORY] if options.history else []
+        plain = options.text_tokens - supervised
+        ids = [1] * plain + memory + [IMAGE] * options.turns + [1] * supervised
+        labels = [IGNORED] * (len(ids) - supervised) + [1] * supervised
+        count, size = options.turns + options.history, config.vision.image_size
+        images = torch.zeros(count, 3, size, size, device=device)
+        batch = {
+            "input_ids": [ids] * options.batch,
+            "images": [images] * options.batch,
+            "labels": [labels] * options.batch,
+        }
+        return Probe(
+            batch,
+            tokens=sum(token >= 0 for token in ids) + count * config.image_tokens,
+            supervised=sum(label >= 0 for label in labels[1:]),
+            width=config.vocab_size,
+        )
 
     def flops(
         self, config: StreamVLNConfig, options: StreamVLNStep, parts: Mapping[str, int], tokens: int
     ) -> float:
-        return planning.flops(config, options, parts, tokens)
+        patches = (config.vision.image_size // config.vision.patch_size) ** 2 * (options.turns + options.history)
+        return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
 
     def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
-        return planning.changes(options)
+        """Changes after which another model is trained."""
+        fields: Fields
+        if options.history > 4:
+            fields = (("history", options.history // 2),)
+            price = "less memory of the way: lower SR"
+            yield Change("history", f"--history {options.history // 2}", 14, fields, price)
+        if options.frames > 16:
+            fields = (("frames", options.frames // 2),)
+            yield Change("frames", f"--frames {options.frames // 2}", 14, fields, "shorter windows: lower SR")
+        yield from part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen")
 
     def inference_network(self, config: StreamVLNConfig, options: StreamVLNInference) -> StreamVLN:
         return StreamVLN(config, "sdpa")
 
     def inference(self, network: StreamVLN, config: StreamVLNConfig, options: StreamVLNInference) -> Acting:
-        return acting(network, options)
+        return acting(network, options.max_batch, options.max_new_tokens)
 
     def inference_changes(self, options: StreamVLNInference) -> Iterator[Change]:
-        return acting_changes(options)
+        """Changes after which other answers are given."""
+        if options.image_size is None or options.image_size > 224:
+            price = "fewer tokens of an image: other answers, not trained for it"
+            yield Change("image", "a checkpoint trained with --image-size 224", 18, (("image_size", 224),), price)
 
 
-def _config(source: Source, options: StreamVLNStep | StreamVLNInference) -> StreamVLNConfig:
-    """A network's sizes as its source has them, for the images that the options name."""
-    if source.kind == "sizes":
-        config = parse_config(planning.SIZES[source.name], source.name)
-    elif source.path is None:
-        preset = PRESETS[source.name]
-        config = parse_config(preset.config(preset.vocabulary, 0, 1), source.name)
-    else:
-        config = read_config(source.path, options.vision_tower)
-    return config if options.image_size is None else config.with_image_size(options.image_size)
-
-
-def fingerprint(network: StreamVLN, device: torch.device) -> str:
+def fingerprint(own: StreamVLN, device: torch.device) -> str:
     """Hash of all that the features of a frame depend on beside it."""
-    vision, attention = network.config.vision, network.model.vision_attention
-    facts = (vision, attention, network.dtype, transformers.__version__)
-    return frames.fingerprint(network.tower, device, facts, (siglip, networks, packed))
-
-
-def samples_of(
-    found: StreamVLNSet,
-    prompts: Prompts,
-    options: StreamVLNTraining,
-    reader: FrameReader,
-    shown: Shown | None = None,
-) -> Samples:
-    """The samples of a set. shown: what its images show, if that is to be told."""
-    plain = _samples_of(found, prompts, options, reader, shown)
-    if not options.mirror:
-        return plain
-    return MirrorSamples(plain, _samples_of(found.mirrored(), prompts, options, reader, shown), options.mirror)
-
-
-def _samples_of(
-    found: StreamVLNSet, prompts: Prompts, options: StreamVLNTraining, reader: FrameReader, shown: Shown | None
-) -> Samples:
-    if found.conversations:
-        return ConversationDataset(
-            found.conversations, prompts, reader, wording=options.wording, shown=shown, at_once=found.at_once
-        )
-    return WindowDataset(
-        found.trajectories,
-        prompts,
-        found.cut,
-        reader,
-        wording=options.wording,
-        inflection_weight=options.inflection_weight,
-        seed=options.seed,
-    )
+    vision, attention = own.config.vision, own.model.vision_attention
+    facts = (vision, attention, own.dtype, transformers.__version__)
+    return frames.fingerprint(own.tower, device, facts, (siglip, network, packing))
 
 
 def _streamvln(model: nn.Module) -> StreamVLN:

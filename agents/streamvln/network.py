@@ -1,23 +1,32 @@
-"""What a StreamVLN checkpoint's config.json says, checked field by field.
+"""StreamVLN's network (arXiv 2507.05240) and its checkpoint folders: reading, saving, and what tells two apart.
 
-Format: the `llava_qwen` config of LLaVA-NeXT with StreamVLN's additions (github.com/InternRobotics/StreamVLN).
+Format of config.json: `llava_qwen` of LLaVA-NeXT with StreamVLN's additions (github.com/InternRobotics/StreamVLN).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.checkpoints.files import CONFIG, DTYPES, MAX_LAYERS, Fields, read_json
-from agents.common.decoders.sizes import WindowedSizes
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, Fields, read_json
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.decoders.placeholders import IGNORED, expand
+from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.packing.bare import Bare
-from agents.common.towers.siglip import read_vision
+from agents.common.packing.lean import would_be_lean
+from agents.common.packing.loss import PackedLoss, Windows, weighted_mean
+from agents.common.sets.conversations import SYMBOLS
+from agents.common.towers.siglip import interpolated, patch_features
 from agents.streamvln.options import MODEL_TYPE
 from vlnbench.errors import UsageError
 
@@ -31,7 +40,6 @@ class StreamVLNConfig(WindowedSizes):
     `raw` is config.json as it was read; saving writes it back with what changed.
     """
 
-    tunable_parts: tuple[str, ...]
     dtype: torch.dtype
     raw: Mapping[str, Any]
 
@@ -64,59 +72,12 @@ def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None =
         raise fields.error("model_type", f'"{MODEL_TYPE}" (a StreamVLN checkpoint)')
     fields.choice("mm_projector_type", "mlp2x_gelu")
     fields.choice("mm_spatial_pool_mode", "bilinear")
-    fields.choice("hidden_act", "silu", default="silu")
-    fields.choice("tie_word_embeddings", False, default=False)
-    fields.choice("use_sliding_window", False, default=False)
-    hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    kv_heads = fields.integer("num_key_value_heads")
-    if hidden % (2 * heads):
-        raise fields.error("hidden_size", f"an even multiple of num_attention_heads ({heads})")
-    if heads % kv_heads:
-        raise fields.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
     dtype = fields.choice("torch_dtype", *DTYPES, default=raw.get("dtype", "bfloat16"))
-    parts = fields.text("mm_tunable_parts", default="")
     return StreamVLNConfig(
-        hidden_size=hidden,
-        intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers", most=MAX_LAYERS),
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        vocab_size=fields.integer("vocab_size"),
-        max_position_embeddings=fields.integer("max_position_embeddings"),
-        rope_theta=fields.number("rope_theta"),
-        rms_norm_eps=fields.number("rms_norm_eps"),
-        attention_dropout=fields.number("attention_dropout", default=0.0),
-        vision=read_vision(fields, vision_tower),
-        num_history=fields.integer("num_history", default=8),  # null would make every past frame a memory frame
-        num_frames=fields.integer("num_frames", default=32),
-        num_future_steps=fields.integer("num_future_steps", default=4),
-        tunable_parts=tuple(part.strip() for part in parts.split(",") if part.strip()),
+        **vars(read_sizes(fields, vision_tower)),
         dtype=DTYPES[dtype],
         raw=dict(raw),
     )
-
-
-IMAGE, MEMORY, IGNORED = -200, -300, -100
-"""Placeholder ids of an image and of all memory frames, and the label that takes no part in the loss."""
-
-Part = Literal["mm_vision_tower", "mm_mlp_adapter", "mm_language_model"]
-
-
-def part_of(name: str) -> Part:
-    """Which tunable part a parameter belongs to, by the name rules of the original training code."""
-    if "vision_tower" in name:
-        return "mm_vision_tower"
-    return "mm_mlp_adapter" if "mm_projector" in name else "mm_language_model"
-
-
-def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
-    """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
-    trained = any(parameter.requires_grad for parameter in tower.parameters())
-    # Checkpointing in transformers makes embeddings require gradients, and a backward pass of a frozen tower too.
-    with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-        patches = tower.get_submodule("embeddings")(pixels)
-        features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
-    return features
 
 
 def _backbone(config: StreamVLNConfig, attn: str) -> Any:
@@ -126,40 +87,6 @@ def _backbone(config: StreamVLNConfig, attn: str) -> Any:
         return Backbone(config, attn)
     except ImportError as error:
         raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
-
-
-class Windows(NamedTuple):
-    """A batch of windows whose images are encoded: features (N, image tokens, hidden) of all of them, and how many
-    each window has."""
-
-    input_ids: Sequence[Sequence[int]]
-    features: Tensor
-    images: Sequence[int]
-    labels: Sequence[Sequence[int]]
-
-
-class Packed(Protocol):
-    """What may compute losses in the network's place."""
-
-    def __call__(
-        self,
-        network: StreamVLN,
-        windows: Windows,
-        weights: Sequence[Sequence[float]] | None,
-        total: float | None,
-    ) -> Tensor:
-        """The loss of `StreamVLN.forward`."""
-        ...
-
-    def scores(self, network: StreamVLN, windows: Windows) -> tuple[Tensor, Tensor]:
-        """Logits (labels, vocabulary) that each label should follow from, and the labels."""
-        ...
-
-
-class Tells(Protocol):
-    """The loss of features (F, width, grid, grid) of patches at what they show, bool (F, names, grid, grid)."""
-
-    def __call__(self, features: Sequence[Tensor], shown: Tensor) -> Tensor: ...
 
 
 class Output(NamedTuple):
@@ -186,10 +113,11 @@ class StreamVLN(nn.Module):
         self.config, self.attn = config, attn
         self.model: Any = Bare(config) if bare else _backbone(config, attn)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.packed_loss: Packed | None = None
-        """Computes the loss where no logits are wanted, faster than is done here; see `training.packed`."""
-        self.telling: Tells | None = None
-        """Learns to tell what images show from the features of their patches, with its weight in the loss."""
+        self.packed_loss: PackedLoss | None = None
+        """Computes the loss where no logits are wanted, faster than is done here; see `packing.loss`."""
+        self.telling: Callable[[Sequence[Tensor], Tensor], Tensor] | None = None
+        """The loss of features (F, width, grid, grid) of patches at what they show, bool (F, names, grid, grid);
+        it learns to tell that. With its weight in the whole."""
         self.telling_weight = 0.0
 
     @property
@@ -210,11 +138,9 @@ class StreamVLN(nn.Module):
 
     def enable_checkpointing(self) -> None:
         """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
-        new, old = (
-            "activation_checkpointing_enable",
-            "gradient_checkpointing_enable",
-        )  # the old one warns, where both are
-        getattr(self.model, new if hasattr(self.model, new) else old)({"use_reentrant": False})
+        new = "activation_checkpointing_enable"  # the old name warns, where both are
+        found = getattr(self.model, new, None) or self.model.gradient_checkpointing_enable
+        found({"use_reentrant": False})
 
     def fill_buffers(self, device: torch.device | str) -> None:
         """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
@@ -226,13 +152,8 @@ class StreamVLN(nn.Module):
         Raises UsageError where not even a patch fits in.
         """
         old, self.config = self.config.vision.grid, self.config.with_image_size(size)
-        new = self.config.vision.grid
         table = self.tower.get_parameter("embeddings.position_embedding.weight").detach()
-        planes = table.float().T.reshape(1, -1, old, old)
-        planes = functional.interpolate(planes, size=(new, new), mode="bicubic", align_corners=False)
-        positions = nn.Embedding(
-            new**2, table.shape[1], _weight=planes[0].flatten(1).T.to(table.dtype).contiguous()
-        )
+        positions = interpolated(table, old, self.config.vision.grid)
         self.tower.get_submodule("embeddings").add_module("position_embedding", positions)
         self.fill_buffers(self.device)
 
@@ -256,23 +177,8 @@ class StreamVLN(nn.Module):
     def expand(
         self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Ids and labels with every placeholder repeated once per embedding that takes its place.
-
-        `images` is how many images belong to the sequence: memory frames first, then one per image placeholder.
-        Expanded placeholders have negative ids and, where no labels are given, every label is ignored.
-
-        Raises ValueError where placeholders and images do not match.
-        """
-        memory = images - ids.count(IMAGE)
-        found = ids.count(MEMORY)
-        if memory < 0 or found > 1 or (found == 1) != (memory > 0):
-            raise ValueError(f"{images} images for {ids.count(IMAGE)} image and {found} memory placeholders")
-        if found and IMAGE in ids[: ids.index(MEMORY)]:
-            raise ValueError("the memory placeholder must come before the first image placeholder")
-        tokens = self.config.image_tokens
-        repeats = torch.tensor([{IMAGE: tokens, MEMORY: tokens * memory}.get(token, 1) for token in ids])
-        targets = torch.full((len(ids),), IGNORED) if labels is None else torch.tensor(labels)
-        return torch.tensor(ids).repeat_interleave(repeats), targets.repeat_interleave(repeats)
+        """See `placeholders.expand`."""
+        return expand(ids, images, self.config.image_tokens, labels)
 
     def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
         """Input embeddings (..., length, hidden) of expanded ids; features (N, image_tokens, hidden) in order."""
@@ -287,11 +193,8 @@ class StreamVLN(nn.Module):
         images: Sequence[Tensor],
         labels: Sequence[Sequence[int]] | None = None,
         *,
-        weights: Sequence[Sequence[float]] | None = None,
-        total: float | None = None,
-        want_logits: bool = True,
-        at_labels: bool = False,
         shown: tuple[Tensor, Tensor] | None = None,
+        **how: Any,
     ) -> Output:
         """One training step's forward pass.
 
@@ -304,20 +207,11 @@ class StreamVLN(nn.Module):
         memory down at 152,064 entries. `at_labels`: there is no loss, and logits are float32 (labels, vocabulary):
         those that each label that is not ignored should follow from, in order.
         shown: what some images show, bool (S, names, grid, grid), and which of all they are, (S,): taught beside
-        the labels, see `telling`.
+        the labels, see `telling`. how: the options of `_answered`.
         """
         seen, counts = torch.cat(list(images)), [len(each) for each in images]
         patches = self.patch_features(seen.to(self.device, self.dtype)) if seen.ndim == 4 else seen
-        found = self._answered(
-            input_ids,
-            counts,
-            self.project(patches),
-            labels,
-            weights=weights,
-            total=total,
-            want_logits=want_logits,
-            at_labels=at_labels,
-        )
+        found = self._answered(input_ids, counts, self.project(patches), labels, **how)
         if shown is None or self.telling is None or found.loss is None:
             return found
         what, which = (each.to(self.device) for each in shown)
@@ -331,10 +225,10 @@ class StreamVLN(nn.Module):
         features: Tensor,
         labels: Sequence[Sequence[int]] | None,
         *,
-        weights: Sequence[Sequence[float]] | None,
-        total: float | None,
-        want_logits: bool,
-        at_labels: bool,
+        weights: Sequence[Sequence[float]] | None = None,
+        total: float | None = None,
+        want_logits: bool = True,
+        at_labels: bool = False,
     ) -> Output:
         """`forward` from the embeddings of images on, (N, image_tokens, hidden); images: how many a sample has."""
         if self.packed_loss is not None and labels is not None and not want_logits:
@@ -365,15 +259,121 @@ class StreamVLN(nn.Module):
         return Output(self.lm_head(hidden) if want_logits else None, loss)
 
 
-def weighted_mean(
-    losses: Tensor, labels: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], total: float | None
-) -> Tensor:
-    """Mean of the losses of labels that are not ignored; a sequence's first has none, for nothing predicts it."""
-    kept = [
-        weight
-        for row, row_weights in zip(labels, weights, strict=True)
-        for label, weight in zip(row[1:], row_weights[1:], strict=True)
-        if label != IGNORED
-    ]
-    factors = torch.tensor(kept, device=losses.device)
-    return (losses * factors).sum() / (factors.sum() if total is None else total)
+UNUSED = frozenset({"model.image_newline"})
+"""In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
+NEWLINE = 198
+"""The newline's token id, which the training labels of StreamVLN count on."""
+
+
+def load(
+    folder: Path,
+    *,
+    vision_tower: Path | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    attn: str = "sdpa",
+    trust_pickle: bool = False,
+    image_size: int | None = None,
+    lean: bool = False,
+) -> StreamVLN:
+    """Load a checkpoint folder, in evaluation mode.
+
+    `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
+    the tower's sizes; `dtype` and `image_size` (pixels) default to the checkpoint's. Tensors go to `device` one
+    at a time, so that the model is never held twice. lean: only for `Decoder`: where it would run the model by
+    `lean`, only what that needs is there.
+
+    Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
+    pickled, damaged or absent weight files and for keys or shapes that do not match the config.
+    """
+    config = read_config(folder, vision_tower)
+    paths = weights.weight_files(folder, trust_pickle)
+    entries = weights.read_entries(paths, UNUSED)
+    count = sum(math.prod(entry.shape) for entry in entries.values())
+    bare = lean and would_be_lean(count, attn, torch.device(device), dtype or config.dtype)
+    with torch.device("meta"):
+        model = StreamVLN(config, attn, bare)
+    weights.check_entries(entries, model, folder)
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    model.fill_buffers(device)
+    if image_size is not None and image_size != config.vision.image_size:
+        model.resize_images(image_size)
+    return model.eval()
+
+
+def load_tokenizer(folder: Path, tokenizer: Path | None = None) -> Tokenizer:
+    """The tokenizer of a checkpoint folder, or of the folder `tokenizer` where the checkpoint has none.
+
+    Raises UsageError where there is none and where it does not suit the checkpoint.
+    """
+    source = _tokenizer_folder(folder, tokenizer)
+    words = (BLOCK_START, BLOCK_END, "\n", *SYMBOLS)
+    loaded = tokenizers.load_tokenizer(source, words, "LLaVA-Video-7B-Qwen2")
+    rows = Fields(read_json(folder / CONFIG), str(folder / CONFIG)).integer("vocab_size")
+    tokenizers.check_rows(loaded, source, rows)
+    if (newline := loaded.encode("\n", add_special_tokens=False)) != [NEWLINE]:
+        raise UsageError(f"{source}: the newline must be token {NEWLINE}, as in Qwen2, not {newline}")
+    return loaded
+
+
+def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
+    return tokenizers.tokenizer_folder(folder, tokenizer, "another StreamVLN or LLaVA-Video checkpoint")
+
+
+def content_hash(
+    folder: Path,
+    *,
+    tokenizer: Path | None = None,
+    vision_tower: Path | None = None,
+    trust_pickle: bool = False,
+) -> str:
+    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
+    return files.content_hash(read_files(folder, tokenizer, vision_tower, trust_pickle))
+
+
+def read_files(
+    folder: Path, tokenizer: Path | None = None, vision_tower: Path | None = None, trust_pickle: bool = False
+) -> Iterator[Path]:
+    """The files that loading with these arguments reads."""
+    needed = vision_tower is not None and "vision_config" not in read_json(folder / CONFIG)
+    more = (vision_tower / CONFIG,) if vision_tower is not None and needed else ()
+    return weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle, more)
+
+
+def save(
+    model: StreamVLN,
+    folder: Path,
+    *,
+    source: Path,
+    tokenizer: Path | None = None,
+    shard_size: str | int = "5GB",
+) -> None:
+    """Write a checkpoint folder that `load` and the original code read.
+
+    Generation settings and tokenizer come from `source`, the folder the model started from (tokenizer: or from the
+    folder given). The folder appears at its name only when complete.
+
+    Raises UsageError if `folder` exists.
+    """
+    words = _tokenizer_folder(source, tokenizer)
+    copied = (source / GENERATION, *(words / file for file in TOKENIZER_FILES))
+    weights.write_folder(model, folder, config_to_save(model), copied, shard_size)
+
+
+def config_to_save(model: StreamVLN) -> dict[str, Any]:
+    """config.json of a model: what was read, with the tower's sizes, the type of its numbers and its rhythm.
+
+    The original code builds the tower only where the config says that it was trained, and drops its weights
+    otherwise; so it always says that.
+    """
+    config = model.config
+    vision = asdict(config.vision) | {"model_type": "siglip_vision_model", "num_channels": 3}
+    return dict(config.raw) | {
+        "vision_config": vision,
+        "unfreeze_mm_vision_tower": True,
+        "mm_patch_merge_type": "flat",
+        "num_frames": config.num_frames,
+        "num_history": config.num_history,
+        "num_future_steps": config.num_future_steps,
+        "torch_dtype": next(name for name, dtype in DTYPES.items() if dtype == model.dtype),
+    }

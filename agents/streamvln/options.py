@@ -5,21 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
+from agents.common.language.preset import LanguageSizes
 from agents.common.options import LanguageModelOptions
 from agents.common.sight.options import FramesOptions, MirrorOptions, TellingOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.family.trains import PartRule, rule_of
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, above_zero, at_least
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by the names of LLaVA-NeXT, which StreamVLN's training has kept."""
 VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
+
+TABLE = (
+    PartRule("telling", VISION_TOWER),
+    PartRule(".*vision_tower.*post_layernorm", VISION_TOWER, trains="never"),  # the last layer norm is never used
+    PartRule(".*vision_tower.*embed", VISION_TOWER, hidden=False),
+    PartRule(".*vision_tower", VISION_TOWER),
+    PartRule(".*mm_projector", PROJECTOR),
+    PartRule("lm_head|.*embed", LANGUAGE_MODEL, hidden=False),
+    PartRule("", LANGUAGE_MODEL),
+)
+"""By the name rules of the original training code."""
+
+
+def part_of(name: str) -> str:
+    """Which tunable part a parameter belongs to."""
+    return rule_of(TABLE, name).part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +181,84 @@ MODEL_TYPE = "llava_qwen"
 """What config.json of a published checkpoint calls itself."""
 
 
+STREAMVLN_8B: Mapping[str, Any] = {
+    "model_type": "llava_qwen",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_spatial_pool_mode": "bilinear",
+    "mm_vision_tower": "google/siglip-so400m-patch14-384",
+    "mm_hidden_size": 1152,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
+    "rms_norm_eps": 1e-6,
+    "torch_dtype": "bfloat16",
+}
+"""Sizes of the published StreamVLN (LLaVA-Video-7B-Qwen2 with SigLIP so400m): 8,030,345,248 parameters."""
+
+SIZES: Mapping[str, Mapping[str, Any]] = {"streamvln-8b": STREAMVLN_8B}
+
+
+@dataclass(frozen=True)
+class Preset(LanguageSizes):
+    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
+
+    vision_width: int
+    vision_mlp: int
+    blocks: int
+    vision_heads: int
+    image_size: int
+    patch_size: int
+
+    def config(self, vocab_size: int, end: int, block_end: int) -> dict[str, Any]:
+        """config.json of a model of these sizes, in the fields of the published checkpoints."""
+        tower = f"siglip-{self.vision_width}-patch{self.patch_size}-{self.image_size}"
+        return {
+            "architectures": ["StreamVLNForCausalLM"],
+            "model_type": MODEL_TYPE,
+            **self.language(vocab_size, end, block_end),
+            "max_position_embeddings": 4096,
+            "mm_hidden_size": self.vision_width,
+            "mm_projector_type": "mlp2x_gelu",
+            "mm_spatial_pool_mode": "bilinear",
+            "mm_vision_tower": tower,
+            "mm_vision_select_feature": "patch",
+            "mm_vision_select_layer": -2,
+            "num_history": 8,
+            "num_future_steps": 4,
+            "vision_config": {
+                "hidden_size": self.vision_width,
+                "intermediate_size": self.vision_mlp,
+                "num_hidden_layers": self.blocks + 1,
+                "num_attention_heads": self.vision_heads,
+                "image_size": self.image_size,
+                "patch_size": self.patch_size,
+            },
+        }
+
+
+PRESETS = {
+    "streamvln-tiny": Preset(
+        hidden_size=128,
+        intermediate_size=384,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        vision_width=128,
+        vision_mlp=256,
+        blocks=2,
+        vision_heads=4,
+        image_size=96,
+        patch_size=12,
+        vocabulary=1000,
+    ),
+}
+
+
 def recognizes(folder: Path) -> bool:
     """Whether a folder's config.json is that of a StreamVLN."""
     return model_type(folder) == MODEL_TYPE
@@ -178,7 +274,7 @@ FAMILY = FamilySpec(
     plans="agents.streamvln.family:StreamVLNPlans",
     recognizes=recognizes,
     agent="streamvln",
-    presets=("streamvln-tiny",),
-    sizes=("streamvln-8b",),
+    presets=tuple(PRESETS),
+    sizes=tuple(SIZES),
     set_files=(TRAJECTORIES, CONVERSATIONS),
 )

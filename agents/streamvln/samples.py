@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-import io
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import numpy as np
-import PIL
 import torch
-from numpy.typing import NDArray
-from PIL import Image
+from torch import Tensor
 
+from agents.common.checkpoints.files import generation_settings
+from agents.common.decoders.placeholders import IGNORED
+from agents.common.decoders.policy import Recorder, Walk, Window
+from agents.common.decoders.sampling import Draws
+from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.decoders.windows import Windows
-from agents.common.packing.frames import Frame, Known, frame_key, pack
-from agents.common.sets.conversations import SYMBOLS, TAG, Conversation
+from agents.common.packing.frames import Frame, pack
+from agents.common.sets.conversations import Conversation
 from agents.common.sets.trajectories import Trajectory
-from agents.common.sight.augment import augment
+from agents.common.sight.mirror import MirrorSamples, mirrored_conversation, mirrored_walk
+from agents.common.sight.pictures import beside
+from agents.common.sight.reader import FrameReader
+from agents.common.sight.semantics import Semantics
 from agents.common.sight.shown import Shown
-from agents.common.towers.siglip import network_input, resize
-from agents.streamvln.network import IGNORED, IMAGE, MEMORY
-from agents.streamvln.prompt import PHRASES, SYSTEM, Content, Prompts, task_text, view
+from agents.streamvln.agent import PHRASES, PolicyAgent, Prompts, Wording, labeled
+from agents.streamvln.network import StreamVLN, load_tokenizer
+from agents.streamvln.options import StreamVLNTraining
 from vlnbench.errors import UsageError
-from vlnbench.training.family.trains import Samples
-from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
-from vlnbench.util.durable.limits import regular
+from vlnbench.interfaces import Action
+from vlnbench.training.family.policy import Question, Sampling
+from vlnbench.training.family.trains import Samples, SetContent
 
-Wording = Literal["published", "evaluation"]
-
-NAMES = {action: symbol for symbol, action in SYMBOLS.items()}
+SEMANTIC = "semantic"
+"""Images that say what others show."""
 
 
 class WindowKey(NamedTuple):
@@ -63,67 +66,58 @@ class Sample:
     shown: torch.Tensor | None = None
 
 
-class FrameReader:
-    """Reads the frames of samples: resized, with `augmented` jittered.
+@dataclass(frozen=True)
+class StreamVLNSet:
+    """A set of trajectories, which are cut into windows, or of conversations, each of which is a window."""
 
-    With `known`, frames whose features it returns are not decoded, which excludes `augmented`.
-    """
+    file: Path
+    trajectories: tuple[Trajectory, ...]
+    conversations: tuple[Conversation, ...]
+    cut: Windows
+    semantics: Semantics | None = None
+    at_once: int | None = None
 
-    def __init__(self, image_size: int, augmented: bool = False, known: Known | None = None) -> None:
-        if augmented and known is not None:
-            raise ValueError("augmented frames have no features that could be known")
-        self._image_size = image_size
-        self._augmented = augmented
-        self._known = known
-        self._kept: KeptFrames | None = None
+    @property
+    def windows(self) -> int:
+        return len(window_keys(self.trajectories, self.cut)) + len(self.conversations)
 
-    def read(self, paths: Sequence[Path], rng: random.Random) -> torch.Tensor | list[Frame]:
-        """Frames as float32 (n, 3, size, size), or with their keys where features are kept."""
-        if self._known is None:
-            return network_input([self._frame(path, rng) for path in paths])
-        return [self._keyed_frame(path, self._known) for path in paths]
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Of each kind how many."""
+        return {
+            "trajectories": len(self.trajectories),
+            "instructions": sum(len(trajectory.instructions) for trajectory in self.trajectories),
+            "conversations": len(self.conversations),
+        }
 
-    def keeping(self, folder: Path, file: Path, items: Sequence[Sequence[Path]]) -> FrameReader:
-        """A reader of one set's resized frames, which are kept in `folder`; `file` tells the set.
+    def texts(self) -> Iterator[str]:
+        """Instructions, questions and answers."""
+        for trajectory in self.trajectories:
+            yield from trajectory.instructions
+        for conversation in self.conversations:
+            yield from chain(*conversation.turns)
 
-        items: the images of every item of the set. Raises UsageError if a frame cannot be read, or the folder not
-        be written.
-        """
-        if self._augmented or self._known is not None:
-            raise ValueError("frames are kept that are always the same and always read")
-        size = self._image_size
-        name, drawn = kept_name(file, (each[0] for each in items), size, PIL.__version__), random.Random(0)
+    def mirrored(self) -> StreamVLNSet:
+        """The set with left and right exchanged in all but its image files."""
+        return replace(
+            self,
+            trajectories=tuple(map(mirrored_walk, self.trajectories)),
+            conversations=tuple(map(mirrored_conversation, self.conversations)),
+        )
 
-        def decoded(item: int) -> NDArray[np.uint8]:
-            return np.stack([self._frame(path, drawn) for path in items[item]])
+    def images(self) -> list[Sequence[Path]]:
+        """Image files of every trajectory or conversation."""
+        return [*(each.frames() for each in self.trajectories), *(each.images for each in self.conversations)]
 
-        reader = FrameReader(size)
-        reader._kept = keep_frames(folder, name, map(len, items), 3 * size**2, decoded)
-        return reader
+    def semantic_images(self) -> list[list[Path]]:
+        """Semantic images of every conversation."""
+        folder = self.file.parent
+        return [[beside(folder, image, SEMANTIC) for image in each.images] for each in self.conversations]
 
-    def shown(
-        self, item: int, which: Sequence[int], files: Callable[[], Sequence[Path]], rng: random.Random
-    ) -> torch.Tensor | list[Frame]:
-        """As `read`, of some images of an item of the set, by position; files: where these are."""
-        if self._kept is None:
-            return self.read(files(), rng)
-        frames = self._kept.frames(item, which)
-        return network_input(frames.reshape(len(frames), self._image_size, self._image_size, 3))
-
-    def _frame(self, path: Path, rng: random.Random) -> NDArray[np.uint8]:
-        image = _decoded(path, path)
-        return resize(augment(image, rng) if self._augmented else image, self._image_size)
-
-    def _keyed_frame(self, path: Path, known: Known) -> Frame:
-        try:
-            content = regular(path).read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
-        key = frame_key(content)
-        if (features := known(key)) is not None:
-            return Frame(key, features, None)
-        frame = resize(_decoded(io.BytesIO(content), path), self._image_size)
-        return Frame(key, None, network_input([frame])[0])
+    def lengths(self) -> list[tuple[int, ...]]:
+        """(images, characters of text) of every window."""
+        windows = window_lengths(self.trajectories, self.cut)
+        return [*windows, *(conversation.length_of(self.at_once) for conversation in self.conversations)]
 
 
 class WindowDataset:
@@ -152,16 +146,10 @@ class WindowDataset:
         inflection_weight: float = 1.0,
         seed: int = 0,
     ) -> None:
-        self._trajectories = trajectories
-        self._prompts = prompts
-        self._windows = windows
-        self._frames = frames
-        self._seed = seed
-        self._marks = prompts.block_marks()
-        self._inflection_weight = inflection_weight
+        self._trajectories, self._prompts, self._windows, self._frames = trajectories, prompts, windows, frames
+        self._seed, self._wording, self._inflection_weight = seed, wording, inflection_weight
         by_action = inflection_weight != 1 or any(each.strays or each.labels for each in trajectories)
         self._ids = {action: id_ for id_, action in prompts.action_ids().items()} if by_action else {}
-        self._write = self._as_evaluated if wording == "evaluation" else self._as_published
         self.keys = window_keys(trajectories, windows)
 
     def __len__(self) -> int:
@@ -173,12 +161,15 @@ class WindowDataset:
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; phrases come first from `rng`, in turn order, then the frames' jitter."""
-        trajectory, instruction, start = self.keys[index]
+        trajectory, _, start = self.keys[index]
         memory, turns = self.steps(index)
-        walked = self._trajectories[trajectory]
-        actions, text = walked.actions, walked.instructions[instruction]
-        answers = ["".join(NAMES[actions[step]] for step in turn) for turn in turns]
-        input_ids, labels = self._write(text, bool(memory), answers, rng)
+        walked, text = self.walk(index)
+        answers = [[walked.actions[step] for step in turn] for turn in turns]
+        phrases, own = [rng.choice(PHRASES) for _ in answers], self._prompts
+        if self._wording == "evaluation":
+            input_ids, labels = labeled(own.turns(text, answers, phrases, memory=bool(memory)))
+        else:
+            input_ids, labels = own.lesson(text, answers, phrases, memory=bool(memory))
         seen = [*memory, *(turn.start for turn in turns)]
         images = self._frames.shown(trajectory, seen, lambda: walked.frames_at(seen), rng)
         steps = range(start, turns[-1].stop)
@@ -211,64 +202,6 @@ class WindowDataset:
         trajectory, _, start = self.keys[index]
         return _steps(self._trajectories[trajectory], start, self._windows)
 
-    def _as_published(
-        self, instruction: str, memory: bool, answers: Sequence[str], rng: random.Random
-    ) -> tuple[list[int], list[int]]:
-        """Token ids and labels of the published training, whose memory sentence has a colon."""
-        ids: list[int] = []
-        labels: list[int] = []
-
-        def add(role: str, *content: str | int) -> None:
-            block = self._prompts.block(role, *content)
-            ids.extend(block)
-            answered = role == "assistant"
-            labels.extend(id_ if answered or id_ in self._marks else IGNORED for id_ in block)
-
-        add("system", SYSTEM)
-        sentence: Content = (" These are your historical observations: ", MEMORY, ".") if memory else ()
-        opening: Content = (task_text(instruction), *sentence, " ")
-        for number, answer in enumerate(answers):
-            add("user", *(opening if number == 0 else ()), *view(rng.choice(PHRASES)))
-            add("assistant", answer)
-        return ids, labels
-
-    def _as_evaluated(
-        self, instruction: str, memory: bool, answers: Sequence[str], rng: random.Random
-    ) -> tuple[list[int], list[int]]:
-        """Token ids as the agent feeds and expects them, and labels on the answers alone."""
-        ids: list[int] = []
-        labels: list[int] = []
-        for number, answer in enumerate(answers):
-            phrase = rng.choice(PHRASES)
-            prompts = self._prompts
-            asked = (
-                prompts.following((), phrase) if number else prompts.opening(instruction, phrase, memory=memory)
-            )
-            told = prompts.block("assistant", answer)[:-1]  # generation ends before the newline
-            ids += asked + told
-            labels += [IGNORED] * len(asked) + told
-        return ids, labels
-
-
-class MirrorSamples:
-    """Samples of a set, some of them in a mirror, by chance."""
-
-    def __init__(self, plain: Samples, mirrored: Samples, chance: float) -> None:
-        """mirrored: the same with left and right exchanged in all but the frames."""
-        self._plain, self._mirrored, self._chance = plain, mirrored, chance
-
-    def __len__(self) -> int:
-        return len(self._plain)
-
-    def sample(self, index: int, rng: random.Random) -> Sample:
-        """Build one sample; first is drawn whether it is one in the mirror."""
-        if rng.random() >= self._chance:
-            return cast(Sample, self._plain.sample(index, rng))
-        sample: Sample = self._mirrored.sample(index, rng)
-        assert isinstance(sample.images, torch.Tensor)
-        shown = None if sample.shown is None else sample.shown.flip(-1)
-        return replace(sample, images=sample.images.flip(-1), shown=shown)
-
 
 def window_keys(trajectories: Sequence[Trajectory], windows: Windows) -> list[WindowKey]:
     """The windows of all trajectories under all their instructions, in order."""
@@ -294,15 +227,6 @@ def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range,
     length = windows.num_future_steps
     turns = [range(first, min(first + length, end)) for first in range(start, end, length)]
     return windows.memory_steps(start), turns
-
-
-def _decoded(file: Path | io.BytesIO, path: Path) -> Image.Image:
-    """An image file's picture; `path` names it in messages."""
-    try:
-        with Image.open(file) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-        raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -345,10 +269,7 @@ class ConversationDataset:
         """shown: what the conversations' images show, if that is to be told; at_once: of the questions of a
         conversation a sample has so many, drawn; None: all in order."""
         self._conversations, self._shown, self._at_once = conversations, shown, at_once
-        self._prompts = prompts
-        self._frames = frames
-        self._write = self._as_evaluated if wording == "evaluation" else self._as_published
-        self._marks = prompts.block_marks()
+        self._prompts, self._frames, self._wording = prompts, frames, wording
 
     def __len__(self) -> int:
         return len(self._conversations)
@@ -358,42 +279,122 @@ class ConversationDataset:
         conversation = self._conversations[index]
         if self._at_once is not None:
             conversation = conversation.drawn(self._at_once, rng)
-        input_ids, labels = self._write([(_content(asked), told) for asked, told in conversation.turns])
+        input_ids, labels = self._prompts.talk(conversation.turns, self._wording)
         files = conversation.images
         images = self._frames.shown(index, range(len(files)), lambda: files, rng)
         shown = None if self._shown is None else self._shown.of(index)
         return Sample(input_ids, labels, images, 0, range(0), shown=shown)
 
-    def _as_published(self, turns: Sequence[tuple[Content, str]]) -> tuple[list[int], list[int]]:
-        blocks = [("system", self._prompts.block("system", SYSTEM))]
-        for asked, told in turns:
-            blocks.append(("user", self._prompts.block("user", *asked)))
-            blocks.append(("assistant", self._prompts.block("assistant", told)))
-        ids = [id_ for _, block in blocks for id_ in block]
-        labels = [
-            id_ if role == "assistant" or id_ in self._marks else IGNORED
-            for role, block in blocks
-            for id_ in block
-        ]
-        return ids, labels
 
-    def _as_evaluated(self, turns: Sequence[tuple[Content, str]]) -> tuple[list[int], list[int]]:
-        ids: list[int] = []
-        labels: list[int] = []
-        before = self._prompts.block("system", SYSTEM)
-        for asked, told in turns:
-            question = before + self._prompts.block("user", *asked) + self._prompts.block("assistant")
-            answer = self._prompts.block("assistant", told)
-            before = answer[-1:]  # generation ends before the newline
-            ids += question + answer[:-1]
-            labels += [IGNORED] * len(question) + answer[:-1]
-        return ids, labels
+def samples_of(
+    found: StreamVLNSet,
+    prompts: Prompts,
+    options: StreamVLNTraining,
+    reader: FrameReader,
+    shown: Shown | None = None,
+) -> Samples:
+    """The samples of a set. shown: what its images show, if that is to be told."""
+
+    def made(each: StreamVLNSet) -> Samples:
+        wording = options.wording
+        if each.conversations:
+            talks = each.conversations
+            return ConversationDataset(talks, prompts, reader, wording=wording, shown=shown, at_once=each.at_once)
+        weight = options.inflection_weight
+        return WindowDataset(
+            each.trajectories, prompts, each.cut, reader, wording=wording, inflection_weight=weight
+        )
+
+    return MirrorSamples(made(found), made(found.mirrored()), options.mirror) if options.mirror else made(found)
 
 
-def _content(text: str) -> Content:
-    """A turn's text with placeholders for its images."""
-    first, *others = text.split(TAG)
-    parts: list[str | int] = [first]
-    for part in others:
-        parts += [IMAGE, part]
-    return tuple(part for part in parts if part != "")
+class StreamVLNPolicy(Recorder):
+    """A `Policy`; see there. A window holds several answers.
+
+    The header of the answer's block, which the agent writes itself, is put in front of it here: what is drawn, and
+    learned from, are actions and the end of the answer. Raises UsageError for a tokenizer in which actions are not
+    one token each.
+    """
+
+    at_once = 16
+
+    def __init__(self, model: StreamVLN, base: Path, options: StreamVLNTraining, sampling: Sampling) -> None:
+        super().__init__(sampling)
+        self._model, self._options = model, options
+        self._prompts = Prompts(load_tokenizer(base, options.tokenizer))
+        self._symbols = self._prompts.action_ids()
+        self._settings = generation_settings(base)
+        self._header = self._prompts.header()
+        self.max_new_tokens = sampling.answer_tokens
+
+    def decoder(self) -> Decoder:
+        """Small networks keep copies of the weights for acting, which are made anew here."""
+        return Decoder(self._model, self._settings, max_new_tokens=self.max_new_tokens, choose=self._choose)
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self._prompts, self, self._options.windows, self._model.config.vision.image_size)
+
+    def run(self, questions: Sequence[Turn]) -> list[list[int]]:
+        return super().run([replace(turn, input_ids=[*turn.input_ids, *self._header]) for turn in questions])
+
+    def drop(self, slot: int) -> None:
+        self._decoder.drop(slot)
+
+    def asked(self, prompts: Mapping[int, tuple[list[int], Tensor]]) -> list[Turn]:
+        return [Turn(slot, *prompt, opens_window=True) for slot, prompt in prompts.items()]
+
+    def take_in(self, walk: Walk, question: Turn) -> None:
+        """A turn that goes on in a window begins with the last answer, which was recorded when it was drawn."""
+        known = 0 if question.opens_window else len(walk.last)
+        walk.see(question.input_ids[known:], question.images, opens=question.opens_window)
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        """Of the expected form are 1 to `future_steps` actions and an end, and nothing else."""
+        *actions, end = answer
+        known = all(each in self._symbols for each in actions)
+        formed = known and end in self._settings.eos and 1 <= len(actions) <= self._options.future_steps
+        return self._prompts.actions(answer), formed
+
+    def sample(self, window: Window) -> Sample:
+        return Sample(window.ids, window.labels, torch.cat(window.shown), 0, range(0))
+
+    def asks(self, content: SetContent) -> AskedWindows:
+        return AskedWindows(content, self._prompts, self._options, self._model.config.vision.image_size)
+
+    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        """Draw the token of every position, as `Choose` says."""
+        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
+        return self._sampler.draw(wanted, logits)
+
+
+class AskedWindows:
+    """Windows of walks up to one of their turns, with the expert's answers before it; see `Asks`.
+
+    Turns of which a step is no example are not asked. Raises UsageError for sets that are no walks.
+    """
+
+    def __init__(self, content: SetContent, prompts: Prompts, options: StreamVLNTraining, image_size: int) -> None:
+        walks = getattr(content, "trajectories", ())
+        if not walks:
+            none = "has no walks, and so no actions that answers could be compared with"
+            raise UsageError(f"{content.file}: {none}")
+        self._prompts, self._reader = prompts, FrameReader(image_size)
+        self._dataset = WindowDataset(walks, prompts, options.windows, self._reader, wording="evaluation")
+        self.places = [index for index in range(len(self._dataset)) if self._turns(index)]
+
+    def question(self, place: int, rng: random.Random) -> Question:
+        last = rng.choice(self._turns(place))
+        memory, turns = self._dataset.steps(place)
+        walk, instruction = self._dataset.walk(place)
+        answers = [[walk.actions[step] for step in turn] for turn in turns[: last + 1]]
+        phrases = [rng.choice(PHRASES) for _ in answers]
+        *before, (asked, _) = self._prompts.turns(instruction, answers, phrases, memory=bool(memory))
+        seen = walk.frames_at((*memory, *(turn.start for turn in turns[: last + 1])))
+        images = self._reader.read(seen, rng)
+        return Question((labeled(before)[0] + asked, images), tuple(answers[last]))
+
+    def _turns(self, index: int) -> list[int]:
+        """Turns of a window that can be asked."""
+        walk, _ = self._dataset.walk(index)
+        turns = self._dataset.steps(index)[1]
+        return [place for place, turn in enumerate(turns) if not walk.strays.intersection(turn)]

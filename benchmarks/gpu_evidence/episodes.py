@@ -15,13 +15,12 @@ from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders import turns as decode
+from agents.common.decoders.loop import EpisodeLoop
 from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.decoders.windows import Windows
-from agents.streamvln import checkpoint
-from agents.streamvln.agent import StreamVLNAgent
-from agents.streamvln.loop import EpisodeLoop
+from agents.streamvln import network as checkpoint
+from agents.streamvln.agent import Prompts, StreamVLNAgent
 from agents.streamvln.network import StreamVLN
-from agents.streamvln.prompt import Prompts
 from benchmarks.gpu_evidence.pieces import Job
 from benchmarks.gpu_evidence.turns import sizes
 from benchmarks.rollout.streamvln import random_weights

@@ -19,9 +19,9 @@ from agents.common.towers.siglip import network_input, resize
 from agents.janusvln import network as janusvln
 from agents.janusvln.agent import Prompts as JanusPrompts
 from agents.janusvln.network import resize as resize_janusvln
-from agents.streamvln import checkpoint
+from agents.streamvln import network as checkpoint
+from agents.streamvln.agent import PHRASES, Prompts
 from agents.streamvln.network import StreamVLN
-from agents.streamvln.prompt import PHRASES, Prompts
 from agents.vlnce.encoders import Steps
 from benchmarks.gpu_evidence.pieces import CannotRunError, Job
 from tests.agents.janusvln import recordings as of_janusvln

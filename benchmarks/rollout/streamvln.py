@@ -20,10 +20,11 @@ import torch
 
 from agents.common.checkpoints.files import DTYPES, GenerationSettings
 from agents.common.decoders import turns as decode
+from agents.common.decoders.placeholders import IMAGE, MEMORY
 from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.towers.siglip import KNOWN_TOWERS
-from agents.streamvln import checkpoint
-from agents.streamvln.network import IMAGE, LANGUAGE_ATTENTION, MEMORY, StreamVLN, StreamVLNConfig, parse_config
+from agents.streamvln import network as checkpoint
+from agents.streamvln.network import LANGUAGE_ATTENTION, StreamVLN, StreamVLNConfig, parse_config
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
 
 TURNS = 15

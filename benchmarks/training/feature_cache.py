@@ -23,7 +23,8 @@ import numpy as np
 from PIL import Image
 from tabulate import tabulate
 
-from agents.streamvln.checkpoint import PRESETS, Preset, create
+from agents.streamvln.family import create
+from agents.streamvln.options import PRESETS, Preset
 from tests.training.driver import log_of, run_all
 
 TINY = PRESETS["streamvln-tiny"]

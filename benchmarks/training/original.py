@@ -31,9 +31,9 @@ from typing import Any
 import torch
 from tabulate import tabulate
 
-from agents.streamvln.checkpoint import Preset, create
+from agents.streamvln.family import create
 from agents.streamvln.options import FAMILY as STREAMVLN
-from agents.streamvln.options import PARTS, StreamVLNTraining
+from agents.streamvln.options import PARTS, Preset, StreamVLNTraining
 from benchmarks.training.feature_cache import TEXTS, write_trajectories
 from benchmarks.training.original_steps import SEED
 from vlnbench.training.feature_cache import open_cache

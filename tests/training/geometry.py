@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agents.streamvln.options import FAMILY, StreamVLNPlanning
-from agents.streamvln.planning import STREAMVLN_8B
+from agents.streamvln.options import FAMILY, STREAMVLN_8B, StreamVLNPlanning
 from tests.families import Whole
 from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.objective import StepMemory

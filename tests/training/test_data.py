@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.common.sight.reader import FrameReader
+from agents.streamvln.agent import Prompts
 from agents.streamvln.family import samples_of
 from agents.streamvln.options import FAMILY, StreamVLNTraining
-from agents.streamvln.prompt import Prompts
-from agents.streamvln.samples import FrameReader
 from tests.agents.streamvln.test_conversations import write_set
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from agents.streamvln.checkpoint import create, load
-from agents.streamvln.network import part_of
-from agents.streamvln.options import PARTS
+from agents.streamvln.family import create
+from agents.streamvln.network import load
+from agents.streamvln.options import PARTS, part_of
 from tests.agents.streamvln.test_conversations import write_set
 from tests.training.driver import kill_after, log_of, run_all
 from tests.training.workshop import SMALL, TEXTS, write_walks

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from agents.streamvln.checkpoint import Preset
+from agents.streamvln.options import Preset
 
 SMALL = Preset(
     hidden_size=32,

@@ -1,14 +1,17 @@
-"""Walks and questions as they are in a mirror: left is right, in actions and in words."""
+"""Walks and questions as they are in a mirror: left is right, in actions, in words and in frames."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from agents.common.sets.conversations import SYMBOLS, Conversation
 from agents.common.sets.trajectories import Trajectory
 from vlnbench.interfaces import Action
+from vlnbench.training.family.trains import Samples
 
 _TURNED = {Action.TURN_LEFT: Action.TURN_RIGHT, Action.TURN_RIGHT: Action.TURN_LEFT}
 _LEFT, _RIGHT = ({action: symbol for symbol, action in SYMBOLS.items()}[turn] for turn in _TURNED)
@@ -44,3 +47,22 @@ def _turned(actions: Sequence[Action]) -> tuple[Action, ...]:
 def _like(word: str, other: str) -> str:
     """The other word, written with capitals as the word is."""
     return other.upper() if word.isupper() else other.capitalize() if word[:1].isupper() else other
+
+
+class MirrorSamples:
+    """Samples of a set, some of them in a mirror, by chance."""
+
+    def __init__(self, plain: Samples, mirrored: Samples, chance: float) -> None:
+        """mirrored: the same with left and right exchanged in all but the frames."""
+        self._plain, self._mirrored, self._chance = plain, mirrored, chance
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def sample(self, index: int, rng: random.Random) -> Any:
+        """Build one sample; first is drawn whether it is one in the mirror."""
+        if rng.random() >= self._chance:
+            return self._plain.sample(index, rng)
+        sample = self._mirrored.sample(index, rng)
+        shown = None if sample.shown is None else sample.shown.flip(-1)
+        return replace(sample, images=sample.images.flip(-1), shown=shown)

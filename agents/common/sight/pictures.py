@@ -28,10 +28,15 @@ def content_of(path: Path, remedy: str) -> bytes:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
-def decoded(path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str) -> NDArray[Any]:
-    """What `read` makes of an image file. Raises UsageError for one that is broken or larger than a camera's."""
+def decoded(
+    path: Path, read: Callable[[Image.Image], NDArray[Any]], remedy: str, content: bytes | None = None
+) -> NDArray[Any]:
+    """What `read` makes of an image file, whose content may be known.
+
+    Raises UsageError for one that is broken or larger than a camera's.
+    """
     try:
-        with Image.open(io.BytesIO(content_of(path, remedy))) as image:
+        with Image.open(io.BytesIO(content_of(path, remedy) if content is None else content)) as image:
             if max(image.size) > MOST_PIXELS:
                 raise UsageError(f"{path}: {image.width}x{image.height} pixels, expected at most {MOST_PIXELS}")
             return read(image)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.common.checkpoints.files import CONFIG, MAX_LAYERS, MAX_PIXELS, Fields, read_json
 from vlnbench.errors import UsageError
@@ -104,3 +106,21 @@ def network_input(frames: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> to
     """Resized frames as one float32 tensor (len(frames), 3, size, size) with values in [-1, 1]."""
     planes = np.asarray(frames).transpose(0, 3, 1, 2)
     return torch.from_numpy(_LEVELS[np.ascontiguousarray(planes)])  # bytes are moved faster than numbers
+
+
+def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
+    """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
+    trained = any(parameter.requires_grad for parameter in tower.parameters())
+    # Checkpointing in transformers makes embeddings require gradients, and a backward pass of a frozen tower too.
+    with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+        patches = tower.get_submodule("embeddings")(pixels)
+        features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
+    return features
+
+
+def interpolated(table: Tensor, old: int, new: int) -> nn.Embedding:
+    """Positions (new ** 2, width) of patches by those of another grid, (old ** 2, width), as SigLIP does."""
+    planes = table.float().T.reshape(1, -1, old, old)
+    planes = functional.interpolate(planes, size=(new, new), mode="bicubic", align_corners=False)
+    rows = planes[0].flatten(1).T.to(table.dtype).contiguous()
+    return nn.Embedding(new**2, table.shape[1], _weight=rows)

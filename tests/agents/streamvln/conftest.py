@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.streamvln import checkpoint
-from agents.streamvln.network import StreamVLN
-from agents.streamvln.prompt import Prompts, load_tokenizer
+from agents.streamvln import network as checkpoint
+from agents.streamvln.agent import Prompts
+from agents.streamvln.network import StreamVLN, load_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)

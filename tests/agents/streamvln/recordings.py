@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agents.streamvln.loop import EpisodeLoop
+from agents.common.decoders.loop import EpisodeLoop
 from tests.agents.streamvln.frames import frame
 from vlnbench.interfaces import Action, Episode, Observation
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from agents.common.decoders.loop import EpisodeLoop
 from agents.common.decoders.windows import Windows
 from agents.streamvln.agent import StreamVLNAgent, StreamVLNTinyAgent
-from agents.streamvln.loop import EpisodeLoop
 from agents.streamvln.options import StreamVLNOptions
 from tests.agents.streamvln.recordings import recorded, replay
 from tests.agents.vlnce.training.walks import write_walks

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
-from agents.streamvln import checkpoint
+from agents.streamvln import network as checkpoint
 from tests.agents.streamvln.recordings import RUNS, recorded
 from tests.agents.streamvln.tiny import END, tiny_images, write_tiny
 from vlnbench.errors import UsageError

@@ -31,7 +31,6 @@ def test_recorded_checkpoint(goldens: Path) -> None:
     assert (config.num_hidden_layers, config.head_dim, config.vocab_size) == (2, 16, 960)
     assert (config.vision.hidden_size, config.vision.num_hidden_layers, config.image_tokens) == (48, 3, 196)
     assert (config.num_history, config.num_frames, config.num_future_steps) == (8, 32, 4)
-    assert config.tunable_parts == ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
     assert config.dtype is torch.float32
 
 
@@ -86,7 +85,6 @@ def test_history_that_the_config_does_not_state_is_eight(value: str | None) -> N
         ("use_sliding_window", True, "false"),
         ("torch_dtype", "int8", '"float32" or "bfloat16"'),
         ("torch_dtype", ["float32"], '"float32" or "bfloat16"'),
-        ("mm_tunable_parts", 3, "a string"),
         ("vision_config", [], "an object"),
         (
             "vision_config",

@@ -13,14 +13,15 @@ import pytest
 import torch
 from PIL import Image
 
+from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.windows import Windows
 from agents.common.packing.frames import frame_key
 from agents.common.sets.conversations import Conversation, read_conversations
 from agents.common.sets.trajectories import read_trajectories
+from agents.common.sight.reader import FrameReader
 from agents.common.towers.siglip import network_input, resize
-from agents.streamvln.network import IGNORED, IMAGE
-from agents.streamvln.prompt import SYSTEM, Prompts
-from agents.streamvln.samples import ConversationDataset, FrameReader, WindowDataset, collate
+from agents.streamvln.agent import SYSTEM, Prompts
+from agents.streamvln.samples import ConversationDataset, WindowDataset, collate
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.streamvln.test_samples import make_folder
 from vlnbench.data.sets import CONVERSATIONS

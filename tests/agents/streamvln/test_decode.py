@@ -15,10 +15,11 @@ from torch import Tensor
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
 from agents.common.decoders import turns as decode
 from agents.common.decoders.batches import groups
+from agents.common.decoders.placeholders import IMAGE, MEMORY
 from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.towers.siglip import network_input, resize
-from agents.streamvln import checkpoint
-from agents.streamvln.network import IMAGE, MEMORY, StreamVLN
+from agents.streamvln import network as checkpoint
+from agents.streamvln.network import StreamVLN
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, recorded, recordings
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model

@@ -10,14 +10,13 @@ from typing import cast
 
 import pytest
 
+from agents.common.decoders.loop import FeelingLoop
 from agents.common.decoders.turns import Turn
 from agents.common.decoders.windows import Windows
 from agents.common.sets.trajectories import Trajectory
-from agents.streamvln.agent import StreamVLNAgent
-from agents.streamvln.loop import FeelingLoop
-from agents.streamvln.policy import PolicyAgent
-from agents.streamvln.prompt import Prompts
-from agents.streamvln.samples import FrameReader, WindowDataset
+from agents.common.sight.reader import FrameReader
+from agents.streamvln.agent import PolicyAgent, Prompts, StreamVLNAgent
+from agents.streamvln.samples import WindowDataset
 from tests.agents.streamvln.test_loop import SIZE, Script, numbered, shown
 from tests.agents.streamvln.test_prompt import Symbols
 from tests.agents.streamvln.test_samples import make_folder

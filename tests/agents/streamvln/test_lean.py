@@ -14,7 +14,7 @@ from agents.common.decoders.qwen2 import read
 from agents.common.decoders.turns import Decoder
 from agents.common.packing.bare import Bare
 from agents.common.packing.lean import LeanBlocks, LeanTower, lean_enough
-from agents.streamvln import checkpoint
+from agents.streamvln import network as checkpoint
 from agents.streamvln.network import StreamVLN
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model, write_tiny
 

@@ -13,13 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.common.decoders.loop import EpisodeLoop
 from agents.common.decoders.turns import Turn
 from agents.common.decoders.windows import Windows
 from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions
 from agents.common.towers.siglip import network_input, resize
-from agents.streamvln.loop import EpisodeLoop
-from agents.streamvln.prompt import Prompts
+from agents.streamvln.agent import Prompts
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
 from tests.agents.streamvln.test_prompt import Letters

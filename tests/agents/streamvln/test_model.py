@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.towers.siglip import network_input, resize
-from agents.streamvln.network import IGNORED, IMAGE, MEMORY, StreamVLN, parse_config, part_of
+from agents.streamvln.network import StreamVLN, parse_config
+from agents.streamvln.options import part_of
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.tiny import tiny_config, tiny_images, tiny_model, tiny_raw

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agents.streamvln.network import IGNORED, IMAGE, MEMORY, StreamVLN
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.packing.loss import pack
+from agents.streamvln.network import StreamVLN
 from agents.streamvln.options import FAMILY as STREAMVLN
 from agents.streamvln.options import StreamVLNTraining
-from agents.streamvln.packed import pack
 from tests.agents.streamvln.tiny import tiny_model
 from tests.families import Whole
 from vlnbench.training import data

@@ -13,15 +13,17 @@ import torch
 from PIL import Image
 
 from agents.common.checkpoints.new_tokenizer import write_tokenizer
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.windows import Windows
 from agents.common.sets.conversations import SYMBOLS, Conversation
 from agents.common.sets.trajectories import Trajectory, read_trajectories
-from agents.common.sight.mirror import mirrored_conversation, mirrored_walk
-from agents.streamvln import checkpoint
-from agents.streamvln.network import IGNORED
+from agents.common.sight.mirror import MirrorSamples, mirrored_conversation, mirrored_walk
+from agents.common.sight.reader import FrameReader
+from agents.streamvln import network as checkpoint
+from agents.streamvln.agent import PHRASES, Prompts, Wording
+from agents.streamvln.network import load_tokenizer
 from agents.streamvln.options import StreamVLNTraining
-from agents.streamvln.prompt import PHRASES, Prompts, load_tokenizer
-from agents.streamvln.samples import FrameReader, MirrorSamples, WindowDataset, Wording, collate
+from agents.streamvln.samples import WindowDataset, collate
 from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.test_prompt import Letters
 from vlnbench.errors import UsageError
@@ -252,18 +254,24 @@ def test_the_evaluations_wording_is_what_the_agent_feeds_and_expects(tmp_path: P
     assert all(label in (IGNORED, id_) for id_, label in zip(sample.input_ids, sample.labels, strict=True))
 
 
+def actions_apart(folder: Path, text: str) -> Prompts:
+    """With a tokenizer that writes every action as one token."""
+    ids = write_tokenizer(folder, [text], 300, (*SYMBOLS, *PHRASES))
+    (folder / "config.json").write_text(json.dumps({"vocab_size": len(ids)}))
+    return Prompts(load_tokenizer(folder))
+
+
 @pytest.mark.parametrize("wording", ["published", "evaluation"])
 def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
     folder = make_folder(tmp_path / "set", [40])
     records = json.loads((folder / "annotations.json").read_text())
     records[0]["actions"][30:35] = [2, 2, 1, 3, 1]
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
-    prompts = Prompts(load_tokenizer(tmp_path))
+    prompts = actions_apart(tmp_path, "Go.")
     dataset = WindowDataset(
         read_trajectories(folder), prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.2
     )
-    symbols = prompts.symbol_ids()
+    symbols = prompts.action_ids()
     found = []
     for index in range(2):
         sample = dataset[0, index]
@@ -284,9 +292,8 @@ def test_strays_are_read_and_not_learned(tmp_path: Path, wording: Wording) -> No
     records = json.loads((folder / "annotations.json").read_text())
     records[0]["strays"] = [1, 5, 6, 34]
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
-    prompts = Prompts(load_tokenizer(tmp_path))
-    symbols = prompts.symbol_ids()
+    prompts = actions_apart(tmp_path, "Go.")
+    symbols = prompts.action_ids()
     step = 0
     for index in range(2):
         whole, partly = (
@@ -366,8 +373,7 @@ def test_labels_are_learned_where_they_differ_from_what_was_done(tmp_path: Path,
     taught = [drawn.randrange(4) for _ in range(40)]
     records[0]["labels"] = taught
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Go."], 300, (*SYMBOLS, *PHRASES))
-    prompts = Prompts(load_tokenizer(tmp_path))
+    prompts = actions_apart(tmp_path, "Go.")
     actions = prompts.action_ids()
     learned: list[int] = []
     weights: list[float] = []
@@ -396,8 +402,7 @@ def test_a_walk_in_the_mirror(tmp_path: Path) -> None:
     records[0]["instructions"] = ["Turn left at the LEFT door, then right. Leftovers stay."]
     records[0]["labels"] = [2, 3, 1, 0] * 3
     (folder / "annotations.json").write_text(json.dumps(records))
-    write_tokenizer(tmp_path, ["Turn left right."], 300, (*SYMBOLS, *PHRASES))
-    prompts = Prompts(load_tokenizer(tmp_path))
+    prompts = actions_apart(tmp_path, "Turn left right.")
     walk = read_trajectories(folder)[0]
     seen = mirrored_walk(walk)
     assert seen.instructions == ("Turn right at the RIGHT door, then left. Leftovers stay.",)

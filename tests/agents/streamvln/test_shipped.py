@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.streamvln import checkpoint
+from agents.streamvln import network as checkpoint
+from agents.streamvln.agent import Prompts
 from agents.streamvln.options import FAMILY, StreamVLNOptions
-from agents.streamvln.prompt import Prompts
 from tests.training.geometry import config_of
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agents import load_agent
@@ -24,7 +24,7 @@ def test_shipped_checkpoints_are_small_whole_and_safe(name: str) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) < 10e6
     model = checkpoint.load(folder)
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
-    assert len(Prompts(checkpoint.load_tokenizer(folder)).symbol_ids()) == 4
+    assert len(Prompts(checkpoint.load_tokenizer(folder)).action_ids()) == 4
     assert (model.config.num_frames, model.config.num_history, model.config.num_future_steps) == (128, 8, 4)
 
 

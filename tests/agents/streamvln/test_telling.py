@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from agents.streamvln import checkpoint
+from agents.streamvln import network as checkpoint
 from agents.streamvln.family import StreamVLNSet
 from agents.streamvln.options import FAMILY as STREAMVLN
 from agents.streamvln.options import StreamVLNTraining

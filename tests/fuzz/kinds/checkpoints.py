@@ -24,7 +24,7 @@ from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
 from agents.janusvln import network as janusvln
 from agents.janusvln.network import read_config as janusvln_config
-from agents.streamvln import checkpoint as streamvln
+from agents.streamvln import network as streamvln
 from agents.streamvln.network import read_config as streamvln_config
 from agents.streamvln.options import recognizes
 from agents.vlnce import released

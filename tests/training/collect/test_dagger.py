@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agents.base import EpisodeAgent
-from agents.streamvln.checkpoint import create
+from agents.streamvln.family import create
 from agents.streamvln.options import StreamVLNOptions
 from envs.habitat_env import HabitatEnv
 from tests.fakes import PlaneEnv, make_episode

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.streamvln.levers import levers_table, parts_table
 from agents.streamvln.options import FAMILY, StreamVLNPlanning, StreamVLNTraining
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
+from tests.training.memory.levers import levers_table, parts_table
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, parse_gpus, plan

@@ -1,6 +1,6 @@
 """What a family gives to objectives that learn from what its network does: it acts by chance, and scores that.
 
-`agents.streamvln.policy` is one to read beside it.
+`agents.streamvln.samples` is one to read beside it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.streamvln.checkpoint import create
+from agents.streamvln.family import create
 from tests.fakes import make_episode
 from tests.runs import write_dataset
 from tests.training.workshop import SMALL, TEXTS, write_walks

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from agents.streamvln.checkpoint import create, load
+from agents.common.packing.loss import pack
+from agents.streamvln.family import create
+from agents.streamvln.network import load
 from agents.streamvln.options import FAMILY as STREAMVLN
 from agents.streamvln.options import StreamVLNTraining
-from agents.streamvln.packed import pack
-from agents.streamvln.policy import StreamVLNPolicy
+from agents.streamvln.samples import StreamVLNPolicy
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.rewarded import rewarded

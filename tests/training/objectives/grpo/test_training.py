@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.streamvln.checkpoint import load
+from agents.streamvln.network import load
 from agents.streamvln.options import PARTS, StreamVLNTraining
 from tests.fakes import make_episode
 from tests.families import Whole

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.packing.blocks import Block, Shape, Work, weights_of
 from agents.common.packing.lean import lean_enough
-from agents.streamvln.network import IGNORED, StreamVLN, Windows, weighted_mean
-from agents.streamvln.options import StreamVLNTraining
+from vlnbench.training.options import TrainOptions
+
+CHARACTERS_PER_IMAGE = 90
+"""How many characters of text cost as much as an image with its turn, in a small network."""
 
 
-def pack(network: StreamVLN, options: StreamVLNTraining) -> None:
+class Windows(NamedTuple):
+    """A batch of windows whose images are encoded: features (N, image tokens, hidden) of all of them, and how many
+    each window has."""
+
+    input_ids: Sequence[Sequence[int]]
+    features: Tensor
+    images: Sequence[int]
+    labels: Sequence[Sequence[int]]
+
+
+def pack(network: Any, options: TrainOptions) -> None:
     """Let a network compute its loss by `PackedLoss`, and its patches by `Patches`, where both can be.
 
     Not where blocks are recomputed, compiled, taken apart by ZeRO 3 or have adapters or dropout in them: those
@@ -49,9 +62,9 @@ class Patches(nn.Module):
 
 
 class PackedLoss:
-    """The loss of `StreamVLN.forward` up to rounding, over windows that lie one after the other."""
+    """The loss of a network's forward pass up to rounding, over windows that lie one after the other."""
 
-    def __init__(self, network: StreamVLN) -> None:
+    def __init__(self, network: Any) -> None:
         config = network.config
         shared = config.num_key_value_heads
         self._shape = Shape(shared, config.num_attention_heads // shared, config.head_dim, config.rms_norm_eps)
@@ -59,7 +72,7 @@ class PackedLoss:
 
     def __call__(
         self,
-        network: StreamVLN,
+        network: Any,
         windows: Windows,
         weights: Sequence[Sequence[float]] | None,
         total: float | None,
@@ -71,7 +84,7 @@ class PackedLoss:
         losses = functional.cross_entropy(scores, wanted, reduction="none")
         return weighted_mean(losses, windows.labels, weights, total)
 
-    def scores(self, network: StreamVLN, windows: Windows) -> tuple[Tensor, Tensor]:
+    def scores(self, network: Any, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (labels, vocabulary) that each label should follow from, and the labels."""
         each_window = zip(windows.input_ids, windows.images, windows.labels, strict=True)
         expanded, targets = zip(*(network.expand(*window) for window in each_window), strict=True)
@@ -103,3 +116,37 @@ class PackedLoss:
             cos, sin = (each[0, :, : self._shape.width // 2].clone() for each in both)
             self._tables = cos, sin
         return self._tables
+
+
+def weighted_mean(
+    losses: Tensor, labels: Sequence[Sequence[int]], weights: Sequence[Sequence[float]], total: float | None
+) -> Tensor:
+    """Mean of the losses of labels that are not ignored; a sequence's first has none, for nothing predicts it."""
+    kept = [
+        weight
+        for row, row_weights in zip(labels, weights, strict=True)
+        for label, weight in zip(row[1:], row_weights[1:], strict=True)
+        if label != IGNORED
+    ]
+    factors = torch.tensor(kept, device=losses.device)
+    return (losses * factors).sum() / (factors.sum() if total is None else total)
+
+
+class WindowWeights:
+    """A `Weighting` of windows that are packed one behind the other."""
+
+    def cost(self, length: tuple[int, ...]) -> float:
+        return 1 + length[0] + length[1] / CHARACTERS_PER_IMAGE
+
+    def masses(self, batch: Mapping[str, Any]) -> list[float]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        rows = zip(batch["labels"], weights, strict=True)
+        return [
+            sum(weight for label, weight in zip(row[1:], own[1:], strict=True) if label != IGNORED)
+            for row, own in rows
+        ]
+
+    def weighed(self, batch: dict[str, Any], factors: Sequence[float]) -> dict[str, Any]:
+        weights = batch.get("weights") or [[1.0] * len(row) for row in batch["labels"]]
+        scaled = [[weight * factor for weight in row] for row, factor in zip(weights, factors, strict=True)]
+        return {**batch, "weights": scaled, "total": 1.0}

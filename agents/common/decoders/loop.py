@@ -1,11 +1,11 @@
-"""StreamVLN's loop over an episode: windows of frames, turns, queued actions, memory."""
+"""An agent's loop over an episode, as of StreamVLN: windows of frames, turns, queued actions, memory."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -16,20 +16,29 @@ from agents.common.decoders.windows import Windows
 from agents.common.sight.instead import Instead
 from agents.common.sight.options import FramesOptions
 from agents.common.towers.siglip import network_input, resize
-from agents.streamvln.prompt import PHRASES, Prompts
-from vlnbench.interfaces import Action, Conventions, Episode, Observation
-
-EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
-"""What the published model was trained for."""
-
-SMALL_IMAGE = 120
-"""Networks that see images of up to this many pixels, a quarter of a published frame's height, take frames of any
-size: they were trained on smaller ones of the same view, and 640 x 480 pixels show them nothing more."""
+from vlnbench.interfaces import Action, Episode, Observation
 
 
-def expects(image_size: int) -> Conventions:
-    """What a network has to be shown that sees images of `image_size` pixels."""
-    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
+class Writes(Protocol):
+    """Writes what a window says, and reads answers; ids of prompts are those of `Turn`."""
+
+    phrases: Sequence[str]
+
+    def opening(self, instruction: str, phrase: str, *, memory: bool) -> list[int]:
+        """Token ids of the first turn of a window; memory: whether it shows memory frames."""
+        ...
+
+    def following(self, answer: Sequence[int], phrase: str) -> list[int]:
+        """Token ids of a later turn, from the answer before it on."""
+        ...
+
+    def actions(self, answer: Sequence[int]) -> list[Action]:
+        """The actions that an answer names, at least one."""
+        ...
+
+    def reworded(self, answer: Sequence[int], actions: Sequence[Action]) -> list[int]:
+        """An answer that names other actions instead."""
+        ...
 
 
 class Answers(Protocol):
@@ -81,7 +90,7 @@ class EpisodeLoop:
 
     def __init__(
         self,
-        prompts: Prompts,
+        prompts: Writes,
         decoder: Answers,
         windows: Windows,
         image_size: int,
@@ -187,7 +196,7 @@ class EpisodeLoop:
         self._slots[slot].window = None
 
     def _turn(self, slot: int, running: _Running, step: int, frame: NDArray[np.uint8]) -> Turn:
-        phrase = running.rng.choice(PHRASES)
+        phrase = running.rng.choice(self._prompts.phrases)
         running.asked, boundary = step, self._windows.boundary(step)
         if boundary == running.window:
             input_ids = self._prompts.following(running.answer, phrase)
@@ -215,7 +224,7 @@ class FeelingLoop(EpisodeLoop):
     """
 
     def __init__(
-        self, prompts: Prompts, decoder: Unsays, windows: Windows, image_size: int, shown: Instead | None = None
+        self, prompts: Writes, decoder: Unsays, windows: Windows, image_size: int, shown: Instead | None = None
     ) -> None:
         """As `EpisodeLoop`."""
         super().__init__(prompts, decoder, windows, image_size, shown)

@@ -16,6 +16,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
+from agents.common.answers.names import NAMES
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
@@ -23,8 +24,19 @@ from agents.common.inputs import described
 from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
-from agents.janusvln.decode import Decoder, Memory, Question
-from agents.janusvln.network import WIDTH, JanusVLN, inputs_of, load, part_of, read_config, resize, resized_height
+from agents.janusvln.network import (
+    WIDTH,
+    Decoder,
+    JanusVLN,
+    Memory,
+    Question,
+    inputs_of,
+    load,
+    part_of,
+    read_config,
+    resize,
+    resized_height,
+)
 from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions, Wording
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
@@ -36,10 +48,6 @@ SYSTEM = (
     "Compare the observation and instruction to infer your current progress, and then select the correct "
     "direction from the candidates to go to the target location and finish the task."
 )
-LABELS = {
-    action.name: action for action in (Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
-}
-"""What an answer may say."""
 
 
 class Prompts:
@@ -69,9 +77,9 @@ class Prompts:
         return self.tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def read(self, answer: Sequence[int]) -> list[Action] | None:
-        """The action that an answer says: one of `LABELS`, to the letter, None for anything else."""
+        """The action that an answer says: one of `NAMES`, to the letter, None for anything else."""
         text = self.text(answer)
-        return [LABELS[text]] if text in LABELS else None
+        return [NAMES[text]] if text in NAMES else None
 
 
 def lesson_text(instruction: str, images: int) -> str:
@@ -98,6 +106,16 @@ def question_text(instruction: str, images: int) -> str:
     return chat(("system", SYSTEM), ("user", SHOWN * images + task))
 
 
+def fixed_texts() -> list[str]:
+    """What every question says alike. One token each: a small model's time goes into the sequence's length."""
+    pieces = []
+    for written in (question_text("\0", 2), lesson_text("\0", 2)):
+        for part in written.split("\0"):
+            between = part.split(IMAGE)
+            pieces += [piece.removesuffix("<|vision_start|>").removeprefix("<|vision_end|>") for piece in between]
+    return [piece for piece in dict.fromkeys(pieces) if len(piece) > 1]
+
+
 def shown_steps(current: int, num_history: int) -> list[int]:
     """Which frames a question shows, the current one last: all where there are few, else `num_history` + 1 evenly
     spaced ones from the first to the current."""
@@ -112,7 +130,7 @@ EXPECTS = Conventions(width=640, height=480, hfov=79.0, camera_height_m=1.25, fo
 
 
 class Answers(Protocol):
-    """The part of `agents.janusvln.decode.Decoder` that the loop needs."""
+    """The part of `Decoder` that the loop needs."""
 
     def begin(self, slot: int) -> None: ...
 

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
-from agents.common.checkpoints import weights
+from agents.common.answers.names import NAMES
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.language.family import Chances, LanguageTrains
+from agents.common.language.planning import operations, part_changes
+from agents.common.language.preset import LanguageSizes
+from agents.common.packing.frames import Frames
 from agents.common.qwen2_5_vl import checkpoint
-from agents.common.qwen2_5_vl.config import MERGE
+from agents.common.qwen2_5_vl.config import MERGE, MODEL_TYPE, PATCH, QWEN_3B, QWEN_7B
+from agents.common.qwen2_5_vl.decode import read
 from agents.common.qwen2_5_vl.image import grid_of
-from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes, geometry_sizes
-from agents.janusvln import planning
-from agents.janusvln.agent import Prompts
-from agents.janusvln.features import GEOMETRIES, Mixed, cached_features
-from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, load, parse_config, read_config
+from agents.common.qwen2_5_vl.language import expand
+from agents.common.qwen2_5_vl.network import IGNORED
+from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS, generation_settings
+from agents.common.sets.steps import StepSet, read_steps
+from agents.common.towers.vggt import FrameCache
+from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes
+from agents.janusvln.agent import Prompts, fixed_texts
+from agents.janusvln.network import (
+    JanusVLN,
+    JanusVLNConfig,
+    inputs_of,
+    load,
+    look,
+    parse_config,
+    shapes,
+)
 from agents.janusvln.options import (
+    ARCHITECTURE,
     GEOMETRY_MERGER,
     LLM,
     MLP,
     VGGT,
     VISION,
     JanusVLNInference,
+    JanusVLNInputs,
     JanusVLNPlanning,
     JanusVLNShown,
     JanusVLNStep,
     JanusVLNTraining,
 )
-from agents.janusvln.planning import SIZES, acting, acting_changes
-from agents.janusvln.policy import JanusVLNPolicy, StepScorer
-from agents.janusvln.presets import PRESETS, create
-from agents.janusvln.samples import Reader, StepSamples, WalkSet, collate, read_set
+from agents.janusvln.samples import (
+    GEOMETRIES,
+    JanusVLNPolicy,
+    Reader,
+    StepSamples,
+    StepScorer,
+    cached_features,
+    collate,
+)
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
@@ -50,8 +75,23 @@ HEAD = "lm_head.weight"
 BIASES: Literal["all but biases"] = "all but biases"
 
 
-@dataclass(frozen=True)
-class Sizes:
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    name: {**qwen, "architectures": [ARCHITECTURE], "lam": 0.2}
+    for name, qwen in (("janusvln-7b", QWEN_7B), ("janusvln-3b", QWEN_3B))
+}
+"""config.json by name: of the released JanusVLN (Qwen2.5-VL-7B: 9,314,832,390 parameters with VGGT), and of the
+same on Qwen2.5-VL-3B, which its code can train (4,770,995,718)."""
+SUPERVISED = 6
+"""Labels of a sample: the longest action, the block's end and the newline."""
+CAMERA = (640, 480)
+"""Pixels of the frames that are planned with."""
+PUBLISHED = (
+    "an evaluation with the published code and the 7 B took 27.3 GB at its peak on an A100 of 40 GB, as a "
+    "reproduction of it reports (github.com/CHANGJianshuo/JanusVLN_reproduction)"
+)
+
+
+class Sizes(NamedTuple):
     """A network's sizes: what config.json says, and VGGT's."""
 
     config: JanusVLNConfig
@@ -136,8 +176,10 @@ class JanusVLNTrains(LanguageTrains, Chances):
     def enable_checkpointing(self, model: nn.Module) -> None:
         _janusvln(model).enable_checkpointing()
 
-    def read_set(self, folder: Path, options: JanusVLNTraining) -> WalkSet:
-        return read_set(folder, options)
+    def read_set(self, folder: Path, options: JanusVLNTraining) -> StepSet:
+        assert options.history is not None  # settled
+        every = options.instructions == "all"
+        return read_steps(folder, options.history, every_text=every, chronological=options.chronological)
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: JanusVLNTraining, known: Known | None
@@ -170,12 +212,20 @@ class JanusVLNTrains(LanguageTrains, Chances):
 
     def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         seen = batch[GEOMETRIES]
-        assert isinstance(seen, Mixed)
+        assert isinstance(seen, Frames)
         geometries = [seen.known[places] for places in seen.order]
         return super().chances(model, {**batch, GEOMETRIES: geometries}, temperature)
 
     def cache_bytes(self, config: Sizes, options: JanusVLNPlanning) -> int:
         return super().cache_bytes(config.config, options)
+
+
+def _less_shown(options: JanusVLNShown, prices: tuple[str, str], history: int, cost: int) -> Iterator[Change]:
+    """Ways to show less, of earlier frames `history`. prices: of fewer, and of smaller ones at `cost`."""
+    if (options.history or JanusVLNInputs.history) > 4:
+        yield Change("history", f"--history {history}", 14, (("history", history),), prices[0])
+    if options.image_width is None or options.image_width > 448:
+        yield Change("width", "--image-width 448", cost, (("image_width", 448),), prices[1])
 
 
 class JanusVLNPlans(Plans):
@@ -185,28 +235,147 @@ class JanusVLNPlans(Plans):
         return JanusVLN(config.config, config.geometry, options.attn == "eager")
 
     def probe(self, config: Sizes, options: JanusVLNPlanning, device: str) -> Probe:
-        found = planning.probe(config.config, options, device)
-        if options.learns_from == "labels":
-            return found
-        shown = grid_of(*planning.shown_size(config.config))
-        shape = (options.batch, MERGE**2 * shown.cells, 2 * config.geometry.width)
-        seen = Mixed([[i] for i in range(options.batch)], torch.zeros(shape, device=device), [], [])
-        return replace(found, batch={**found.batch, GEOMETRIES: seen})
+        if options.text_tokens <= SUPERVISED:
+            raise UsageError(f"--text-tokens {options.text_tokens}: the answer alone takes {SUPERVISED}")
+        sizes, count = config.config, options.batch
+        images, (height, width) = sizes.num_history + 1, sizes.shown_size(*CAMERA)
+        cells = grid_of(height, width).cells
+        ids = [0] * (options.text_tokens - SUPERVISED) + [sizes.image_token] * images + [0] * SUPERVISED
+        frames = torch.zeros(images, height, width, 3, dtype=torch.uint8, device=device)
+        batch: dict[str, Any] = {
+            "input_ids": [ids] * count,
+            "frames": [frames] * count,
+            "labels": [[IGNORED] * (len(ids) - SUPERVISED) + [0] * SUPERVISED] * count,
+        }
+        if options.learns_from != "labels":
+            shape = (count, MERGE**2 * cells, 2 * config.geometry.width)
+            batch[GEOMETRIES] = Frames([[i] for i in range(count)], torch.zeros(shape, device=device), [], [])
+        tokens = options.text_tokens + images * cells
+        return Probe(batch, tokens=tokens, supervised=SUPERVISED, width=sizes.vocab_size)
 
     def flops(self, config: Sizes, options: JanusVLNStep, parts: Mapping[str, int], tokens: int) -> float:
-        return planning.flops(config.config, options, parts, tokens)
+        """See `operations`; VGGT sees the same patches as Qwen's tower."""
+        height, width = config.config.shown_size(*CAMERA)
+        patches = (height // PATCH) * (width // PATCH) * (config.config.num_history + 1)
+        return operations(options, parts, patches, tokens, (VISION, VGGT), LLM)
 
     def changes(self, options: JanusVLNPlanning) -> Iterator[Change]:
-        return planning.changes(options)
+        """Changes after which another model is trained."""
+        prices = ("less memory of the way: lower SR", "half the tokens of an image")
+        yield from _less_shown(options, prices, (options.history or JanusVLNInputs.history) // 2, 14)
+        yield from part_changes(options, VISION, LLM, "vision tower frozen, as published")
 
     def inference_network(self, config: Sizes, options: JanusVLNInference) -> JanusVLN:
         return JanusVLN(config.config, config.geometry)
 
     def inference(self, network: JanusVLN, config: Sizes, options: JanusVLNInference) -> Acting:
-        return acting(network, options)
+        """A step late in an episode, when all frames are kept and the whole history is shown."""
+        own, count = network.config, options.max_batch
+        height, width = own.shown_size(*CAMERA)
+        kept = options.first_frames + options.recent_frames + 1
+        frame = network.vggt.aggregator.frame_bytes(height, width, network.dtype)
+        caches = [FrameCache(options.first_frames, options.recent_frames) for _ in range(count)]
+        frames = torch.zeros(count, height, width, 3, dtype=torch.uint8)
+        sizes = network.vggt.aggregator.sizes
+        tokens = 1 + sizes.registers + (height // PATCH) * (width // PATCH)
+        one = torch.empty(sizes.heads, tokens, sizes.width // sizes.heads, dtype=network.dtype, device="meta")
+        for cache in caches:  # buffers of their full size, made before anything is counted
+            cache.seen = kept
+            for block in range(sizes.depth - 1):
+                cache.put(block, one, one)
+        images, grid = own.num_history + 1, grid_of(height, width)
+        ids = [0] * options.text_tokens + [own.image_token] * images
+        rows = [expand(ids, [grid] * images, own.image_token) for _ in range(count)]
+        fused = torch.zeros(count * images * grid.cells, own.hidden_size, dtype=network.dtype, device="meta")
+        return Acting(
+            caches={f"VGGT's {kept} frames per episode": count * kept * frame},
+            passes={
+                "looking at a frame": lambda: look(network, frames, caches),
+                "reading a question": lambda: network.logits(read(network, rows, fused)[1]).float(),
+            },
+            notes=[PUBLISHED] if options.model == "janusvln-7b" else [],
+        )
 
     def inference_changes(self, options: JanusVLNInference) -> Iterator[Change]:
-        return acting_changes(options)
+        """Changes after which other answers are given."""
+        for recent, cost in ((24, 12), (8, 16)):
+            if recent < options.recent_frames:
+                price = "VGGT forgets sooner: other answers"
+                yield Change("window", f"--recent-frames {recent}", cost, (("recent_frames", recent),), price)
+        width = "half the tokens of an image: other answers, not trained for it"
+        yield from _less_shown(options, ("sees less of the way: other answers", width), 4, 18)
+
+
+class Preset(NamedTuple):
+    """A small network to train from scratch: config.json but for its tokens, VGGT's sizes, and how many tokens are
+    learned from instructions at most."""
+
+    config: Mapping[str, Any]
+    geometry: GeometrySizes
+    vocabulary: int
+
+
+PRESETS = {
+    "janusvln-tiny": Preset(
+        {
+            "architectures": [ARCHITECTURE],
+            "model_type": MODEL_TYPE,
+            **LanguageSizes(128, 384, layers=4, heads=4, kv_heads=2, vocabulary=1000).language(1024, 0, 0),
+            "rope_scaling": {"type": "mrope", "mrope_section": [6, 5, 5]},
+            "image_token_id": 1,
+            "lam": 0.2,
+            "vggt_merger_hidden_dim": 128,
+            "image_width": 112,
+            "vision_config": {
+                "hidden_size": 128,
+                "intermediate_size": 256,
+                "depth": 2,
+                "num_heads": 4,
+                "window_size": 112,
+                "fullatt_block_indexes": [1],
+                "out_hidden_size": 128,
+            },
+        },
+        GeometrySizes(
+            width=32,
+            intermediate_size=64,
+            depth=2,
+            heads=2,
+            registers=2,
+            dino_intermediate_size=64,
+            dino_depth=1,
+            dino_registers=2,
+            position_side=8,
+            head_width=4,
+            head_channels=(4, 4, 4, 4),
+        ),
+        vocabulary=1000,
+    ),
+}
+SPREAD = 0.02
+"""Standard deviation of the tokens and tables that torch leaves at zero."""
+
+
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
+
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        source = Path(made)
+        marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
+        ids = write_tokenizer(source, texts, preset.vocabulary, (*NAMES, *fixed_texts()), marks)
+        end, rows = ids[BLOCK_END], -(-len(ids) // 64) * 64
+        own = {"vocab_size": rows, "bos_token_id": end, "eos_token_id": end, "image_token_id": ids[IMAGE]}
+        generation = {"bos_token_id": ids[END], "eos_token_id": [end, ids[END]]}
+        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = JanusVLN(parse_config({**preset.config, **own}, "preset"), preset.geometry)
+            for parameter in model.vggt.aggregator.parameters():
+                if not bool(parameter.any()):
+                    torch.nn.init.normal_(parameter, std=SPREAD)
+        checkpoint.save(model, folder, source=source)
 
 
 def _sizes(source: Source) -> Sizes:
@@ -215,13 +384,9 @@ def _sizes(source: Source) -> Sizes:
         return Sizes(parse_config(SIZES[source.name], source.name), VGGT_1B)
     if source.path is None:
         preset = PRESETS[source.name]
-        return Sizes(parse_config(preset.config(), source.name), preset.geometry)
-    config = read_config(source.path)
-    entries = weights.read_entries(weights.weight_files(source.path))
-    geometry = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(source.path))
-    with torch.device("meta"):
-        weights.check_entries(entries, JanusVLN(config, geometry), source.path)
-    return Sizes(config, geometry)
+        return Sizes(parse_config(preset.config, source.name), preset.geometry)
+    model = shapes(source.path)
+    return Sizes(model.config, model.vggt.aggregator.sizes)
 
 
 def _prompts(network: JanusVLN, base: Path, options: JanusVLNTraining) -> Prompts:

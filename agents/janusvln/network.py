@@ -1,15 +1,20 @@
-"""The JanusVLN network, Qwen2.5-VL whose images carry what VGGT sees in them, and its checkpoint folders.
+"""The JanusVLN network, Qwen2.5-VL whose images carry what VGGT sees in them, its checkpoint folders and answers.
 
 Format: the `qwen2_5_vl` config of transformers 4.50 with JanusVLN's additions (github.com/MIV-XJTU/JanusVLN).
 Names of parameters are those of the published checkpoints. VGGT's sizes are nowhere in the config.
+
+Every step asks anew: the geometry of the current frame is added to all images of the question, so nothing of the
+language model's work on one step can be used in the next. What Qwen's tower sees in a frame depends on that frame
+alone and is kept, where the original encodes the whole history again at every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +23,28 @@ from PIL import Image
 from torch import Tensor, nn
 
 from agents.common.checkpoints import weights
-from agents.common.checkpoints.files import Fields
+from agents.common.checkpoints.files import Fields, GenerationSettings
 from agents.common.inputs import INPUTS
 from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config
+from agents.common.qwen2_5_vl.decode import Choose
+from agents.common.qwen2_5_vl.decode import Decoder as Answers
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.layers import PatchMerger
 from agents.common.qwen2_5_vl.network import Output, QwenNetwork
 from agents.common.qwen2_5_vl.vision import VisionTower
-from agents.common.towers.vggt import FrameCache, Geometry, geometry_features
+from agents.common.towers.vggt import FIRST, RECENT, FrameCache, Geometry, geometry_features
 from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
-from agents.janusvln.options import ARCHITECTURE, JanusVLNInputs, JanusVLNShown
+from agents.janusvln.options import (
+    ARCHITECTURE,
+    GEOMETRY_MERGER,
+    LLM,
+    MLP,
+    VGGT,
+    VISION,
+    JanusVLNInputs,
+    JanusVLNShown,
+)
 from vlnbench.errors import UsageError
 
 WIDTH, HISTORY = JanusVLNInputs.image_width, JanusVLNInputs.history
@@ -59,6 +75,10 @@ class JanusVLNConfig(QwenConfig):
         if history is not None:
             changed["num_history"] = history
         return replace(self, **changed, raw=dict(self.raw) | changed) if changed else self
+
+    def shown_size(self, columns: int, rows: int) -> tuple[int, int]:
+        """Height and width of a frame of so many pixels as the network sees it."""
+        return min(resized_height(columns, rows, self.image_width), self.image_width), self.image_width
 
 
 def read_config(folder: Path) -> JanusVLNConfig:
@@ -134,22 +154,11 @@ def resized_height(columns: int, rows: int, width: int = WIDTH) -> int:
     return round(rows * (width / columns) / PATCH) * PATCH
 
 
-Part = Literal["mm_vision", "mm_mlp", "mm_llm", "geometry_merger", "vggt"]
-
-
-def part_of(name: str) -> Part:
-    """Which part a parameter belongs to.
-
-    The first three are what the original training code switches: `tune_mm_vision`, `tune_mm_mlp`, `tune_mm_llm`.
-    It trains the geometry merger always, VGGT never, and an untied output head always, though that is of `mm_llm`.
-    """
-    if name.startswith("vggt."):
-        return "vggt"
-    if name.startswith("merger."):
-        return "geometry_merger"
+def part_of(name: str) -> str:
+    """Which part a parameter belongs to; see `JanusVLNTrains.parts`."""
     if name.startswith("visual."):
-        return "mm_mlp" if name.startswith("visual.merger.") else "mm_vision"
-    return "mm_llm"
+        return MLP if name.startswith("visual.merger.") else VISION
+    return VGGT if name.startswith("vggt.") else GEOMETRY_MERGER if name.startswith("merger.") else LLM
 
 
 class JanusVLN(QwenNetwork):
@@ -236,6 +245,21 @@ def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[T
     return [found[i] for i in range(len(parts))]
 
 
+def shapes(folder: Path, *, eager: bool = False, trust_pickle: bool = False) -> JanusVLN:
+    """The network of a checkpoint folder without its numbers, on the meta device.
+
+    Raises UsageError for a folder or config that is no JanusVLN checkpoint, for pickled, damaged or absent weight
+    files and for keys or shapes that do not match.
+    """
+    config = read_config(folder)
+    entries = weights.read_entries(weights.weight_files(folder, trust_pickle))
+    sizes = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(folder))
+    with torch.device("meta"):
+        model = JanusVLN(config, sizes, eager)
+    weights.check_entries(entries, model, folder)
+    return model
+
+
 def load(
     folder: Path,
     *,
@@ -246,17 +270,115 @@ def load(
 ) -> JanusVLN:
     """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's.
 
-    Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError, before any
-    tensor is read, for a folder or config that is no JanusVLN checkpoint, for pickled, damaged or absent weight
-    files and for keys or shapes that do not match.
+    Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError as `shapes`,
+    before any tensor is read.
     """
-    config = read_config(folder)
+    model = shapes(folder, eager=eager, trust_pickle=trust_pickle)
     paths = weights.weight_files(folder, trust_pickle)
-    entries = weights.read_entries(paths)
-    sizes = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(folder))
-    with torch.device("meta"):
-        model = JanusVLN(config, sizes, eager)
-    weights.check_entries(entries, model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    weights.fill(model, paths, dtype or model.config.dtype, torch.device(device))
     model.vggt.requires_grad_(False)
     return model.eval()
+
+
+@dataclass
+class Memory:
+    """One episode so far.
+
+    `images` are the tower's embeddings (embeddings, hidden) of every frame, in the host's memory; `current` is the
+    last frame's grid and its geometry (embeddings, hidden) in the light of those before. Where answers are learned
+    from: `frames`, resized, and what VGGT has `seen` in the last one, (patches, 2 width), in the host's memory.
+    """
+
+    cache: FrameCache = field(default_factory=FrameCache)
+    images: list[Tensor] = field(default_factory=list)
+    current: tuple[Grid, Tensor] | None = None
+    frames: list[NDArray[np.uint8]] = field(default_factory=list)
+    seen: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request for an answer: ids with a placeholder per image, and the frames that these show, by number."""
+
+    slot: int
+    input_ids: list[int]
+    steps: list[int]
+
+
+class Decoder(Answers[Question]):
+    """Remembers frames and answers questions for any number of slots; see there."""
+
+    def __init__(
+        self,
+        model: JanusVLN,
+        settings: GenerationSettings,
+        *,
+        max_new_tokens: int = 24,
+        max_batch: int = 8,
+        window: tuple[int, int] = (FIRST, RECENT),
+        choose: Choose | None = None,
+    ) -> None:
+        """`window`: of how many first and recent frames VGGT keeps keys and values."""
+        super().__init__(model, settings, max_new_tokens, max_batch, choose)
+        self.model, self._window = model, window
+        self._memories: dict[int, Memory] = {}
+
+    def begin(self, slot: int) -> None:
+        """Forget what the slot has seen."""
+        self._memories[slot] = Memory(FrameCache(*self._window))
+
+    def memory(self, slot: int) -> Memory:
+        return self._memories[slot]
+
+    @torch.inference_mode()
+    def see(self, frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        """Remember the next frame of each slot, resized, uint8 (height, width, 3)."""
+        order = sorted(frames, key=lambda slot: frames[slot].shape)
+        for _, alike in groupby(order, key=lambda slot: frames[slot].shape):
+            slots = list(alike)
+            for start in range(0, len(slots), self.max_batch):
+                self._see(slots[start : start + self.max_batch], frames)
+
+    def _see(self, slots: Sequence[int], frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        """The same for a batch of frames of one size."""
+        memories = [self._memories[slot] for slot in slots]
+        shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
+        looked = look(self.model, shown, [memory.cache for memory in memories])
+        for memory, image, geometry in zip(memories, looked.images.cpu(), looked.geometries, strict=True):
+            memory.images.append(image)
+            memory.current = grid_of(*shown.shape[1:3]), geometry
+        if self._choose is not None:
+            for slot, memory, seen in zip(slots, memories, looked.features.cpu(), strict=True):
+                memory.frames.append(frames[slot])
+                memory.seen = seen
+
+    def grids(self, question: Question) -> list[Grid]:
+        return [self._current(question.slot)[0]] * len(question.steps)
+
+    def fused(self, question: Question) -> Tensor:
+        images = self._memories[question.slot].images
+        shown = torch.stack([images[step] for step in question.steps]).to(self.model.device)
+        return self.model.fuse(shown, self._current(question.slot)[1]).flatten(0, 1)
+
+    def _current(self, slot: int) -> tuple[Grid, Tensor]:
+        """Grid and geometry of the frame that the slot saw last."""
+        found = self._memories[slot].current
+        if found is None:
+            raise ValueError(f"slot {slot} has seen no frame")
+        return found
+
+
+class Looked(NamedTuple):
+    """Of the next frame of N slots: its embeddings, those of its geometry, both (N, embeddings, hidden), and what
+    VGGT saw, of which these are made, (N, patches, 2 width)."""
+
+    images: Tensor
+    geometries: Tensor
+    features: Tensor
+
+
+def look(model: JanusVLN, frames: Tensor, caches: Sequence[FrameCache]) -> Looked:
+    """See the next frame of every cache; see `JanusVLN.geometry_features`."""
+    images = model.visual.merger(model.tower_features(frames))
+    features = model.geometry_features(frames, caches)
+    return Looked(images, model.merger(features), features)

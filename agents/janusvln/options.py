@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from vlnbench.data.sets import TRAJECTORIES
+from agents.common.sets.steps import SET_FILES
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
@@ -83,11 +83,6 @@ VGGT's features into the language model has none there and always trains."""
 VISION, MLP, LLM, GEOMETRY_MERGER = PARTS
 VGGT = "vggt"
 """The part that never trains."""
-
-EPISODES = ("train.json", "train.json.gz", "train_guide.json", "train_guide.json.gz")
-"""Episodes whose frames lie in folders of their own, as the published data have them for R2R and RxR."""
-SET_FILES = (TRAJECTORIES, *EPISODES)
-"""The file that says what a set's folder holds."""
 
 
 @dataclass(frozen=True, kw_only=True)

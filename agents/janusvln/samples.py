@@ -1,17 +1,12 @@
-"""Walks to learn from, and a sample for each of their steps, as the published code builds them.
-
-Two layouts are read (github.com/MIV-XJTU/JanusVLN, create_data). R2R and RxR: a list of episodes (train.json,
-train_guide.json, or either gzipped) and a folder per episode below train/ or images/, with frames
-step_K_ACTION.png, each seen before that action. ScaleVLN and DAgger: walks in annotations.json with frames
-rgb/NNN.jpg, as `vlnbench collect` writes them.
-"""
+"""Training samples of JanusVLN, single steps of walks, and what frozen encoders make of them; its own answers to
+learn from when there are rewards, and how likely it finds an expert's."""
 
 from __future__ import annotations
 
+import hashlib
 import io
-import os
 import random
-import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,179 +14,48 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from agents.common.answers.names import NAMES
+from agents.common.checkpoints.placement import place
+from agents.common.decoders.policy import ActsByChance, Walk, Window
+from agents.common.packing.frames import Frame, fingerprint, frame_key, pack
+from agents.common.qwen2_5_vl import checkpoint, layers, vision
+from agents.common.qwen2_5_vl import image as cutting
 from agents.common.qwen2_5_vl.config import BLOCK, MERGE
-from agents.common.qwen2_5_vl.image import Grid, grid_of
+from agents.common.qwen2_5_vl.image import Grid, grid_of, patches
+from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.network import IGNORED
-from agents.common.sets.trajectories import read_trajectories
-from agents.janusvln.agent import LABELS, Prompts, shown_steps
-from agents.janusvln.features import GEOMETRIES, TOWERS, Seen, frame_key, geometry_key, mix
-from agents.janusvln.network import JanusVLNConfig, resize
-from agents.janusvln.options import EPISODES, SET_FILES, JanusVLNTraining
-from vlnbench.data.sets import TRAJECTORIES
+from agents.common.qwen2_5_vl.policy import QwenRecorder
+from agents.common.qwen2_5_vl.vision import VisionTower
+from agents.common.sets.steps import StepSet, read_steps
+from agents.common.towers import vggt as geometry
+from agents.common.towers.vggt import Geometry
+from agents.janusvln import network as own
+from agents.janusvln.agent import EXPECTS, EpisodeLoop, Prompts, shown_steps
+from agents.janusvln.network import (
+    Decoder,
+    JanusVLN,
+    JanusVLNConfig,
+    Memory,
+    Question,
+    inputs_of,
+    load,
+    resize,
+    together,
+)
+from agents.janusvln.options import JanusVLNShown
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action
-from vlnbench.training.family.policy import Question
-from vlnbench.training.family.trains import Known
-from vlnbench.util.durable.json_stream import members
+from vlnbench.interfaces import Action, Conventions
+from vlnbench.training.family import policy as contract
+from vlnbench.training.family.trains import Answer, Features, Known, SetContent
 from vlnbench.util.durable.limits import regular
 
-FRAMES = ("train", "images")
-_NUMBER = re.compile(r"step_(\d+)_")
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """One walk: `actions[i]` is to be done at `frames[i]`, which lie in `folder`; strays are no examples.
-
-    `before[i]` was done to get to frame i, None at the first. `texts` are instructions as they go into a question.
-    """
-
-    name: str
-    folder: Path
-    frames: tuple[str, ...]
-    actions: tuple[Action, ...]
-    texts: tuple[str, ...]
-    before: tuple[Action | None, ...]
-    strays: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class WalkSet:
-    """A set: its walks in order, and of how many episodes there were no frames.
-
-    Samples are numbered walk by walk, instruction by instruction, step by step.
-    """
-
-    file: Path
-    walks: tuple[Walk, ...]
-    absent: int
-    history: int
-    keys: tuple[tuple[int, int, int], ...]
-
-    @property
-    def windows(self) -> int:
-        """Samples."""
-        return len(self.keys)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Of each kind how many: of what is no fault always, of what may be one only where there are some."""
-        found = {"trajectories": len(self.walks), "instructions": sum(len(walk.texts) for walk in self.walks)}
-        faults = {
-            "episodes without frames": self.absent,
-            "walks not in order (--chronological)": sum(map(_is_mixed, self.walks)),
-        }
-        return found | {name: count for name, count in faults.items() if count}
-
-    def texts(self) -> Iterator[str]:
-        """Instructions."""
-        for walk in self.walks:
-            yield from walk.texts
-
-    def lengths(self) -> list[tuple[int, ...]]:
-        """(images, characters of the instruction) of every sample."""
-        return [(min(step, self.history) + 1, len(self.walks[walk].texts[text])) for walk, text, step in self.keys]
-
-
-def read_set(folder: Path, options: JanusVLNTraining) -> WalkSet:
-    """The walks of a set. Raises UsageError for one that is missing, empty or broken."""
-    file = next((folder / name for name in SET_FILES if (folder / name).is_file()), None)
-    if file is None:
-        raise UsageError(
-            f"{folder}: no training set; expected {TRAJECTORIES}, or {EPISODES[0]} beside {FRAMES[0]}/ with a "
-            "folder of frames per episode"
-        )
-    absent = 0
-    if file.name == TRAJECTORIES:
-        walks = _trajectories(folder, options.instructions == "all")
-    else:
-        walks, absent = _episodes(file, options.chronological)
-    keys = [
-        (number, text, step)
-        for number, walk in enumerate(walks)
-        for text in range(len(walk.texts))
-        for step in range(len(walk.frames))
-        if step not in walk.strays
-    ]
-    assert options.history is not None  # settled
-    return WalkSet(file, tuple(walks), absent, options.history, tuple(keys))
-
-
-def _trajectories(folder: Path, every_text: bool) -> list[Walk]:
-    """Walks of a folder with annotations.json; instructions stay as they are, blanks at their ends included."""
-    return [
-        Walk(
-            name=found.frames_dir.parent.name,
-            folder=found.frames_dir,
-            frames=tuple(found.frame_names()),
-            actions=found.taught,
-            texts=found.instructions if every_text else found.instructions[:1],
-            before=(None, *found.actions[:-1]),
-            strays=found.strays,
-        )
-        for found in read_trajectories(folder, shortest=1)
-    ]
-
-
-def _episodes(file: Path, chronological: bool) -> tuple[list[Walk], int]:
-    """Walks of a list of episodes, and how many of these have no folder; instructions are stripped."""
-    root = next((file.parent / name for name in FRAMES if (file.parent / name).is_dir()), None)
-    if root is None:
-        raise UsageError(f"{file}: no folder {FRAMES[0]} or {FRAMES[1]} beside it, which has the frames")
-    walks, absent = [], 0
-    for name, text in _named_texts(file):
-        if not (root / name).is_dir():
-            absent += 1
-            continue
-        frames = _frames(root / name, chronological)
-        actions = tuple(_label(root / name / frame) for frame in frames)
-        walks.append(Walk(name, root / name, frames, actions, (text,), (None, *actions[:-1])))
-    if not walks:
-        raise UsageError(f"{root}: no frames for any of {absent} episodes of {file.name}; extract the archives")
-    return walks, absent
-
-
-def _named_texts(file: Path) -> Iterator[tuple[str, str]]:
-    """Name of the frames' folder and instruction of every episode."""
-    episodes = (value for name, value in members(file, "episodes") if name == "episodes")
-    for number, episode in enumerate(episodes):
-        where = f"{file}: episode {number}"
-        name = episode.get("episode_id") if isinstance(episode, dict) else None
-        if isinstance(name, bool) or not isinstance(name, int | str) or not re.fullmatch(r"[\w-]+", str(name)):
-            raise UsageError(f"{where}: episode_id: expected a number or a plain word")
-        told = episode.get("instruction")
-        text = told.get("instruction_text") if isinstance(told, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            raise UsageError(f"{where}: instruction: expected an object with instruction_text")
-        yield str(name), text.strip()
-
-
-def _frames(folder: Path, chronological: bool) -> tuple[str, ...]:
-    names = sorted(name for name in os.listdir(folder) if name.endswith((".png", ".jpg")))
-    if not names:
-        raise UsageError(f"{folder}: no frames step_K_ACTION.png; extract the archives completely")
-    if chronological:
-        numbers = {name: int(found[1]) if (found := _NUMBER.match(name)) else -1 for name in names}
-        names.sort(key=lambda name: numbers[name])
-    return tuple(names)
-
-
-def _label(path: Path) -> Action:
-    """The action in a frame's name: its last word, or with more than three words its last two."""
-    words: Sequence[str] = path.stem.split("_")
-    label = "_".join(words[-2:]) if len(words) > 3 else words[-1]
-    if label not in LABELS:
-        raise UsageError(f"{path}: expected a name step_K_ACTION with one of {', '.join(LABELS)}")
-    return LABELS[label]
-
-
-def _is_mixed(walk: Walk) -> bool:
-    """Whether the frames are not in the order of their numbers."""
-    numbers = [int(found[1]) for name in walk.frames if (found := _NUMBER.match(name))]
-    return numbers != sorted(numbers)
+TOWERS, GEOMETRIES = "towers", "geometries"
+"""Entries of a batch."""
 
 
 @dataclass(frozen=True)
@@ -219,14 +83,14 @@ class Sample:
     labels: list[int]
     grid: Grid
     frames: Tensor | None
-    towers: list[Seen] | None = None
-    geometries: list[Seen] | None = None
+    towers: list[Frame] | None = None
+    geometries: list[Frame] | None = None
 
 
 class StepSamples:
     """The steps of a set's walks, as samples."""
 
-    def __init__(self, content: WalkSet, prompts: Prompts, config: JanusVLNConfig, reader: Reader) -> None:
+    def __init__(self, content: StepSet, prompts: Prompts, config: JanusVLNConfig, reader: Reader) -> None:
         self.content = content
         self._prompts, self._config, self._reader = prompts, config, reader
         self.places = range(content.windows)
@@ -234,12 +98,12 @@ class StepSamples:
     def __len__(self) -> int:
         return self.content.windows
 
-    def question(self, index: int, rng: random.Random) -> Question:
+    def question(self, index: int, rng: random.Random) -> contract.Question:
         """A step as an agent would be asked there, and what the expert did."""
         sample = self.sample(index, rng)
         asked = [id_ for id_, label in zip(sample.input_ids, sample.labels, strict=True) if label == IGNORED]
         walk, _, step = self.content.keys[index]
-        return Question((asked, sample.frames), (self.content.walks[walk].actions[step],))
+        return contract.Question((asked, sample.frames), (self.content.walks[walk].actions[step],))
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; nothing is drawn."""
@@ -272,14 +136,14 @@ class StepSamples:
         needed = [i for i, tower in enumerate(towers) if geometry is None or tower is None]
         frames = {i: _decoded(paths[i], contents[i], width) for i in needed}
         whole = torch.stack([frames[i] for i in needed]) if len(needed) == len(keys) else None
-        seen = Seen(geometry_key(keys), geometry, whole if geometry is None else None)
+        seen = Frame(geometry_key(keys), geometry, whole if geometry is None else None)
         return Sample(
             ids,
             labels,
             _grid(width, frames, [geometry, *towers]),
             None if sees else whole,
             [
-                Seen(key, tower, frames[i] if tower is None else None)
+                Frame(key, tower, frames[i] if tower is None else None)
                 for i, (key, tower) in enumerate(zip(keys, towers, strict=True))
             ]
             if sees
@@ -314,7 +178,8 @@ def _decoded(path: Path, content: bytes, width: int) -> Tensor:
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `JanusVLN.forward`; whoever has features puts those in the place of `Mixed`."""
+    """Samples as the arguments of `JanusVLN.forward`; whoever has features puts those in the
+    place of `Frames`."""
     frames = [sample.frames for sample in samples if sample.frames is not None]
     batch: dict[str, Any] = {
         "input_ids": [sample.input_ids for sample in samples],
@@ -325,5 +190,171 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     for name in (TOWERS, GEOMETRIES):
         seen = [getattr(sample, name) for sample in samples]
         if seen[0] is not None:
-            batch[name] = mix(seen)
+            batch[name] = pack(seen)
     return batch
+
+
+def geometry_key(frames: Sequence[str]) -> str:
+    """Key of the last frame's geometry by the keys of all frames in order."""
+    return hashlib.blake2b(" ".join(frames).encode(), digest_size=16, person=b"geometry").hexdigest()
+
+
+def cached_features(network: JanusVLN, device: torch.device) -> list[Features]:
+    """What of a network can be kept: VGGT's features, and where it is frozen those of Qwen's tower.
+
+    What Qwen's tower sees in a frame depends on that frame alone. What VGGT sees in the last frame of a sample
+    depends on the frames before it, so it is known by all of them in order: it is found again when the sample is
+    seen again.
+    """
+
+    def kept(tower: nn.Module, encode: Any, width: int, entry: str, phase: str) -> Features:
+        sizes = (network.config.vision, network.vggt.aggregator.sizes, network.config.image_width)
+        facts = (type(tower).__name__, *sizes, network.dtype)
+        found = fingerprint(tower, device, facts, (own, cutting, vision, geometry, layers), behind="merger.")
+        return Features(tower, encode, (-1, width), network.dtype, found, entry, phase)
+
+    width = 2 * network.vggt.aggregator.sizes.width
+    geometries = kept(network.vggt, _measure, width, GEOMETRIES, "geometry")
+    if any(parameter.requires_grad for parameter in network.visual.blocks.parameters()):
+        return [geometries]
+    return [kept(network.visual, _see, network.config.vision.width, TOWERS, "vision"), geometries]
+
+
+def _see(tower: nn.Module, frames: Tensor) -> Tensor:
+    """Features of frames (N, height, width, 3)."""
+    assert isinstance(tower, VisionTower)
+    shown = patches(frames.to(torch.uint8)).to(frames.dtype)
+    return tower.features(shown, grid_of(*frames.shape[1:3]))
+
+
+def _measure(vggt: nn.Module, samples: Tensor) -> Tensor:
+    """Features of the last frames of samples (N, k, height, width, 3)."""
+    assert isinstance(vggt, Geometry)
+    return torch.stack(vggt(list(samples.to(torch.uint8))))
+
+
+class JanusVLNPolicy(QwenRecorder):
+    """A `Policy`; see there.
+
+    What VGGT saw while the network acted is part of what is learned from: it never trains, and it remembers frames
+    that a question does not show.
+    """
+
+    at_once = 8
+    _model: JanusVLN
+    _prompts: Prompts
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self._prompts, self, self._model)
+
+    def decoder(self) -> Decoder:
+        longest = self._sampling.answer_tokens
+        return Decoder(self._model, self._settings, max_new_tokens=longest, choose=self.choose)
+
+    # what the loop needs of a decoder beside `run`
+
+    def begin(self, slot: int) -> None:
+        self._decoder.begin(slot)
+
+    def memory(self, slot: int) -> Memory:
+        memory: Memory = self._decoder.memory(slot)
+        return memory
+
+    def see(self, frames: Mapping[int, NDArray[np.uint8]]) -> None:
+        self._decoder.see(frames)
+
+    def drop(self, slot: int) -> None:
+        self.begin(slot)
+
+    def asked(self, prompts: Mapping[int, tuple[list[int], Tensor]]) -> list[Question]:
+        """Their frames are seen one after the other."""
+        for slot in prompts:
+            self.begin(slot)
+        for step in range(max(len(frames) for _, frames in prompts.values())):
+            shown = {slot: frames[step].numpy() for slot, (_, frames) in prompts.items() if step < len(frames)}
+            self.see(shown)
+        return [Question(slot, ids, list(range(len(frames)))) for slot, (ids, frames) in prompts.items()]
+
+    def take_in(self, walk: Walk, question: Question) -> None:
+        memory = self.memory(question.slot)
+        assert memory.seen is not None
+        frames = torch.from_numpy(np.stack([memory.frames[step] for step in question.steps]))
+        # a clone takes part in a backward pass, what was seen cannot
+        seen = Frame(f"{walk.name}/{walk.seed}/{walk.answers}", memory.seen.clone(), None)
+        walk.see(question.input_ids, (frames, seen))
+
+    def sample(self, window: Window) -> Sample:
+        ((frames, seen),) = window.shown
+        return Sample(window.ids, window.labels, grid_of(*frames.shape[1:3]), frames, geometries=[seen])
+
+    def asks(self, content: SetContent) -> StepSamples:
+        assert isinstance(content, StepSet)
+        config = self._model.config
+        return StepSamples(content, self._prompts, config, Reader(config.image_width))
+
+
+class PolicyAgent(ActsByChance, EpisodeLoop):
+    """JanusVLN in simulators, acting by chance and remembered by its policy."""
+
+    expects: Conventions = EXPECTS
+
+    def __init__(self, prompts: Prompts, policy: JanusVLNPolicy, model: JanusVLN) -> None:
+        self._recorder = policy
+        super().__init__(prompts, policy, model.config.num_history, sys.maxsize, model.config.image_width)
+
+
+class StepScorer:
+    """Scores the steps of walks as the agent would be asked there. An answer's loss is that of all its tokens."""
+
+    def __init__(self, path: Path, device: torch.device) -> None:
+        found = place(str(device), "auto", "sdpa", torch.bfloat16)
+        self._model = load(path, dtype=found.dtype, device=device)
+        config = self._model.config
+        inputs = inputs_of(config, path, JanusVLNShown())  # as the agent is asked
+        self._model.config = config.shown(inputs.image_width, inputs.history)
+        self._prompts = Prompts(checkpoint.load_tokenizer(path, config), inputs.wording)
+        self._answers = {action: self._prompts.answer(label)[:-1] for label, action in NAMES.items()}
+
+    def __call__(self, folder: Path, batch: int) -> Iterator[Answer]:
+        """The answers at every step of a set, for each instruction."""
+        config = self._model.config
+        content = read_steps(folder, config.num_history, every_text=True)
+        samples = StepSamples(content, self._prompts, config, Reader(config.image_width))
+        for first in range(0, len(samples), batch):
+            chosen = range(first, min(first + batch, len(samples)))
+            scored = score_steps(self._model, [samples.sample(i, random.Random(i)) for i in chosen], self._answers)
+            for index, losses in zip(chosen, scored, strict=True):
+                number, _, step = content.keys[index]
+                walk = content.walks[number]
+                expected = walk.actions[step]
+                likeliest = min(losses, key=lambda action: losses[action])
+                yield Answer(walk.name, step, expected, walk.before[step], likeliest, losses[expected])
+
+
+@torch.inference_mode()
+def score_steps(
+    model: JanusVLN, samples: Sequence[Sample], answers: dict[Action, list[int]]
+) -> list[dict[Action, float]]:
+    """For every sample the loss in nats of each answer, the end of its block included."""
+    frames = [sample.frames for sample in samples]
+    assert all(isinstance(each, Tensor) for each in frames)
+    shown = [each for each in frames if isinstance(each, Tensor)]
+    images = together(model.visual.merger, together(model.tower_features, shown))
+    geometries = together(model.merger, [found[None] for found in model.final_geometries(shown)])
+    found: list[dict[Action, float]] = []
+    for sample, image, around in zip(samples, images, geometries, strict=True):
+        asked = [each for each, label in zip(sample.input_ids, sample.labels, strict=True) if label < 0]
+        fused = model.fuse(image, around).flatten(0, 1)
+        rows = [
+            expand([*asked, *answer[:-1]], [sample.grid] * len(image), model.config.image_token)
+            for answer in answers.values()
+        ]
+        hidden = model.hidden(rows, fused.repeat(len(rows), 1))
+        losses = {}
+        for row, state, (action, answer) in zip(rows, hidden, answers.items(), strict=True):
+            scores = model.logits(state[: len(row[0])][-len(answer) :]).float()
+            losses[action] = float(
+                functional.cross_entropy(scores, torch.tensor(answer, device=model.device), reduction="sum")
+            )
+        found.append(losses)
+    return found

@@ -18,12 +18,14 @@ import torch
 from PIL import features as pillow
 from torch import Tensor, nn
 
+from vlnbench.errors import UsageError
+
 Known = Callable[[str], "Tensor | None"]
 """Features (patches, width) by a frame's key, None where they are not known."""
 
 
 class Frame(NamedTuple):
-    """A frame by its key: features (patches, width) if they are known, else pixels, float32 (3, size, size)."""
+    """A frame, or several in order, by a key: features (patches, width) if they are known, else pixels."""
 
     key: str
     features: Tensor | None
@@ -35,13 +37,13 @@ class Frames:
     """The frames of a batch, each once.
 
     `order[i]` are the frames of sample i as positions in what is known, (K, patches, width), followed by what is
-    not: `pixels`, float32 (U, 3, size, size), under `keys`. Either is empty where there is none.
+    not: `pixels`, (U, ...) or a list where they differ in size, under `keys`. Either is empty where there is none.
     """
 
     order: list[list[int]]
     known: Tensor
     keys: list[str]
-    pixels: Tensor
+    pixels: Tensor | list[Tensor]
 
 
 def frame_key(content: bytes) -> str:
@@ -50,16 +52,23 @@ def frame_key(content: bytes) -> str:
 
 
 def pack(samples: Sequence[Sequence[Frame]]) -> Frames:
-    """The frames of several samples as few large tensors, which is what passing them between processes costs."""
+    """The frames of several samples as few large tensors, which is what passing them between processes costs.
+
+    Raises UsageError where features differ in shape.
+    """
     unique = {frame.key: frame for frames in samples for frame in frames}
     known = {key: frame.features for key, frame in unique.items() if frame.features is not None}
     unknown = {key: frame.pixels for key, frame in unique.items() if frame.pixels is not None}
     position = {key: i for i, key in enumerate([*known, *unknown])}
+    if len({features.shape for features in known.values()}) > 1:
+        raise UsageError("--feature-cache: frames of a batch differ in shape; give --batch 1")
+    pixels = list(unknown.values())
+    alike = len({each.shape for each in pixels}) <= 1
     return Frames(
         order=[[position[frame.key] for frame in frames] for frames in samples],
         known=_stacked(list(known.values())),
         keys=list(unknown),
-        pixels=_stacked(list(unknown.values())),
+        pixels=_stacked(pixels) if alike else pixels,
     )
 
 
@@ -68,12 +77,17 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
 
 
 def fingerprint(
-    tower: nn.Module, device: torch.device, facts: Sequence[object], code: Sequence[ModuleType]
+    tower: nn.Module,
+    device: torch.device,
+    facts: Sequence[object],
+    code: Sequence[ModuleType],
+    behind: str | None = None,
 ) -> str:
     """Hash of all that a tower's features depend on beside the frame.
 
     Its weights in the precision they compute in, the machine's arithmetic, the libraries that decode, resize and
     compute. facts: what else decides, such as sizes and attention. code: modules that compute or prepare.
+    behind: beginning of the names of those weights that come behind what is kept.
     """
     on_cuda = device.type == "cuda"
     arithmetic = (
@@ -86,6 +100,8 @@ def fingerprint(
     for module in code:
         digest.update(Path(str(module.__file__)).read_bytes())
     for name, parameter in tower.named_parameters():
+        if behind is not None and name.startswith(behind):
+            continue
         digest.update(name.encode())
         digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.janusvln.agent import LABELS, Prompts, shown_steps
-from agents.janusvln.decode import Decoder, Question
-from agents.janusvln.network import JanusVLN, resize
+from agents.janusvln.agent import Prompts, shown_steps
+from agents.janusvln.network import Decoder, JanusVLN, Question, resize
 from tests.agents.janusvln.recordings import Recorded, ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, tiny_frames, tiny_model
 from vlnbench.interfaces import Action
@@ -102,7 +102,7 @@ class Replay:
         text = self.prompts.text(answer)
         assert text == step["answer"]
         if not step["forced_stop_by_cap"]:
-            assert LABELS.get(text, Action.STOP) == step["executed_action"]
+            assert NAMES.get(text, Action.STOP) == step["executed_action"]
 
 
 def make(goldens: Path, model: JanusVLN, prompts: Prompts, run: Recorded, max_batch: int = 8) -> Watched:

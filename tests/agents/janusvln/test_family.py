@@ -16,9 +16,8 @@ from PIL import Image
 
 from agents.common.qwen2_5_vl.language import expand
 from agents.janusvln.agent import JanusVLNAgent, Prompts
-from agents.janusvln.decode import Memory, Question
 from agents.janusvln.family import HEAD
-from agents.janusvln.network import JanusVLN
+from agents.janusvln.network import JanusVLN, Memory, Question
 from agents.janusvln.options import (
     FAMILY,
     PARTS,

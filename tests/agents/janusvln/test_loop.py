@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from agents.common.checkpoints.tokenizer import Tokenizer, load_tokenizer
 from agents.common.qwen2_5_vl.tokens import TOKENS, generation_settings
 from agents.janusvln.agent import EpisodeLoop, Prompts
-from agents.janusvln.decode import Decoder, Memory, Question
-from agents.janusvln.network import JanusVLN
+from agents.janusvln.network import Decoder, JanusVLN, Memory, Question
 from tests.agents.janusvln.recordings import recorded, replay
 from tests.agents.janusvln.tiny import write_tokenizer
 from vlnbench.interfaces import Action, Episode, Observation

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.janusvln.features import GEOMETRIES
 from agents.janusvln.options import PARTS
-from agents.janusvln.policy import JanusVLNPolicy
+from agents.janusvln.samples import GEOMETRIES, JanusVLNPolicy
 from tests.agents.janusvln.test_family import Made
 from tests.agents.janusvln.tiny import IMAGE
 from tests.fakes import make_episode

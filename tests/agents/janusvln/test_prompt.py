@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from agents.common.answers.names import NAMES
 from agents.common.checkpoints.tokenizer import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import TOKENS
-from agents.janusvln.agent import LABELS, SYSTEM, Prompts, question_text, shown_steps
+from agents.janusvln.agent import SYSTEM, Prompts, question_text, shown_steps
 from tests.agents.janusvln.recordings import ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tokenizer
 from vlnbench.interfaces import Action
@@ -77,7 +78,7 @@ def test_history(current: int, history: int, steps: list[int]) -> None:
 
 
 def test_answers_count_to_the_letter(own: Prompts) -> None:
-    assert {text: int(action) for text, action in LABELS.items()} == {
+    assert {text: int(action) for text, action in NAMES.items()} == {
         "STOP": 0,
         "MOVE_FORWARD": 1,
         "TURN_LEFT": 2,
@@ -86,7 +87,7 @@ def test_answers_count_to_the_letter(own: Prompts) -> None:
 
     def said(text: str) -> Action:
         ids = own.tokenizer.encode(text, add_special_tokens=False)
-        return LABELS.get(own.text([*ids, END]), Action.STOP)
+        return NAMES.get(own.text([*ids, END]), Action.STOP)
 
     assert said("MOVE_FORWARD") is Action.MOVE_FORWARD
     assert [said(text) for text in (" TURN_LEFT", "TURN_LEFT.", "turn_left", "MOVE", "")] == [Action.STOP] * 5

@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
+from agents.common.sets.steps import StepSet, read_steps
 from agents.janusvln.agent import shown_steps
-from agents.janusvln.options import JanusVLNTraining
-from agents.janusvln.samples import WalkSet, read_set
 from tests.agents.janusvln.recordings import recordings
 from tests.agents.janusvln.walks import write_episodes, write_frame, write_trajectories
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
 
-def read(folder: Path, **changes: Any) -> WalkSet:
-    options = JanusVLNTraining(checkpoint="preset:janusvln-tiny", out=folder / "out", history=8, **changes)
-    return read_set(folder, options)
+def read(folder: Path, **changes: Any) -> StepSet:
+    return read_steps(folder, 8, **changes)
 
 
-def records(found: WalkSet) -> list[tuple[list[str], str]]:
+def records(found: StepSet) -> list[tuple[list[str], str]]:
     """Names of the frames and the answer of every sample."""
     made = []
     for number, _, step in found.keys:
@@ -80,7 +78,7 @@ def test_trajectories_keep_blanks_and_their_first_instruction(tmp_path: Path) ->
     assert found.walks[1].actions == (Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP)
     assert found.walks[1].before == (None, Action.MOVE_FORWARD, Action.TURN_LEFT)
     assert found.windows == 14
-    every = read(folder, instructions="all")
+    every = read(folder, every_text=True)
     assert every.windows == 28
     assert list(every.texts())[1] == "Turn left 0 times."
 

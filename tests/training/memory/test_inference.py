@@ -12,7 +12,7 @@ from agents.common.qwen2_5_vl.decode import read
 from agents.common.qwen2_5_vl.image import fitting, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.towers.vggt import FrameCache
-from agents.janusvln.decode import look
+from agents.janusvln.network import look
 from agents.janusvln.options import JanusVLNInference
 from agents.qwen_vl.family import PRESETS
 from agents.qwen_vl.network import QwenVL, parse_config

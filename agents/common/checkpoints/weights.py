@@ -24,10 +24,15 @@ from agents.common.inputs import INPUTS, Inputs
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE, regular
+from vlnbench.util.progress import say
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth")
 FLOATS = ("F64", "F32", "F16", "BF16")
+PREFIXES = ("module.", "base_model.model.")
+"""What data parallelism and PEFT put before every name of a model."""
+WRAPPED = re.compile(r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What compiling, FSDP and activation checkpointing put into names, anywhere."""
 NAMED = 3  # keys of one kind that a message lists
 SHARD = re.compile(r"[\w. -]{1,200}\.safetensors")
 
@@ -79,13 +84,17 @@ def read_entries(
 ) -> dict[str, Entry]:
     """Names and shapes of all tensors in `files` but those called `unused`; nothing is loaded.
 
-    named: the model's name of what a file calls so. Raises UsageError for a damaged file and for a name that is
-    there twice.
+    named: the model's name of what a file calls so, without what wrappers add to names (`WRAPPED`), of which a
+    line is said. Raises UsageError for a damaged file and for a name that is there twice.
     """
     entries: dict[str, Entry] = {}
     for path in files:
-        for stored, entry in _entries(path):
-            name = named(stored)
+        of_file = dict(_entries(path))
+        plain = _without_wrappers(of_file)
+        if added := next((stored for stored in of_file if plain(stored) != stored), None):
+            say(f"{path}: names are read without what a wrapper added, such as {added} as {plain(added)}")
+        for stored, entry in of_file.items():
+            name = named(plain(stored))
             if name in unused:
                 continue
             if name in entries:
@@ -126,16 +135,41 @@ def fill(
     device: torch.device,
     named: Callable[[str], str] = str,
 ) -> None:
-    """Put the tensors of `files` in place of the model's parameters, one at a time; others are left out."""
+    """Put the tensors of `files` in place of the model's parameters, one at a time; others are left out.
+
+    Raises UsageError for numbers that are not finite, in a file or as `dtype`: an agent with them walks, too.
+    """
     wanted = {name for name, _ in model.named_parameters()}
     for path in files:
+        plain = _without_wrappers(name for name, _ in _entries(path))
         for stored, tensor in _tensors(path):
-            name = named(stored)
+            name = named(plain(stored))
             if name not in wanted:
                 continue
             parent, _, leaf = name.rpartition(".")
             module = model.get_submodule(parent)
-            module.register_parameter(leaf, nn.Parameter(tensor.to(device=device, dtype=dtype)))
+            placed = tensor.to(device=device, dtype=dtype)
+            if not _is_finite(placed):
+                narrow = f" as {dtype}; choose another --dtype" if _is_finite(tensor) else ""
+                raise UsageError(f"{path}: {stored} holds numbers that are not finite{narrow}")
+            module.register_parameter(leaf, nn.Parameter(placed))
+
+
+def _without_wrappers(names: Iterable[str]) -> Callable[[str], str]:
+    """Of the names in a file: what takes the additions of wrappers from them, where all begin with one or it can
+    be nothing else."""
+    listed = [WRAPPED.sub("", name) for name in names]
+    shared = ""
+    while found := next(
+        (each for each in PREFIXES if listed and all(name.startswith(shared + each) for name in listed)), None
+    ):
+        shared += found
+    return lambda name: WRAPPED.sub("", name).removeprefix(shared)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Reads a tensor once: its extremes are finite exactly if all of it is."""
+    return not tensor.numel() or all(bool(torch.isfinite(each)) for each in torch.aminmax(tensor))
 
 
 def write(model: nn.Module, folder: Path, shard_size: str | int) -> None:

@@ -213,8 +213,8 @@ class PathFinder:
         pixel = np.float32(meters_per_pixel)
         if not pixel > 0:
             raise ValueError(f"meters_per_pixel must be positive, not {meters_per_pixel}")
-        span = (self.tile.bmax - self.tile.bmin).tolist()
-        rows, columns = int(span[2] / pixel), int(span[0] / pixel)
+        span = self.tile.bmax - self.tile.bmin
+        rows, columns = int(span[2] / pixel), int(span[0] / pixel)  # in float32, with every NumPy
         if rows * columns > MAX_MAP_CELLS:
             raise UsageError(
                 f"top-down map: {span[0]:.0f} x {span[2]:.0f} m at {meters_per_pixel:g} m a pixel are"

@@ -4,7 +4,6 @@ learn from when there are rewards, and how likely it finds an expert's."""
 from __future__ import annotations
 
 import hashlib
-import io
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.policy import QwenRecorder
 from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.common.sets.steps import StepSet, read_steps
+from agents.common.sight.pictures import content_of, decoded
 from agents.common.towers import vggt as geometry
 from agents.common.towers.vggt import Geometry
 from agents.janusvln import network as own
@@ -52,10 +52,10 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions
 from vlnbench.training.family import policy as contract
 from vlnbench.training.family.trains import Answer, Features, Known, SetContent
-from vlnbench.util.durable.limits import regular
 
 TOWERS, GEOMETRIES = "towers", "geometries"
 """Entries of a batch."""
+REMEDY = "extract it again"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class StepSamples:
         except ValueError as error:
             raise UsageError(f"{self.content.file}: {walk.name}: {error}") from error
         if self._reader.known is None:
-            frames = torch.stack([_decoded(path, _content(path), self._reader.width) for path in paths])
+            frames = torch.stack([_decoded(path, content_of(path, REMEDY), self._reader.width) for path in paths])
             return Sample(ids, labels, grid_of(*frames.shape[1:3]), frames)
         return self._keyed(ids, labels, paths, self._reader.known)
 
@@ -128,7 +128,7 @@ class StepSamples:
 
     def _keyed(self, ids: list[int], labels: list[int], paths: Sequence[Path], known: Known) -> Sample:
         """The same with what is known in the place of frames."""
-        contents = [_content(path) for path in paths]
+        contents = [content_of(path, REMEDY) for path in paths]
         keys = [frame_key(content) for content in contents]
         geometry = known(geometry_key(keys))
         sees, width = self._reader.sees, self._reader.width
@@ -161,20 +161,16 @@ def _grid(width: int, frames: dict[int, Tensor], known: Sequence[Tensor | None])
     return Grid(patches // MERGE**2 // columns, columns)
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return regular(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); extract it again") from error
-
-
 def _decoded(path: Path, content: bytes, width: int) -> Tensor:
     """A frame scaled for the network, uint8 (height, width, 3)."""
-    try:
-        with Image.open(io.BytesIO(content)) as picture:
-            return torch.from_numpy(resize(np.asarray(picture.convert("RGB")), width))
-    except (OSError, SyntaxError, ValueError) as error:  # SyntaxError is Pillow's for broken PNG files
-        raise UsageError(f"{path}: cannot be read as a frame ({error}); extract it again") from error
+
+    def scaled(image: Image.Image) -> NDArray[np.uint8]:
+        try:
+            return resize(np.asarray(image.convert("RGB")), width)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}; {REMEDY}") from error
+
+    return torch.from_numpy(decoded(path, scaled, REMEDY, content))
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:

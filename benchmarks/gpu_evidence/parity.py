@@ -15,6 +15,7 @@ from torch import Tensor
 from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders import turns as decode
 from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
 from agents.common.towers.siglip import network_input, resize
 from agents.janusvln import network as janusvln
 from agents.janusvln.agent import Prompts as JanusPrompts
@@ -173,7 +174,7 @@ def _janusvln(job: Job, dtype: torch.dtype) -> Differences:
     """Recorded steps of the original JanusVLN."""
     folder = goldens("janusvln")
     model = janusvln.load(folder / "checkpoint", device=job.device, dtype=dtype)
-    prompts = JanusPrompts(janusvln.load_tokenizer(folder / "checkpoint", model.config))
+    prompts = JanusPrompts(load_tokenizer(folder / "checkpoint", model.config))
     found = Differences()
     for run in of_janusvln.recorded(folder, "main"):
         decoder = janusvln_replays.make(folder, model, prompts, run)

@@ -1,1 +1,1 @@
-"""Causal language models that answer many questions at once: batches, sampling."""
+"""Causal language models that answer many questions at once: batches, sampling, what was drawn."""

@@ -1,1 +1,1 @@
-"""What families whose networks answer in words share: tokenizers, parts, planning, walks by chance."""
+"""What families whose networks answer in words share: parts, chances, planning, sizes of small ones."""

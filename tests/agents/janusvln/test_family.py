@@ -247,7 +247,7 @@ def test_kept_features_of_unlike_frames_cannot_share_a_batch(tmp_path: Path) -> 
 def test_broken_frames_and_wrong_widths_are_one_line(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.content.walks[0].folder.joinpath("000.png").write_bytes(b"no picture")
-    with pytest.raises(UsageError, match=r"000\.png: cannot be read as a frame"):
+    with pytest.raises(UsageError, match=r"000\.png: cannot be read as an image"):
         made.batch(0)
     with pytest.raises(UsageError, match="--image-width 150: expected a multiple of 28 pixels"):
         made.family.config(Source("checkpoint", "base", made.base), replace(made.options, image_width=150))

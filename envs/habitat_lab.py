@@ -5,7 +5,8 @@ habitat-lab cannot be imported as published where habitat-sim is absent, because
 *habitat-lab* modules are replaced by placeholders while `import habitat` runs, and taken out again. No module
 named `habitat_sim` or `magnum` is ever created: habitat-lab goes on to register its own "habitat-sim is
 missing" stub for `Sim-v0`, which is the truth. There torch is not imported either: habitat-lab can send tensors
-between processes with it, and takes half of its own time to import it.
+between processes with it, and takes half of its own time to import it. In the same way it is imported without
+OpenCV, with which it draws its own maps, where that cannot be loaded: the usual build needs libGL of the system.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import sys
 import warnings
 from types import ModuleType
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
 
@@ -31,13 +35,12 @@ def has_habitat_sim() -> bool:
 def import_habitat() -> ModuleType:
     """Import `habitat` and return it.
 
-    Raises UsageError where habitat-lab is missing or OpenCV lacks a system library.
+    Raises UsageError where habitat-lab is missing.
     """
     if "habitat" in sys.modules:
         return sys.modules["habitat"]
-    _check_opencv()
-    placeholders = {} if has_habitat_sim() else _placeholders()
-    without_torch = bool(placeholders) and "torch" not in sys.modules
+    placeholders = _opencv() | ({} if has_habitat_sim() else _placeholders())
+    without_torch = not has_habitat_sim() and "torch" not in sys.modules
     sys.modules.update(placeholders)
     if without_torch:
         sys.modules["torch"] = None  # type: ignore[assignment]  # importing it fails, for which habitat-lab is made
@@ -54,7 +57,7 @@ def import_habitat() -> ModuleType:
         if without_torch:
             del sys.modules["torch"]
         for name in list(sys.modules):
-            if placeholders and (name in placeholders or name.startswith(_REARRANGE)):
+            if name in placeholders or (name.startswith(_REARRANGE) and not has_habitat_sim()):
                 del sys.modules[name]
     habitat.logger.setLevel(logging.WARNING)
     return habitat
@@ -88,19 +91,35 @@ def _placeholders() -> dict[str, ModuleType]:
     return modules
 
 
-def _check_opencv() -> None:
-    """habitat-lab requires the GUI build of OpenCV, which wants libGL: say so before its traceback does."""
+def _opencv() -> dict[str, ModuleType]:
+    """A stand-in for OpenCV where it cannot be loaded, which says why when something is drawn with it."""
     try:
         importlib.import_module("cv2")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "OpenCV is missing: run `pip install --no-deps opencv-python-headless==4.11.0.86`"
-        ) from error
     except ImportError as error:
-        raise UsageError(
-            f"OpenCV cannot be loaded ({error}): run `pip install --force-reinstall --no-deps "
-            "opencv-python-headless==4.11.0.86`, which needs no system library"
-        ) from error
+        return {"cv2": _Undrawn(str(error))}
+    return {}
+
+
+class _Undrawn(ModuleType):
+    """OpenCV as far as importing habitat-lab uses it: for the colors of a map."""
+
+    COLORMAP_JET = 2
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("cv2")
+        self.reason = reason
+
+    @staticmethod
+    def applyColorMap(values: NDArray[np.uint8], colors: int) -> NDArray[np.uint8]:  # noqa: N802 - OpenCV's
+        return np.zeros((len(values), 1, 3), np.uint8)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ImportError(
+            f"habitat-lab draws with OpenCV, which cannot be loaded ({self.reason}): run `pip install "
+            "--force-reinstall --no-deps opencv-python-headless==4.11.0.86`, which needs no system library"
+        )
 
 
 def _silence_gym_notice() -> None:

@@ -72,11 +72,9 @@ def test_broken_packages_are_failures_with_advice(tmp_path: Path) -> None:
     }
     shown = doctor_beside(broken, tmp_path)
     expected = {
-        "opencv-python": "opencv-python-headless==4.11.0.86`, which needs no libGL",
         "torch": "crashed with signal 6",
         "transformers": "lines",
         "numba": "numba needs another numpy",
-        "habitat-lab": "libGL.so.1",
         "package agents": "is not vlnbench's",
         "CUDA": "the check itself broke (ProbeError: crashed with signal 6)",
         "cache": "the check itself broke (ImportError: numba needs another numpy)",
@@ -84,6 +82,8 @@ def test_broken_packages_are_failures_with_advice(tmp_path: Path) -> None:
     for name, part in expected.items():
         assert shown[name][0] == "FAIL", (name, shown[name])
         assert part in shown[name][1], (name, shown[name])
+    assert shown["opencv-python"][0] == "warn"
+    assert "opencv-python-headless==4.11.0.86`, which needs no libGL" in shown["opencv-python"][1]
     assert {shown[name][0] for name in ("Python", "numpy", "package envs", "data houses-r2r")} == {"ok"}
     assert {"disk (data)", "data r2r-ce"} <= shown.keys()
 

@@ -23,9 +23,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("path", [*RECIPES, WORKFLOW], ids=lambda path: path.name)
 def test_versions_are_those_of_the_readme(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for package in ("torch", "opencv-python-headless"):
-        (wanted,) = set(re.findall(rf"{package}==([\d.]+\d)", README))
-        assert set(re.findall(rf"\b{package}==([\d.]+\d)", text)) == {wanted}
+    (wanted,) = set(re.findall(r"torch==([\d.]+\d)", README))
+    assert set(re.findall(r"\btorch==([\d.]+\d)", text)) == {wanted}
 
 
 @pytest.mark.parametrize("path", RECIPES[:2], ids=lambda path: path.name)
@@ -41,7 +40,7 @@ def test_the_steps_run_as_the_user_of_the_dockerfile() -> None:
     assert steps[0] == Step("FROM", "debian:bookworm-slim")
     lines = list(commands(steps, ["list"]))
     users = [re.search(r"--userspec=(\w+)", line) for line in lines]
-    assert [found[1] for found in users if found] == ["root"] * 2 + ["vlnbench"] * 6
+    assert [found[1] for found in users if found] == ["root"] * 2 + ["vlnbench"] * 5
     assert lines[-1].endswith("'cd /work && vlnbench list'")
     assert "venv/bin/pip install --no-cache-dir $TORCH" in lines[4]
     assert "TORCH=torch==2.13.0" in lines[4]

@@ -174,8 +174,8 @@ def _decoded(path: Path, content: bytes, width: int) -> Tensor:
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `JanusVLN.forward`; whoever has features puts those in the
-    place of `Frames`."""
+    """Samples as the arguments of `JanusVLN.forward`; whoever has features puts those in the place of
+    `Frames`."""
     frames = [sample.frames for sample in samples if sample.frames is not None]
     batch: dict[str, Any] = {
         "input_ids": [sample.input_ids for sample in samples],

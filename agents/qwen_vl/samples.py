@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from agents.common.decoders.policy import ActsByChance, Walk, Window
@@ -16,7 +18,8 @@ from agents.common.prompts.navigation import FORWARD_M
 from agents.common.qwen2_5_vl.image import resize
 from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.policy import QwenRecorder
-from agents.common.sets.answers import AnswerSet, read_frame
+from agents.common.sets.answers import AnswerSet
+from agents.common.sight.pictures import decoded
 from agents.qwen_vl.agent import EpisodeLoop, Prompts
 from agents.qwen_vl.network import Answerer, Question
 from vlnbench.errors import UsageError
@@ -60,8 +63,11 @@ class QuestionDataset:
         """Token ids and frames of a question, and what the expert did. Nothing is drawn."""
         asked = self._content.asked(self._keys[index], self._inputs.history)
         ids = self._prompts.question(asked.instruction, asked.done, len(asked.frames) - 1)
-        frames = [resize(read_frame(path), self._inputs.max_pixels) for path in asked.frames]
+        frames = [decoded(path, self._scaled, "extract it again") for path in asked.frames]
         return contract.Question((ids, torch.from_numpy(np.stack(frames))), asked.expected)
+
+    def _scaled(self, image: Image.Image) -> NDArray[np.uint8]:
+        return resize(image.convert("RGB"), self._inputs.max_pixels)
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:

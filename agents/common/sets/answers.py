@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
-
 from agents.common.prompts.navigation import spread
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
-from vlnbench.util.durable.limits import regular
 
 
 class WindowKey(NamedTuple):
@@ -94,12 +91,3 @@ def read_answers(folder: Path, actions_per_answer: int) -> AnswerSet:
             "what was done: collect without --relabel"
         )
     return AnswerSet(file, tuple(walks), actions_per_answer)
-
-
-def read_frame(path: Path) -> Image.Image:
-    """A frame of a walk in RGB. Raises UsageError for what is no image."""
-    try:
-        with Image.open(regular(path)) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError) as error:  # the latter is Pillow's for broken PNG files
-        raise UsageError(f"{path}: cannot be read as an image ({error}); extract it again") from error

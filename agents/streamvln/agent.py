@@ -26,7 +26,7 @@ from agents.common.sets.conversations import SYMBOLS, TAG
 from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import network
-from agents.streamvln.network import StreamVLN, read_config
+from agents.streamvln.network import StreamVLN, StreamVLNConfig, read_config
 from agents.streamvln.options import FAMILY, StreamVLNOptions, part_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
@@ -223,6 +223,7 @@ class StreamVLNAgent(FeelingLoop):
         )
         self.identity: Mapping[str, Scalar] = {
             **_identity(options, folder, placement, windows),
+            **_unusual(config),
             **shown.identity,
         }
         self.description = "\n".join(
@@ -311,6 +312,14 @@ def _identity(
         "torch": torch.__version__,
         "transformers": installed_version("transformers"),
     }
+
+
+def _unusual(config: StreamVLNConfig) -> dict[str, Scalar]:
+    """What it was trained to see that others are not; of these, runs of before have no such fields."""
+    usual = re.search(r"-(\d+)$", str(config.raw.get("mm_vision_tower")))  # as in siglip-so400m-patch14-384
+    found = {"num_future_steps": config.num_future_steps, "image_size": config.vision.image_size}
+    known = {"num_future_steps": Windows().num_future_steps, "image_size": int(usual[1]) if usual else None}
+    return {name: value for name, value in found.items() if known[name] not in (None, value)}
 
 
 def _parameters(model: StreamVLN) -> str:

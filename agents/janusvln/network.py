@@ -44,6 +44,7 @@ from agents.janusvln.options import (
     VISION,
     JanusVLNInputs,
     JanusVLNShown,
+    image_width,
 )
 from vlnbench.errors import UsageError
 
@@ -123,13 +124,6 @@ def inputs_of(config: JanusVLNConfig, folder: Path | None, given: JanusVLNShown)
     if found.history < 1:
         raise UsageError(f"{folder}: {INPUTS}: history {found.history}: expected 1 or more")
     return found
-
-
-def image_width(width: int, where: str) -> int:
-    """The width itself. Raises UsageError, which begins with `where`, unless it is whole embeddings."""
-    if width < BLOCK or width % BLOCK:
-        raise UsageError(f"{where}: expected a multiple of {BLOCK} pixels, such as 644, 532, 448 or 392")
-    return width
 
 
 def resize(frame: NDArray[np.uint8], width: int = WIDTH) -> NDArray[np.uint8]:

@@ -23,6 +23,17 @@ Wording = Literal["published", "evaluation"]
 """The words of the published training, or those of its evaluation, which are others."""
 
 
+BLOCK = 28
+"""Pixels of an embedding across."""
+
+
+def image_width(width: int, where: str) -> int:
+    """The width itself. Raises UsageError, which begins with `where`, unless it is whole embeddings."""
+    if width < BLOCK or width % BLOCK:
+        raise UsageError(f"{where}: expected a multiple of {BLOCK} pixels, such as 644, 532, 448 or 392")
+    return width
+
+
 @dataclass(frozen=True, kw_only=True)
 class JanusVLNInputs(Inputs):
     """What a JanusVLN sees and how it is asked; `JanusVLNAsked` has the same fields as options."""
@@ -107,6 +118,8 @@ class JanusVLNStep(JanusVLNShown, StepOptions):
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
         at_least("history", self.history, 1)
+        if self.image_width is not None:
+            image_width(self.image_width, f"--image-width {self.image_width}")
         if self.train_head and LLM in self.parts:
             raise UsageError(f"--train-head: the output layer is of {LLM}, which trains anyway; leave it out")
 

@@ -121,11 +121,11 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
-class Paced(Protocol):
+class TimesBatches(Protocol):
     """Trait of an agent that acts on the cores on which simulators run, and has been timed."""
 
     @property
-    def paces(self) -> Mapping[int, float]:
+    def batch_seconds(self) -> Mapping[int, float]:
         """Seconds that it takes for 1, 2, 4 and so on episodes at once; empty where that is not known."""
         ...
 

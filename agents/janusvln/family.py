@@ -17,7 +17,7 @@ from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
-from agents.common.language.family import Chances, LanguageTrains
+from agents.common.language.family import LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.language.preset import LanguageSizes
 from agents.common.packing.frames import Frames
@@ -146,7 +146,7 @@ class JanusVLNCheckpoints(Checkpoints):
         checkpoint.save(network, folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
-class JanusVLNTrains(LanguageTrains, Chances):
+class JanusVLNTrains(LanguageTrains, LogProbabilities):
     """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
 
     def parts(self, model: nn.Module, options: JanusVLNStep) -> Sequence[PartRule]:
@@ -210,11 +210,11 @@ class JanusVLNTrains(LanguageTrains, Chances):
         prompts = _prompts(network, base, options)
         return JanusVLNPolicy(network, generation_settings(base, prompts.tokenizer), prompts, sampling)
 
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+    def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         seen = batch[GEOMETRIES]
         assert isinstance(seen, Frames)
         geometries = [seen.known[places] for places in seen.order]
-        return super().chances(model, {**batch, GEOMETRIES: geometries}, temperature)
+        return super().log_probabilities(model, {**batch, GEOMETRIES: geometries}, temperature)
 
     def cache_bytes(self, config: Sizes, options: JanusVLNPlanning) -> int:
         return super().cache_bytes(config.config, options)

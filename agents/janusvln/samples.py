@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.placement import place
-from agents.common.decoders.policy import ActsByChance, Walk, Window
+from agents.common.decoders.policy import SampledActing, Walk, Window
 from agents.common.packing.frames import Frame, fingerprint, frame_key, pack
 from agents.common.qwen2_5_vl import checkpoint, layers, vision
 from agents.common.qwen2_5_vl import image as cutting
@@ -289,7 +289,7 @@ class JanusVLNPolicy(QwenRecorder):
         return StepSamples(content, self._prompts, config, Reader(config.image_width))
 
 
-class PolicyAgent(ActsByChance, EpisodeLoop):
+class PolicyAgent(SampledActing, EpisodeLoop):
     """JanusVLN in simulators, acting by chance and remembered by its policy."""
 
     expects: Conventions = EXPECTS

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.placement import place
-from agents.common.language.family import Chances, LanguageTrains
+from agents.common.language.family import LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
@@ -244,7 +244,7 @@ class QwenVLCheckpoints(Checkpoints):
         checkpoint.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
-class QwenVLTrains(LanguageTrains, Chances):
+class QwenVLTrains(LanguageTrains, LogProbabilities):
     """Vision tower, merger and language model, trained on answers to questions along walks."""
 
     def parts(self, model: nn.Module, options: QwenVLStep) -> Sequence[PartRule]:

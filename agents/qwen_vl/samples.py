@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from agents.common.decoders.policy import ActsByChance, Walk, Window
+from agents.common.decoders.policy import SampledActing, Walk, Window
 from agents.common.prompts.navigation import FORWARD_M
 from agents.common.qwen2_5_vl.image import resize
 from agents.common.qwen2_5_vl.network import IGNORED
@@ -106,7 +106,7 @@ class QwenVLPolicy(QwenRecorder):
         return QuestionDataset(content, self._prompts)
 
 
-class PolicyAgent(ActsByChance, EpisodeLoop):
+class PolicyAgent(SampledActing, EpisodeLoop):
     """Qwen2.5-VL in simulators, acting by chance and remembered by its policy."""
 
     def __init__(self, prompts: Prompts, policy: QwenVLPolicy) -> None:

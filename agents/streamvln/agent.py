@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import torch
 
+from agents.common.batch_times import measured
 from agents.common.checkpoints.files import generation_settings
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.loop import EpisodeLoop, FeelingLoop
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
-from agents.common.decoders.policy import ActsByChance
+from agents.common.decoders.policy import SampledActing
 from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
-from agents.common.paces import measured
 from agents.common.prompts.chat import Chat, Content
 from agents.common.sets.conversations import SYMBOLS, TAG
 from agents.common.sight.instead import Instead
@@ -198,7 +198,7 @@ class StreamVLNAgent(FeelingLoop):
             device=placement.device,
             attn=placement.attn,
             trust_pickle=options.trust_pickle,
-            lean=not options.compile,
+            fast=not options.compile,
         )
         decoder = Decoder(
             model,
@@ -213,7 +213,9 @@ class StreamVLNAgent(FeelingLoop):
         rehearse = partial(decoder.rehearse, prompt)
         self._threads = Threads(placement.device, None if fixed else rehearse)
         on_cpu = placement.device.type == "cpu" and not fixed
-        self.paces: Mapping[int, float] = measured(rehearse) if on_cpu and options.max_batch is None else {}
+        self.batch_seconds: Mapping[int, float] = (
+            measured(rehearse) if on_cpu and options.max_batch is None else {}
+        )
         timed = _Timed(decoder, self._threads)
         super().__init__(prompts, timed, windows, config.vision.image_size, shown)
         self.expects = expects(config.vision.image_size)
@@ -250,7 +252,7 @@ class StreamVLNAgent(FeelingLoop):
         torch.cuda.empty_cache()
 
 
-class PolicyAgent(ActsByChance, EpisodeLoop):
+class PolicyAgent(SampledActing, EpisodeLoop):
     """StreamVLN in simulators, acting by chance and remembered by its policy."""
 
     def __init__(self, prompts: Prompts, policy: Any, windows: Windows, image_size: int) -> None:

@@ -22,7 +22,7 @@ from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
 from agents.common.decoders.scores import score_windows
 from agents.common.decoders.windows import Windows
-from agents.common.language.family import Chances, LanguageTrains
+from agents.common.language.family import LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
 from agents.common.packing import loss as packing
@@ -31,7 +31,7 @@ from agents.common.sets.conversations import SYMBOLS, Conversation, read_convers
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.pictures import check_there
 from agents.common.sight.reader import FrameReader
-from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling, read_semantics
+from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make_auxiliary_loss, read_semantics
 from agents.common.sight.shown import Shown
 from agents.common.towers import siglip
 from agents.streamvln import network
@@ -217,18 +217,18 @@ class StreamVLNCheckpoints(Checkpoints):
         own = _streamvln(model)
         with torch.device("meta"):
             whole = StreamVLN(own.config)
-            if isinstance(own.telling, Telling):
-                whole.telling = Telling(own.telling.channels, own.telling.names)
+            if isinstance(own.auxiliary, AuxiliaryLoss):
+                whole.auxiliary = AuxiliaryLoss(own.auxiliary.channels, own.auxiliary.names)
         return whole
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: StreamVLNTraining) -> None:
         own = _streamvln(model)
-        telling, own.telling = own.telling, None  # works while training and is not kept
+        auxiliary, own.auxiliary = own.auxiliary, None  # works while training and is not kept
         network.save(own, folder, source=base, tokenizer=options.tokenizer)
-        own.telling = telling
+        own.auxiliary = auxiliary
 
 
-class StreamVLNTrains(LanguageTrains, Chances):
+class StreamVLNTrains(LanguageTrains, LogProbabilities):
     """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
 
     def parts(self, model: nn.Module, options: StreamVLNStep) -> Sequence[PartRule]:
@@ -245,8 +245,8 @@ class StreamVLNTrains(LanguageTrains, Chances):
         own = _streamvln(model)
         pack(own, options)
         if options.semantic_weight:
-            telling = make_telling(self._semantics, [own.config.vision.hidden_size], options.seed)
-            own.telling, own.telling_weight = telling.to(own.dtype), options.semantic_weight
+            auxiliary = make_auxiliary_loss(self._semantics, [own.config.vision.hidden_size], options.seed)
+            own.auxiliary, own.auxiliary_weight = auxiliary.to(own.dtype), options.semantic_weight
         return own
 
     def enable_checkpointing(self, model: nn.Module) -> None:

@@ -22,9 +22,9 @@ from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
-from agents.common.packing.bare import Bare
-from agents.common.packing.lean import would_be_lean
+from agents.common.packing.fast import would_be_fast
 from agents.common.packing.loss import PackedLoss, Windows, weighted_mean
+from agents.common.packing.skeleton import Skeleton
 from agents.common.sets.conversations import SYMBOLS
 from agents.common.towers.siglip import interpolated, patch_features
 from agents.streamvln.options import MODEL_TYPE
@@ -81,7 +81,7 @@ def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None =
 
 
 def _backbone(config: StreamVLNConfig, attn: str) -> Any:
-    from agents.common.decoders.qwen2 import Backbone  # it takes seconds, which a bare network saves
+    from agents.common.decoders.qwen2 import Backbone  # it takes seconds, which a network without it saves
 
     try:
         return Backbone(config, attn)
@@ -100,25 +100,25 @@ class StreamVLN(nn.Module):
     """Vision tower, projector and language model of one checkpoint.
 
     `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
-    sdpa otherwise. Parameters are created in torch's default dtype on its default device. bare: only for `lean`,
-    which needs parameters and nothing of transformers.
+    sdpa otherwise. Parameters are created in torch's default dtype on its default device. skeleton: only for
+    `fast`, which needs parameters and nothing of transformers.
 
     Raises UsageError where flash_attention_2 is asked for and not installed.
     """
 
-    def __init__(self, config: StreamVLNConfig, attn: str = "sdpa", bare: bool = False) -> None:
+    def __init__(self, config: StreamVLNConfig, attn: str = "sdpa", skeleton: bool = False) -> None:
         super().__init__()
         if attn not in LANGUAGE_ATTENTION:
             raise UsageError(f"attention {attn!r}: expected one of {', '.join(LANGUAGE_ATTENTION)}")
         self.config, self.attn = config, attn
-        self.model: Any = Bare(config) if bare else _backbone(config, attn)
+        self.model: Any = Skeleton(config) if skeleton else _backbone(config, attn)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.packed_loss: PackedLoss | None = None
         """Computes the loss where no logits are wanted, faster than is done here; see `packing.loss`."""
-        self.telling: Callable[[Sequence[Tensor], Tensor], Tensor] | None = None
+        self.auxiliary: Callable[[Sequence[Tensor], Tensor], Tensor] | None = None
         """The loss of features (F, width, grid, grid) of patches at what they show, bool (F, names, grid, grid);
         it learns to tell that. With its weight in the whole."""
-        self.telling_weight = 0.0
+        self.auxiliary_weight = 0.0
 
     @property
     def device(self) -> torch.device:
@@ -212,11 +212,11 @@ class StreamVLN(nn.Module):
         seen, counts = torch.cat(list(images)), [len(each) for each in images]
         patches = self.patch_features(seen.to(self.device, self.dtype)) if seen.ndim == 4 else seen
         found = self._answered(input_ids, counts, self.project(patches), labels, **how)
-        if shown is None or self.telling is None or found.loss is None:
+        if shown is None or self.auxiliary is None or found.loss is None:
             return found
         what, which = (each.to(self.device) for each in shown)
-        told = self.telling([torch.unflatten(patches[which].transpose(1, 2), 2, what.shape[2:])], what)
-        return found._replace(loss=found.loss + self.telling_weight * told)
+        told = self.auxiliary([torch.unflatten(patches[which].transpose(1, 2), 2, what.shape[2:])], what)
+        return found._replace(loss=found.loss + self.auxiliary_weight * told)
 
     def _answered(
         self,
@@ -274,14 +274,14 @@ def load(
     attn: str = "sdpa",
     trust_pickle: bool = False,
     image_size: int | None = None,
-    lean: bool = False,
+    fast: bool = False,
 ) -> StreamVLN:
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
     the tower's sizes; `dtype` and `image_size` (pixels) default to the checkpoint's. Tensors go to `device` one
-    at a time, so that the model is never held twice. lean: only for `Decoder`: where it would run the model by
-    `lean`, only what that needs is there.
+    at a time, so that the model is never held twice. fast: only for `Decoder`: where it would run the model by
+    `fast`, only what that needs is there.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
@@ -290,9 +290,9 @@ def load(
     paths = weights.weight_files(folder, trust_pickle)
     entries = weights.read_entries(paths, UNUSED)
     count = sum(math.prod(entry.shape) for entry in entries.values())
-    bare = lean and would_be_lean(count, attn, torch.device(device), dtype or config.dtype)
+    skeleton = fast and would_be_fast(count, attn, torch.device(device), dtype or config.dtype)
     with torch.device("meta"):
-        model = StreamVLN(config, attn, bare)
+        model = StreamVLN(config, attn, skeleton)
     weights.check_entries(entries, model, folder)
     weights.fill(model, paths, dtype or config.dtype, torch.device(device))
     model.fill_buffers(device)

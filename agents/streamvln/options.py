@@ -11,7 +11,7 @@ from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
 from agents.common.language.preset import LanguageSizes
 from agents.common.options import LanguageModelOptions
-from agents.common.sight.options import FramesOptions, MirrorOptions, TellingOptions
+from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
@@ -24,7 +24,7 @@ PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
 
 TABLE = (
-    PartRule("telling", VISION_TOWER),
+    PartRule("auxiliary", VISION_TOWER),
     PartRule(".*vision_tower.*post_layernorm", VISION_TOWER, trains="never"),  # the last layer norm is never used
     PartRule(".*vision_tower.*embed", VISION_TOWER, hidden=False),
     PartRule(".*vision_tower", VISION_TOWER),
@@ -80,7 +80,7 @@ class StreamVLNStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptions):
+class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOptions):
     """Training of a StreamVLN. Defaults follow its published training.
 
     A set holds trajectories (annotations.json) or questions about images (conversations.json, LLaVA's layout).
@@ -115,7 +115,7 @@ class StreamVLNTraining(TellingOptions, MirrorOptions, StreamVLNStep, TrainOptio
         super().check(world_size)
         above_zero("inflection_weight", self.inflection_weight)
         at_least("questions_at_once", self.questions_at_once, 1)
-        self.check_telling(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
+        self.check_auxiliary(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.feature_cache is not None and self.augment:
             raise UsageError(

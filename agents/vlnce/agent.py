@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from agents.common.batch_times import measured
 from agents.common.checkpoints.placement import place
-from agents.common.paces import measured
 from agents.common.threads import Threads
 from agents.vlnce.config import FEATURES, Kind
 from agents.vlnce.folder import folder_files, load_folder
@@ -72,7 +72,7 @@ class VLNCEAgent(EpisodeLoop):
         }
         self._threads = Threads(placement.device, self._rehearse)
         timed = placement.device.type == "cpu" and options.max_batch is None
-        self.paces: Mapping[int, float] = measured(self._rehearse) if timed else {}
+        self.batch_seconds: Mapping[int, float] = measured(self._rehearse) if timed else {}
         count = sum(parameter.numel() for parameter in loaded.policy.parameters())
         self.description = "\n".join(
             (

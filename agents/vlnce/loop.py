@@ -125,5 +125,5 @@ def _joined(instructions: Sequence[Tensor]) -> Tensor:
 
 def _drawn(logits: Tensor, rng: random.Random) -> int:
     """An action with the probability that the logits give it."""
-    chances = torch.softmax(logits.double(), dim=0).tolist()
-    return rng.choices(range(len(chances)), chances)[0]
+    log_probabilities = torch.softmax(logits.double(), dim=0).tolist()
+    return rng.choices(range(len(log_probabilities)), log_probabilities)[0]

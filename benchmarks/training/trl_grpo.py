@@ -164,7 +164,7 @@ class Thin:
         batch["places"] = [(len(each.prompt), len(each.answer)) for each in samples]
         return batch
 
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+    def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         logits = model(**{name: batch[name] for name in NAMES if name in batch}, use_cache=False).logits
         rows, tokens = [], []
         for row, (start, length) in enumerate(batch["places"]):

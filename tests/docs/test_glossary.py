@@ -12,6 +12,7 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 RETIRED = {
     "album": "set",
     "bury": "replace",
+    "chances": "log-probability",
     "deed": "completion",
     "hear": "receive",
     "judged": "rollout",

@@ -198,7 +198,7 @@ def test_tolerances_by_hand() -> None:
 @pytest.mark.parametrize("sharpness", [0.2, 1.0, 50.0])
 def test_nineteen_of_twenty_pairs_of_runs_of_one_agent_agree(sharpness: float) -> None:
     """Each episode succeeds with a chance of its own: most near 0 or 1, spread out, or all alike. 95 % of
-    the pairs agree by their differences; the bound holds too, closely where chances are alike."""
+    the pairs agree by their differences; the bound holds too, closely where log-probabilities are alike."""
     rng = np.random.default_rng(0)
     trials, agreed, bounded = 400, 0, 0
     for _ in range(trials):

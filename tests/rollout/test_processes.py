@@ -55,7 +55,7 @@ def test_batches_and_simulators_follow_the_pace_of_the_agent(monkeypatch: pytest
 
 def test_what_is_chosen_is_said_and_given_numbers_stay() -> None:
     class Timed(RandomAgent):
-        paces = PACES
+        batch_seconds = PACES
 
     with Processes(None, PLANE, most=5) as chosen, Processes(3, PLANE) as given:
         facts = chosen.use(Timed())

@@ -199,12 +199,12 @@ class TrainsConformance(_OfFamily):
         assert max(abs(a - b) for a, b in zip(losses, alone, strict=True)) < 1e-3, "batches change nothing"
 
     def test_what_is_drawn_by_chance_is_what_is_learned_from(self, tmp_path: Path) -> None:
-        """Of a family with log-probabilities (`GivesChances`)."""
-        from vlnbench.training.family.policy import GivesChances, Sampling
+        """Of a family with log-probabilities (`GivesLogProbabilities`)."""
+        from vlnbench.training.family.policy import GivesLogProbabilities, Sampling
         from vlnbench.training.parts import freeze
 
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
-        if not isinstance(made.trains, GivesChances):
+        if not isinstance(made.trains, GivesLogProbabilities):
             return
         part = made.options.PARTS[-1]
         rates: dict[str, Any] = dict.fromkeys(made.options.RATES.values())
@@ -220,16 +220,18 @@ class TrainsConformance(_OfFamily):
         together = policy.answer(prompts, seeds)
         turned = policy.answer(prompts[::-1], seeds[::-1])[::-1]
         assert [each.actions for each in together] == [each.actions for each in turned], "seeds alone decide"
-        drawn = [chance for each in together for chance in each.chances]
+        drawn = [chance for each in together for chance in each.log_probabilities]
         assert len(drawn) == sum(sum(each.tokens) for each in together)
         batch = made.trains.collate([sample for each in together for sample in each.samples])
-        found, warmer = (made.trains.chances(model.train(), batch, temperature) for temperature in (0.7, 2.0))
-        assert len(found.chances) == len(found.entropies) == len(drawn)
-        apart = [abs(now - then) for now, then in zip(found.chances.tolist(), drawn, strict=True)]
-        assert max(apart) < 1e-3, "it is trained on the chances that it draws from"
+        found, warmer = (
+            made.trains.log_probabilities(model.train(), batch, temperature) for temperature in (0.7, 2.0)
+        )
+        assert len(found.log_probabilities) == len(found.entropies) == len(drawn)
+        apart = [abs(now - then) for now, then in zip(found.log_probabilities.tolist(), drawn, strict=True)]
+        assert max(apart) < 1e-3, "it is trained on the log-probabilities that it draws from"
         assert bool((found.entropies >= 0).all())
         assert warmer.entropies.sum() > found.entropies.sum(), "a higher temperature draws more evenly"
-        found.chances.sum().backward()  # type: ignore[no-untyped-call]
+        found.log_probabilities.sum().backward()  # type: ignore[no-untyped-call]
         rules = made.trains.parts(model, made.options)
         moved = {rule_of(rules, name).part for name, each in model.named_parameters() if each.grad is not None}
         assert moved == {part}
@@ -239,7 +241,7 @@ class PlansConformance(_OfFamily):
     """Every `Plans` passes these."""
 
     def test_its_memory_is_planned_or_it_says_why_not(self, tmp_path: Path) -> None:
-        from vlnbench.training.family.policy import GivesChances
+        from vlnbench.training.family.policy import GivesLogProbabilities
         from vlnbench.training.memory.plan import plan
         from vlnbench.training.objectives import OBJECTIVES
 
@@ -256,7 +258,7 @@ class PlansConformance(_OfFamily):
         assert planned.usage.total > 0
         assert planned.tokens > 0
         for name, objective in OBJECTIVES.items():
-            if isinstance(made.trains, GivesChances) or not objective.needs_policy:
+            if isinstance(made.trains, GivesLogProbabilities) or not objective.needs_policy:
                 under = {**settings, "objective": name, "batch": 2, "accumulation": 1}
                 assert plan(objective.plan_options(kind)(**under)).usage.total > 0
 

@@ -21,7 +21,7 @@ from vlnbench.rollout.episode import Outcome, StepTimes, Task, as_action, decide
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.rollout.simulators.channel import Finished, Preparing, Ready, Watched
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker
-from vlnbench.traits import Paced, Watches
+from vlnbench.traits import TimesBatches, Watches
 from vlnbench.util.machine import cores
 
 MAX_STARTS = 3
@@ -148,7 +148,7 @@ class Engine:
     ) -> None:
         self._simulators, self._agent, self._timings = simulators, agent, timings
         self._max_batch, self._timeout_s, self.beat = limits.max_batch or MAX_BATCH, limits.timeout_s, beat
-        self._shares_cores = isinstance(agent, Paced) and bool(agent.paces)
+        self._shares_cores = isinstance(agent, TimesBatches) and bool(agent.batch_seconds)
         self._slots = [_Slot(number, worker) for number, worker in enumerate(simulators.workers)]
         self._selector = selectors.DefaultSelector()
         self._alone: set[tuple[str, int]] = set()

@@ -16,7 +16,7 @@ from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.simulators.channel import Check, Failed, Preparing, Setup
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_fork_server
-from vlnbench.traits import Paced, Resizes
+from vlnbench.traits import Resizes, TimesBatches
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import StepProgress
@@ -29,26 +29,26 @@ NEAR = 1.05
 """An agent is taken to be as fast with fewer episodes at once if it takes no more than this for each."""
 
 
-def best_batch(paces: Mapping[int, float]) -> int:
-    """How many episodes an agent should act on at once, by its `Paced.paces`."""
-    if not paces:
+def best_batch(batch_seconds: Mapping[int, float]) -> int:
+    """How many episodes an agent should act on at once, by its `TimesBatches.batch_seconds`."""
+    if not batch_seconds:
         return MAX_BATCH
-    each = {count: seconds / count for count, seconds in paces.items()}
+    each = {count: seconds / count for count, seconds in batch_seconds.items()}
     return min(count for count, seconds in each.items() if seconds <= NEAR * min(each.values()))
 
 
-def best_count(paces: Mapping[int, float], max_batch: int) -> int:
+def best_count(batch_seconds: Mapping[int, float], max_batch: int) -> int:
     """How many simulators an agent should have that acts on so many episodes at once.
 
     Where the agent's speed is known, as many as keep every core at work while it acts; otherwise one per core.
     """
     usual = max(1, min(MAX_DEFAULT_COUNT, cores()))
-    return max(usual, max_batch + min(max_batch, cores())) if paces else usual
+    return max(usual, max_batch + min(max_batch, cores())) if batch_seconds else usual
 
 
-def _told(paces: Mapping[int, float], count: int, max_batch: int) -> str:
+def _told(batch_seconds: Mapping[int, float], count: int, max_batch: int) -> str:
     """What was chosen and what was measured for it, for a reader."""
-    times = ", ".join(f"{number}: {1000 * seconds / number:.1f} ms" for number, seconds in paces.items())
+    times = ", ".join(f"{number}: {1000 * seconds / number:.1f} ms" for number, seconds in batch_seconds.items())
     return f"{count} simulators, up to {max_batch} episodes at once (time of each by their number: {times})"
 
 
@@ -164,11 +164,11 @@ class Processes:
     def use(self, agent: Agent, name: str = "") -> AgentFacts:
         """As `load`, with an agent that is there already; it is closed with the rest."""
         self._agent, facts = agent, facts_of(agent, name or type(agent).__name__)
-        paces = agent.paces if isinstance(agent, Paced) else {}
-        self._max_batch = best_batch(paces)
-        count = self._count or best_count(paces, self._max_batch)
+        batch_seconds = agent.batch_seconds if isinstance(agent, TimesBatches) else {}
+        self._max_batch = best_batch(batch_seconds)
+        count = self._count or best_count(batch_seconds, self._max_batch)
         self.simulators.count = self._timings.n_simulators = min(count, self._most or count)
-        note = f"\n{_told(paces, self.simulators.count, self._max_batch)}" if paces else ""
+        note = f"\n{_told(batch_seconds, self.simulators.count, self._max_batch)}" if batch_seconds else ""
         self.agent = replace(facts, description=f"{facts.description}{note}".lstrip())
         return self.agent
 

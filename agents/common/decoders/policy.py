@@ -39,7 +39,7 @@ class Walk:
     name: str
     seed: int
     windows: list[Window] = field(default_factory=list)
-    chances: list[float] = field(default_factory=list)
+    log_probabilities: list[float] = field(default_factory=list)
     answers: int = 0
     formed: int = 0
     last: list[int] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def agent(self) -> Agent:
-        """Acts in simulators, an `ActsByChance` in front of the family's loop, which asks `run`."""
+        """Acts in simulators, an `SampledActing` in front of the family's loop, which asks `run`."""
 
     @abstractmethod
     def decoder(self) -> Any:
@@ -151,7 +151,7 @@ class Recorder(ABC):
             walk = self._walks[question.slot]
             self.take_in(walk, question)
             walk.windows[-1].add(answer, drawn=True)
-            walk.chances += self._sampler.end(question.slot, len(answer))
+            walk.log_probabilities += self._sampler.end(question.slot, len(answer))
             walk.answers += 1
             walk.formed += self.read(answer)[1]
             walk.last = answer
@@ -193,7 +193,7 @@ class Recorder(ABC):
         return Recorded(
             samples=tuple(self.sample(window) for window in walk.windows),
             tokens=tuple(sum(label != IGNORED for label in window.labels) for window in walk.windows),
-            chances=tuple(walk.chances),
+            log_probabilities=tuple(walk.log_probabilities),
             answers=walk.answers,
             formed=walk.formed,
             actions=actions,
@@ -201,7 +201,7 @@ class Recorder(ABC):
         )
 
 
-class ActsByChance:
+class SampledActing:
     """To be put before an episode loop: it acts by chance and is remembered by `_recorder`."""
 
     sensors: frozenset[Sensor] = frozenset({"rgb"})

@@ -1,6 +1,6 @@
 """The modules of transformers that StreamVLN consists of, under the names of the published checkpoints.
 
-Importing transformers' models takes seconds: whoever runs a small network by `lean` does without.
+Importing transformers' models takes seconds: whoever runs a small network by `fast` does without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers import DynamicCache, Qwen2Config, Qwen2Model, SiglipVisionConf
 
 from agents.common.decoders.cache import CacheView
 from agents.common.decoders.sizes import WindowedSizes
-from agents.common.packing.bare import add_vision
+from agents.common.packing.skeleton import add_vision
 
 _CACHE = "cache" if "cache" in inspect.signature(Qwen2Model.forward).parameters else "past_key_values"
 """What transformers calls the argument with earlier keys and values: renamed within 5, as seen in 5.24."""

@@ -19,7 +19,7 @@ class Draws(NamedTuple):
 
 
 class Sampler:
-    """Draws tokens of answers in slots, and knows the chances of those that were kept.
+    """Draws tokens of answers in slots, and knows the log-probabilities of those that were kept.
 
     temperature, top_p: as of `Sampling`. A draw is the inverse of the cumulated distribution, most likely first,
     at a number that the answer's seed and the place in it decide on.
@@ -29,15 +29,15 @@ class Sampler:
         self._temperature, self._top_p = temperature, top_p
         self._generators: dict[int, random.Random] = {}
         self._numbers: dict[int, list[float]] = {}
-        self._chances: dict[int, dict[int, float]] = {}
+        self._log_probabilities: dict[int, dict[int, float]] = {}
 
     def begin(self, slot: int, seed: str) -> None:
         """An answer begins in a slot."""
-        self._generators[slot], self._numbers[slot], self._chances[slot] = random.Random(seed), [], {}
+        self._generators[slot], self._numbers[slot], self._log_probabilities[slot] = random.Random(seed), [], {}
 
     def end(self, slot: int, tokens: int) -> list[float]:
         """The log-probabilities of an answer's tokens, at the temperature, before any were left out."""
-        found = self._chances.pop(slot)
+        found = self._log_probabilities.pop(slot)
         return [found[place] for place in range(tokens)]
 
     def draw(self, wanted: Sequence[Draws], logits: Tensor) -> list[list[int]]:
@@ -50,8 +50,8 @@ class Sampler:
         for row, (slot, place, tokens_wanted) in enumerate(wanted):
             for offset in range(tokens_wanted):
                 numbers[row, offset] = self._number(slot, place + offset)
-        chances = torch.log_softmax(logits.float() / self._temperature, dim=-1)
-        ordered, tokens = chances.double().exp().sort(dim=-1, descending=True, stable=True)
+        log_probabilities = torch.log_softmax(logits.float() / self._temperature, dim=-1)
+        ordered, tokens = log_probabilities.double().exp().sort(dim=-1, descending=True, stable=True)
         sums = ordered.cumsum(dim=-1)
         if self._top_p < 1:  # up to the first token with which the share is reached
             ends = (sums < self._top_p).sum(dim=-1, keepdim=True).clamp(max=sums.shape[-1] - 1)
@@ -60,11 +60,11 @@ class Sampler:
             ends, total = torch.full_like(sums[..., :1], sums.shape[-1] - 1).long(), sums[..., -1:]
         drawn = (sums <= numbers.to(sums.device)[..., None] * total).sum(dim=-1, keepdim=True)
         picked = tokens.gather(-1, torch.minimum(drawn, ends))
-        logs = chances.gather(-1, picked)[..., 0].tolist()
+        logs = log_probabilities.gather(-1, picked)[..., 0].tolist()
         found: list[list[int]] = picked[..., 0].tolist()
         for row, (slot, place, tokens_wanted) in enumerate(wanted):
             for offset in range(tokens_wanted):
-                self._chances[slot][place + offset] = logs[row][offset]
+                self._log_probabilities[slot][place + offset] = logs[row][offset]
         return found
 
     def _number(self, slot: int, place: int) -> float:

@@ -25,7 +25,7 @@ from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.batches import groups
 from agents.common.decoders.cache import CacheView, TurnCache
 from agents.common.decoders.sizes import WindowedSizes
-from agents.common.packing.lean import LeanBlocks, LeanTower, lean_enough
+from agents.common.packing.fast import FastBlocks, FastTower, fast_enough
 from vlnbench.errors import UsageError
 
 Choose = Callable[[Sequence["Row"], Tensor], list[list[int]]]
@@ -133,13 +133,13 @@ class Decoder:
         self.max_batch = max_batch
         if compile and (lacking := compiler_lacking(model.device)):
             raise UsageError(f"--compile cannot be used here: {lacking}")
-        lean = not compile and lean_enough(model)
-        if not lean:
-            from agents.common.decoders.qwen2 import read  # with transformers, which `lean` does without
+        fast = not compile and fast_enough(model)
+        if not fast:
+            from agents.common.decoders.qwen2 import read  # with transformers, which `fast` does without
 
             self._read = partial(read, torch.compile(model.model, dynamic=True) if compile else model.model)
-        self._lean = LeanBlocks(model.model, model.config) if lean else None
-        self._patches = LeanTower(model) if lean else model.patch_features
+        self._fast = FastBlocks(model.model, model.config) if fast else None
+        self._patches = FastTower(model) if fast else model.patch_features
         self._windows: dict[int, Window] = {}
         self._chosen = choose or self._choose
 
@@ -279,13 +279,13 @@ class Decoder:
 
     def _states(self, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:
         """Hidden states (rows, length, hidden) of new tokens; mask: see `TurnCache.open`."""
-        if self._lean is None:
+        if self._fast is None:
             return self._read(embeddings, positions.to(self.model.device), view, mask)
         rows, length = positions.shape
         entries = view.entries(length)
         columns = entries.shape[-2]
         seen = torch.ones(length, columns, dtype=torch.bool).tril_(columns - length).expand(rows, -1, -1)
-        return self._lean(embeddings, positions, entries, seen if mask is None else seen & mask[:, None])
+        return self._fast(embeddings, positions, entries, seen if mask is None else seen & mask[:, None])
 
     def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: TurnCache) -> None:
         """Extend every answer as far as its guess is what greedy decoding says, and by one token more."""

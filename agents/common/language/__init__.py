@@ -1,1 +1,1 @@
-"""What families whose networks answer in words share: parts, chances, planning, sizes of small ones."""
+"""What families whose networks answer in words share: parts, log-probabilities, planning, sizes of small ones."""

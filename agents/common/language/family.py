@@ -30,11 +30,11 @@ class LanguageTrains(Trains):
         return loss
 
 
-class Chances:
-    """Two methods of `GivesChances`, for networks whose forward pass takes `at_labels`: logits float32 (labels,
-    vocabulary) of the labels that are not ignored, in order, in the place of a loss."""
+class LogProbabilities:
+    """Two methods of `GivesLogProbabilities`, for networks whose forward pass takes `at_labels`: logits float32
+    (labels, vocabulary) of the labels that are not ignored, in order, in the place of a loss."""
 
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+    def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         logits: Tensor = model(**batch, want_logits=False, at_labels=True).logits
         labels = [label for row in batch["labels"] for label in row[1:] if label != IGNORED]
         return scored(logits, torch.tensor(labels, device=logits.device), temperature)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from agents.common.decoders.placeholders import IGNORED
 from agents.common.packing.blocks import Block, Shape, Work, weights_of
-from agents.common.packing.lean import lean_enough
+from agents.common.packing.fast import fast_enough
 from vlnbench.training.options import TrainOptions
 
 CHARACTERS_PER_IMAGE = 90
@@ -36,7 +36,7 @@ def pack(network: Any, options: TrainOptions) -> None:
     work on the modules of transformers.
     """
     untouched = options.gradient_checkpointing or options.compile or options.zero == 3 or options.lora_rank
-    if untouched or network.config.attention_dropout or not lean_enough(network):
+    if untouched or network.config.attention_dropout or not fast_enough(network):
         return
     network.packed_loss = PackedLoss(network)
     embeddings = network.tower.get_submodule("embeddings")

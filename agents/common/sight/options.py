@@ -24,14 +24,14 @@ class FramesOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TellingOptions:
-    """How much telling counts."""
+class AuxiliaryOptions:
+    """How much the auxiliary loss counts."""
 
     semantic_weight: float = 0.0
     """Weight of telling which objects, colors and rooms the parts of a frame show, where sets of questions know
     them (data questions --semantic). What tells them is not kept."""
 
-    def check_telling(self, part: str, parts: Collection[str], cached: bool) -> None:
+    def check_auxiliary(self, part: str, parts: Collection[str], cached: bool) -> None:
         """Raise UsageError for what cannot be. part: what sees; parts: what is trained; cached: its features are
         kept."""
         if not 0 <= self.semantic_weight < 1e9:

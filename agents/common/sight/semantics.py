@@ -101,7 +101,7 @@ def agreed(known: Semantics | None, found: Semantics | None) -> Semantics | None
     return known or found
 
 
-class Telling(nn.Module):
+class AuxiliaryLoss(nn.Module):
     """Tells from features of a cell what it shows; these may be of several encoders."""
 
     def __init__(self, channels: Sequence[int], names: int) -> None:
@@ -118,7 +118,7 @@ class Telling(nn.Module):
         return loss
 
 
-def make_telling(semantics: Semantics | None, channels: Sequence[int], seed: int) -> Telling:
+def make_auxiliary_loss(semantics: Semantics | None, channels: Sequence[int], seed: int) -> AuxiliaryLoss:
     """What learns to tell what frames show; the same seed gives the same weights. Raises UsageError without a set
     that knows it."""
     if semantics is None:
@@ -127,4 +127,4 @@ def make_telling(semantics: Semantics | None, channels: Sequence[int], seed: int
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Telling(channels, semantics.count)
+        return AuxiliaryLoss(channels, semantics.count)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from agents.common.checkpoints.placement import place
 from agents.common.sets.trajectories import read_trajectories
-from agents.common.sight.semantics import Semantics, Telling, agreed, make_telling
+from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make_auxiliary_loss
 from agents.common.sight.shown import Shown
 from agents.vlnce import encoders, presets, released, resnet
 from agents.vlnce import folder as folders
@@ -45,14 +45,14 @@ from vlnbench.training.family.plans import Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling, Scored, scored
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches, Trains
 
-TELLING = "telling."
+AUXILIARY = "auxiliary."
 """Prefix of what learns to tell what frames show and is not kept."""
 TABLE = (
     PartRule(r"net\.instruction_encoder\..*embedding", INSTRUCTION_ENCODER, hidden=False),
     PartRule(r"net\.instruction_encoder\.", INSTRUCTION_ENCODER),
     PartRule(r"net\.rgb_encoder\.cnn\.", RGB_ENCODER),
     PartRule(r"net\.depth_encoder\.visual_encoder\.", DEPTH_ENCODER),
-    PartRule(TELLING, RGB_ENCODER),
+    PartRule(AUXILIARY, RGB_ENCODER),
     PartRule(r"net\.(second_)?state_encoder\.", STATE_ENCODER),
     PartRule(r"net\.prev_action_embedding\.", STATE_ENCODER, hidden=False),
     PartRule(r"action_distribution\.", ACTION_HEAD, hidden=False),
@@ -103,8 +103,8 @@ class VLNCECheckpoints(Checkpoints):
         learner = _learner(model)
         with torch.device("meta"):
             whole = Learner(learner.whole)
-            if learner.telling is not None:
-                whole.telling = Telling(learner.telling.channels, learner.telling.names)
+            if learner.auxiliary is not None:
+                whole.auxiliary = AuxiliaryLoss(learner.auxiliary.channels, learner.auxiliary.names)
         for name, buffer in learner.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
             parent, _, leaf = name.rpartition(".")
             whole.get_submodule(parent).register_buffer(leaf, buffer.detach().cpu().clone())
@@ -112,7 +112,7 @@ class VLNCECheckpoints(Checkpoints):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
         learner = _learner(model)
-        folders.save_folder(learner, learner.whole, folder, without=TELLING)
+        folders.save_folder(learner, learner.whole, folder, without=AUXILIARY)
 
 
 class VLNCETrains(Trains):
@@ -132,15 +132,18 @@ class VLNCETrains(Trains):
     def fitted(self, model: nn.Module, options: VLNCETraining) -> Learner:
         learner = _learner(model)
         if options.semantic_weight:
-            learner.telling, learner.telling_weight = self._telling(learner, options), options.semantic_weight
+            learner.auxiliary, learner.auxiliary_weight = (
+                self._auxiliary(learner, options),
+                options.semantic_weight,
+            )
         return learner
 
-    def _telling(self, learner: Learner, options: VLNCETraining) -> Telling:
+    def _auxiliary(self, learner: Learner, options: VLNCETraining) -> AuxiliaryLoss:
         """What learns to tell what frames show."""
         rgb, depth = learner.feature_shapes()
         if not rgb[1:] == depth[1:] == (GRID, GRID):
             raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
-        return make_telling(self._semantics, (rgb[0], depth[0]), options.seed)
+        return make_auxiliary_loss(self._semantics, (rgb[0], depth[0]), options.seed)
 
     def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
         if holds_questions(folder):
@@ -208,7 +211,7 @@ class VLNCETrains(Trains):
     def policy(self, model: nn.Module, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
         return VLNCEPolicy(_learner(model), sampling)
 
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+    def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         logits: Tensor = model(**{name: batch[name] for name in ASKED}, at_labels=True)
         labels = batch["labels"][batch["weights"] > 0]
         return scored(logits, labels.to(logits.device), temperature)

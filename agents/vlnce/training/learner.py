@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.common.sight.semantics import Telling
+from agents.common.sight.semantics import AuxiliaryLoss
 from agents.vlnce.config import Config
 from agents.vlnce.encoders import Steps
 from agents.vlnce.policy import Decisions, Losses, Policy, sequence_losses
@@ -21,15 +21,15 @@ from agents.vlnce.views import share_of
 class Learner(Policy):
     """A `Policy` whose forward pass is over whole walks, with VLN-CE's loss; parameters have the same names.
 
-    telling: what learns to tell what frames show, if that is taught, and the weight of its loss.
+    auxiliary: what learns to tell what frames show, if that is taught, and the weight of its loss.
     """
 
-    telling: Telling | None
+    auxiliary: AuxiliaryLoss | None
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.network)
         self.whole = config
-        self.telling, self.telling_weight = None, 0.0
+        self.auxiliary, self.auxiliary_weight = None, 0.0
 
     def forward(  # type: ignore[override]
         self,
@@ -52,11 +52,11 @@ class Learner(Policy):
             return self.scores(self._look(frames), **batch)
         seen = self._look(frames)
         loss = self.losses(seen, **batch).total
-        if self.telling is None or shown is None or shown_of is None:
+        if self.auxiliary is None or shown is None or shown_of is None:
             return loss
         rgb, depth = (each[shown_of.to(self.device)] for each in seen)
-        told: Tensor = self.telling((rgb, depth), shown.to(self.device))
-        return loss + self.telling_weight * told
+        told: Tensor = self.auxiliary((rgb, depth), shown.to(self.device))
+        return loss + self.auxiliary_weight * told
 
     def losses(
         self,

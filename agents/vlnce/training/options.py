@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from agents.common.sight.options import MirrorOptions, TellingOptions
+from agents.common.sight.options import AuxiliaryOptions, MirrorOptions
 from vlnbench.errors import UsageError
 from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
 
@@ -45,7 +45,7 @@ class VLNCEStep(StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VLNCETraining(TellingOptions, MirrorOptions, VLNCEStep, TrainOptions):
+class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
     """Training of a CMA or Seq2Seq. Defaults follow VLN-CE's.
 
     A set holds walks with depth (`collect --depth`). Walks with labels (`collect --dagger --relabel`) are learned
@@ -86,7 +86,7 @@ class VLNCETraining(TellingOptions, MirrorOptions, VLNCEStep, TrainOptions):
         above_zero("inflection_weight", self.inflection_weight)
         if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
             raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
-        self.check_telling(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
+        self.check_auxiliary(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.dtype == "bfloat16":
             raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.common.decoders.policy import ActsByChance, Recorder, Walk, Window
+from agents.common.decoders.policy import Recorder, SampledActing, Walk, Window
 from agents.common.decoders.sampling import Draws
 from agents.vlnce.loop import EpisodeLoop
 from agents.vlnce.options import VLNCEOptions
@@ -87,7 +87,7 @@ class VLNCEPolicy(Recorder):
         return AskedWalks(content, self.learner)
 
 
-class PolicyAgent(ActsByChance, EpisodeLoop):
+class PolicyAgent(SampledActing, EpisodeLoop):
     """CMA or Seq2Seq in simulators, acting by chance and remembered by its policy."""
 
     sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})

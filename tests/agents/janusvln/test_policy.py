@@ -51,7 +51,7 @@ def walk(policy: JanusVLNPolicy, seeds: list[int], steps: int = 5) -> list[Recor
 
 @pytest.mark.slow
 def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
-    """Ratio 1, a gradient in every part, and the chances of acting, which a question alone does not give."""
+    """Ratio 1, a gradient in every part, and the log-probabilities of acting, which a question alone lacks."""
     recorded = walk(policy_of(made), [5, 6])
     assert [each.answers for each in recorded] == [5, 5]
     assert recorded[0].samples[0].labels != recorded[1].samples[0].labels
@@ -95,7 +95,7 @@ def test_what_is_drawn_depends_on_the_seed_alone_and_ends_with_the_answers(made:
 
 @pytest.mark.parametrize("factor", [1000, -1000])
 def test_the_image_token_is_never_drawn_and_takes_no_share(tmp_path: Path, factor: int) -> None:
-    """A drawn one would ask for a frame that nobody gave; the chances of the others add up to 1 without it."""
+    """A drawn one would ask for a frame that nobody gave; the others add up to 1 without it."""
     made = Made(tmp_path, history=2)
     with torch.no_grad():
         head = made.model.lm_head.weight

@@ -459,7 +459,7 @@ def test_options_and_inputs_have_the_same_fields() -> None:
 
 
 def test_the_image_token_is_never_drawn_and_takes_no_share(base: Path) -> None:
-    """A drawn one would ask for a frame that nobody gave; the chances of the others add up to 1 without it."""
+    """A drawn one would ask for a frame that nobody gave; the others add up to 1 without it."""
     model = network.load(base)
     with torch.no_grad():
         model.model.embed_tokens.weight[IMAGE] *= 1000  # its score is far above the others or far below

@@ -132,9 +132,9 @@ def test_a_padded_batch_is_its_samples(attn: str) -> None:
 
 
 def test_loss_alone_is_the_same_loss() -> None:
-    whole, lean = TINY(*SAMPLES), TINY(*SAMPLES, want_logits=False)
-    assert lean.logits is None
-    assert torch.equal(whole.loss, lean.loss)
+    whole, fast = TINY(*SAMPLES), TINY(*SAMPLES, want_logits=False)
+    assert fast.logits is None
+    assert torch.equal(whole.loss, fast.loss)
     assert TINY(*SAMPLES[:2]).loss is None
 
 
@@ -206,13 +206,13 @@ def test_another_image_size_interpolates_positions_as_siglip_does(size: int) -> 
 
 
 def test_checkpointing_reaches_both_transformers_and_keeps_gradients() -> None:
-    plain, lean = tiny_model().train(), tiny_model().train()
-    lean.enable_checkpointing()
-    marked = {name for name, module in lean.named_modules() if getattr(module, "gradient_checkpointing", False)}
+    plain, fast = tiny_model().train(), tiny_model().train()
+    fast.enable_checkpointing()
+    marked = {name for name, module in fast.named_modules() if getattr(module, "gradient_checkpointing", False)}
     assert {"model.layers.1", "model.vision_tower.vision_tower.vision_model.encoder.layers.1"} <= marked
-    for model in (plain, lean):
+    for model in (plain, fast):
         model(*SAMPLES, want_logits=False).loss.backward()
-    for (name, one), other in zip(plain.named_parameters(), lean.parameters(), strict=True):
+    for (name, one), other in zip(plain.named_parameters(), fast.parameters(), strict=True):
         assert (one.grad is None) == (other.grad is None) == ("post_layernorm" in name)
         if one.grad is not None:
             torch.testing.assert_close(one.grad, other.grad)

@@ -23,7 +23,7 @@ from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation
-from vlnbench.traits import MadeOf, Paced
+from vlnbench.traits import MadeOf, TimesBatches
 
 AGENTS: dict[str, type[VLNCEAgent]] = {"cma": CMAAgent, "seq2seq": Seq2SeqAgent}
 
@@ -265,7 +265,7 @@ def test_an_agent_is_timed_and_names_its_files(name: str, folder: Path, monkeypa
     features = {"text_features": folder / "features"} if name == "rxr" else {}
     with closing(make(folder, name, **features)) as agent:
         assert isinstance(agent, MadeOf)
-        assert isinstance(agent, Paced)
-        assert (agent.files, agent.paces) == ((folder / f"{name}.pth",), {1: 0.1, 4: 0.2})
+        assert isinstance(agent, TimesBatches)
+        assert (agent.files, agent.batch_seconds) == ((folder / f"{name}.pth",), {1: 0.1, 4: 0.2})
     with closing(make(folder, name, max_batch=4, **features)) as agent:
-        assert agent.paces == {}
+        assert agent.batch_seconds == {}

@@ -33,14 +33,14 @@ class Recorded:
     """What a policy did for one prompt or in one walk.
 
     samples: windows for `Trains.collate`, whose labels are the tokens that were drawn and nothing else.
-    tokens: how many of them each window has. chances: their log-probabilities when they were drawn, in order.
-    answers: how many there were, `formed` of them in the expected format. actions: of the answer to a prompt.
-    cut: the walk's last STOP is the end of its answers, not the network's.
+    tokens: how many of them each window has. log_probabilities: theirs when they were drawn, in order. answers: how
+    many there were, `formed` of them in the expected format. actions: of the answer to a prompt. cut: the walk's
+    last STOP is the end of its answers, not the network's.
     """
 
     samples: tuple[Any, ...]
     tokens: tuple[int, ...]
-    chances: tuple[float, ...]
+    log_probabilities: tuple[float, ...]
     answers: int
     formed: int
     actions: tuple[Action, ...] = ()
@@ -51,7 +51,7 @@ class Scored(NamedTuple):
     """Of every drawn token of a batch, in order: log-probability, with gradient, and entropy of its distribution,
     in nats, both float32 (tokens,)."""
 
-    chances: Tensor
+    log_probabilities: Tensor
     entropies: Tensor
 
 
@@ -106,14 +106,14 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class GivesChances(Protocol):
+class GivesLogProbabilities(Protocol):
     """Trait of a `Trains` whose networks act by chance, and can learn from what that was worth."""
 
     def policy(self, model: nn.Module, base: Path, options: Any, sampling: Sampling) -> Policy:
         """A network, which goes on being trained, as a policy. `base`: the folder that it was loaded from."""
         ...
 
-    def chances(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
+    def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         """A forward pass over collated samples. `model` is the network or DeepSpeed's engine around it.
 
         Only labeled positions meet the vocabulary.

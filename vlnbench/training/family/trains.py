@@ -159,7 +159,7 @@ class Trains(Protocol):
 
     Derive from this class; what has a body here need not be defined. `options` are the spec's training options,
     and where there is no set in play its planning options too. Whatever learns from rewards asks for more: see
-    `training.family.policy.GivesChances`. `vlnbench.conformance.TrainsConformance` tests one.
+    `training.family.policy.GivesLogProbabilities`. `vlnbench.conformance.TrainsConformance` tests one.
     """
 
     # the network

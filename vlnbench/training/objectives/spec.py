@@ -27,7 +27,7 @@ class ObjectiveSpec:
     training: dataclass of its own options, keyword-only, to be mixed into a family's: its `check` calls that of
     `super()`, its `learns_from` says what it learns from. planning: those of them that memory depends on.
     memory: import string of a class derived from `memory.objective.StepMemory`; empty, and it cannot be planned.
-    needs_policy: whether the network has to act by chance (`training.policy.GivesChances`).
+    needs_policy: whether the network has to act by chance (`training.policy.GivesLogProbabilities`).
     same: values of its options that mean the same as their defaults, which hashes of settings take for these.
     listed: import string of a function that returns a group of entry points, headers and rows of a table of what
     has a name there, for `vlnbench list`; empty for none.
@@ -63,9 +63,9 @@ class ObjectiveSpec:
 
     def check_trains(self, trains: Any) -> None:
         """Raise UsageError for a family that cannot be trained so."""
-        from vlnbench.training.family.policy import GivesChances
+        from vlnbench.training.family.policy import GivesLogProbabilities
 
-        if self.needs_policy and not isinstance(trains, GivesChances):
+        if self.needs_policy and not isinstance(trains, GivesLogProbabilities):
             raise UsageError(
                 f"--objective {self.name}: models of this family give no log-probabilities of what they do; use "
                 "--objective supervised"

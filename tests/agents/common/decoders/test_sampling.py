@@ -18,10 +18,10 @@ def drawn(sampler: Sampler, logits: Tensor, count: int) -> list[int]:
 
 
 def test_tokens_come_as_often_as_their_chances_say() -> None:
-    chances = torch.tensor([0.1, 0.6, 0.3])
-    found = drawn(Sampler(1.0), chances.log(), 4000)
+    log_probabilities = torch.tensor([0.1, 0.6, 0.3])
+    found = drawn(Sampler(1.0), log_probabilities.log(), 4000)
     shares = [found.count(token) / 4000 for token in range(3)]
-    assert shares == pytest.approx(chances.tolist(), abs=3 * math.sqrt(0.25 / 4000))
+    assert shares == pytest.approx(log_probabilities.tolist(), abs=3 * math.sqrt(0.25 / 4000))
 
 
 def test_a_temperature_evens_the_chances_out() -> None:

@@ -147,7 +147,7 @@ def test_other_objectives_and_networks_have_no_use_for_questions(tmp_path: Path)
         family.samples([content], learner, tmp_path / "cma.pth", chosen, None)
 
 
-def telling(folder: Path, **changes: Any) -> Made:
+def auxiliary(folder: Path, **changes: Any) -> Made:
     write_semantics(write_questions(folder / "sets/Questions"))
     return Made(folder, semantic_weight=5.0, **changes)
 
@@ -164,17 +164,17 @@ def test_cells_show_what_has_a_twentieth_of_their_pixels(tmp_path: Path) -> None
 
 
 def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
-    made = telling(tmp_path)
+    made = auxiliary(tmp_path)
     walk, album = (each.sample(0, random.Random(0)) for each in made.samples())
     assert walk.shown is None
     assert album.shown is not None
-    learner, heads = made.learner, made.learner.telling
+    learner, heads = made.learner, made.learner.auxiliary
     assert heads is not None
     for both in ([walk, album], [album, walk]):
         batch = collate(both)
-        learner.telling = None
+        learner.auxiliary = None
         plain = learner(**batch).item()
-        learner.telling = heads
+        learner.auxiliary = heads
         assert isinstance(album.frames, tuple)
         rgb, depth = learner.see(album.frames[0], album.frames[1].float() / 255)
         told = functional.binary_cross_entropy_with_logits(
@@ -185,8 +185,8 @@ def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
-    plain = telling(tmp_path, mirror=1.0).samples()[1].sample(0, random.Random(0)).shown
-    made = telling(tmp_path / "other", mirror=1.0, packed=tmp_path / "packed")
+    plain = auxiliary(tmp_path, mirror=1.0).samples()[1].sample(0, random.Random(0)).shown
+    made = auxiliary(tmp_path / "other", mirror=1.0, packed=tmp_path / "packed")
     albums = made.samples()[1]
     for path in (tmp_path / "other/sets/Questions/semantic").rglob("*.png"):
         path.write_bytes(b"not read again")
@@ -197,11 +197,11 @@ def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
-    made = telling(tmp_path)
+    made = auxiliary(tmp_path)
     again = made.family.load(made.base, made.options, made.family.placement(made.options, CPU))
     for one, other in zip(made.learner.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-    assert rule_of(TABLE, "telling.parts.0.weight").part == "rgb_encoder"
+    assert rule_of(TABLE, "auxiliary.parts.0.weight").part == "rgb_encoder"
     whole = made.family.shapes(made.learner)
     assert set(whole.state_dict()) == set(made.learner.state_dict())
     whole.load_state_dict(made.learner.state_dict(), assign=True)
@@ -210,7 +210,7 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> None:
-    _, albums = telling(tmp_path, mirror=1.0).samples()
+    _, albums = auxiliary(tmp_path, mirror=1.0).samples()
     shown = albums.sample(0, random.Random(0)).shown
     assert shown is not None
     assert [tuple(at) for at in shown[0, :OBJECTS].nonzero().tolist()] == [(0, 3, 0), (2, 0, 3)]

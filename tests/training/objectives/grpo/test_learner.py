@@ -139,7 +139,7 @@ def test_the_first_update_has_a_ratio_of_exactly_1(walked: tuple[Any, list[Recor
         _, gradients, told = learned(model, update_of(recorded, GAINS), temperature=1.5)
         assert told["ratio"] == 1.0
         assert told["clipped"] == 0.0
-        assert told["drawn_apart"] < 1e-4, "the network draws from the chances that it is trained on"
+        assert told["drawn_apart"] < 1e-4, "the network draws from the log-probabilities that it is trained on"
         assert told["entropy"] > 0
         assert largest(gradients) > 0
     model.packed_loss = None
@@ -281,7 +281,7 @@ def test_answers_are_learned_from_and_nothing_else(walked: tuple[Any, list[Recor
     model, recorded = walked
     policy = policy_of(base, model)
     for each in recorded:
-        assert sum(each.tokens) == len(each.chances)
+        assert sum(each.tokens) == len(each.log_probabilities)
         assert each.answers >= len(each.samples)
         for sample, tokens in zip(each.samples, each.tokens, strict=True):
             places = [place for place, label in enumerate(sample.labels) if label >= 0]

@@ -110,5 +110,5 @@ def test_chances_and_entropies_at_a_temperature() -> None:
     logits = torch.log(torch.tensor([[0.8, 0.2]]))
     found = scored(logits, torch.tensor([1]), 2.0)
     share = math.sqrt(0.2) / (math.sqrt(0.8) + math.sqrt(0.2))  # 1 / 3
-    assert found.chances.item() == pytest.approx(math.log(share))
+    assert found.log_probabilities.item() == pytest.approx(math.log(share))
     assert found.entropies.item() == pytest.approx(-(share * math.log(share) + (1 - share) * math.log(1 - share)))

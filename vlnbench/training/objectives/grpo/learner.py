@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlnbench.training.family.policy import GivesChances
+from vlnbench.training.family.policy import GivesLogProbabilities
 from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.groups import Update
 from vlnbench.training.objectives.grpo.loss import clipped_losses, k3, pass_weight, token_weight
@@ -43,9 +43,9 @@ class Learner:
         tally: Tally,
         reference: Reference | None,
     ) -> None:
-        assert isinstance(trains, GivesChances)
+        assert isinstance(trains, GivesLogProbabilities)
         self._options, self._process, self._tally = options, process, tally
-        self._collate, self._chances = trains.collate, trains.chances
+        self._collate, self._log_probabilities = trains.collate, trains.log_probabilities
         self._reference = reference
         self._windows: list[_Window] = []
 
@@ -58,7 +58,7 @@ class Learner:
         counts = bool(self._options.beta) or self._options.aggregation == "bnpo"
         self._windows, self._spare = [], update.spare
         for each in update.mine:
-            recorded, drawn = each.recorded, list(each.recorded.chances)
+            recorded, drawn = each.recorded, list(each.recorded.log_probabilities)
             weight = token_weight(self._options.aggregation, sum(recorded.tokens), update.lengths, longest)
             for sample, tokens in zip(recorded.samples, recorded.tokens, strict=True):
                 own, drawn = drawn[:tokens], drawn[tokens:]
@@ -79,25 +79,28 @@ class Learner:
             if number < len(batches):
                 yield scale * self._loss(engine, batches[number], passes)
             else:  # another process has more to do, or nobody has anything
-                yield 0.0 * self._chances(engine, self._collate([self._spare]), 1.0).chances.sum()
+                yield (
+                    0.0
+                    * self._log_probabilities(engine, self._collate([self._spare]), 1.0).log_probabilities.sum()
+                )
 
     def _loss(self, engine: Any, windows: list[_Window], passes: int) -> Tensor:
         options = self._options
         batch = self._collate([each.sample for each in windows])
-        scored = self._chances(engine, batch, options.temperature)
+        scored = self._log_probabilities(engine, batch, options.temperature)
         sizes = [each.tokens for each in windows]
-        device = scored.chances.device
-        now = torch.split(scored.chances.detach(), sizes)
-        for each, chances in zip(windows, now, strict=True):
+        device = scored.log_probabilities.device
+        now = torch.split(scored.log_probabilities.detach(), sizes)
+        for each, log_probabilities in zip(windows, now, strict=True):
             if each.old is None:  # nothing has been learned from it yet
-                each.old = chances
+                each.old = log_probabilities
         old = torch.cat([each.old for each in windows if each.old is not None])
         repeats = torch.tensor(sizes, device=device)
         advantage = torch.tensor([each.advantage for each in windows], device=device).repeat_interleave(repeats)
-        found = clipped_losses(scored.chances, old, advantage, options.clip_low, options.clip_high)
+        found = clipped_losses(scored.log_probabilities, old, advantage, options.clip_low, options.clip_high)
         losses = found.losses
         if self._reference is not None:
-            losses = losses + options.beta * self._divergence(windows, batch, scored.chances)
+            losses = losses + options.beta * self._divergence(windows, batch, scored.log_probabilities)
         if options.aggregation == "bnpo":
             weight = pass_weight(passes * self._process.world_size, sum(sizes))
             weights = torch.full_like(losses, weight)
@@ -106,15 +109,17 @@ class Learner:
         self._describe(windows, scored.entropies, found.ratios, found.clipped, torch.cat(now))
         return (losses * weights).sum()
 
-    def _divergence(self, windows: list[_Window], batch: Any, chances: Tensor) -> Tensor:
+    def _divergence(self, windows: list[_Window], batch: Any, log_probabilities: Tensor) -> Tensor:
         """Per token, from the network at the start, which is asked once about each window."""
         assert self._reference is not None
         if any(each.reference is None for each in windows):
             with torch.no_grad(), self._reference.used() as network:
-                found = self._chances(network, batch, self._options.temperature).chances
+                found = self._log_probabilities(network, batch, self._options.temperature).log_probabilities
             for each, own in zip(windows, torch.split(found, [each.tokens for each in windows]), strict=True):
                 each.reference = own
-        apart = k3(chances, torch.cat([each.reference for each in windows if each.reference is not None]))
+        apart = k3(
+            log_probabilities, torch.cat([each.reference for each in windows if each.reference is not None])
+        )
         self._tally.add("kl", float(apart.detach().sum()), len(apart))
         return apart
 

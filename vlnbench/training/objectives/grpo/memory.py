@@ -22,7 +22,7 @@ class RolloutMemory(StepMemory):
     """`StepMemory` of rewards."""
 
     def loss(self, trains: Any) -> Loss:
-        return lambda network, batch: trains.chances(network, batch, 1.0).chances.sum()
+        return lambda network, batch: trains.log_probabilities(network, batch, 1.0).log_probabilities.sum()
 
     def cache(self, trains: Any, config: Any, options: Any) -> int:
         found: int = trains.cache_bytes(config, options)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vlnbench.errors import UsageError
 from vlnbench.training.data import Schedule
-from vlnbench.training.family.policy import GivesChances, Policy, Sampling
+from vlnbench.training.family.policy import GivesLogProbabilities, Policy, Sampling
 from vlnbench.training.family.trains import Trains
 from vlnbench.training.objectives.grpo.episodes import Episodes
 from vlnbench.training.objectives.grpo.groups import Grouping
@@ -100,7 +100,7 @@ class GRPO:
 
     def begin(self, begun: Begun) -> None:
         options, trains = self._options, self._trains
-        assert isinstance(trains, GivesChances)
+        assert isinstance(trains, GivesLogProbabilities)
         self._engine, self._memory = begun.engine, begun.memory
         self._policy: Policy = trains.policy(begun.engine.module, self._base, options, self._sampling)
         with self._acting():

@@ -89,7 +89,7 @@ class GRPOOptions(GRPOPlanning, _Train):
     """Names of rewards or import strings package.module:function, each as NAME or NAME:WEIGHT, added up; default
     match-decayed for steps, success-near for episodes."""
     temperature: float = 1.0
-    """Of the network's chances when it acts."""
+    """Of the network's probabilities when it acts."""
     top_p: float = 1.0
     """The likeliest tokens that together have this chance can be drawn. Below 1 what is learned are still the
     log-probabilities among all tokens, as TRL has it: the network is evaluated without leaving tokens out."""

@@ -12,8 +12,8 @@ from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.cache import CacheView
 from agents.common.decoders.qwen2 import read
 from agents.common.decoders.turns import Decoder
-from agents.common.packing.bare import Bare
-from agents.common.packing.lean import LeanBlocks, LeanTower, lean_enough
+from agents.common.packing.fast import FastBlocks, FastTower, fast_enough
+from agents.common.packing.skeleton import Skeleton
 from agents.streamvln import network as checkpoint
 from agents.streamvln.network import StreamVLN
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model, write_tiny
@@ -39,7 +39,7 @@ def test_blocks_are_those_of_transformers(past: int, length: int) -> None:
     ours, theirs = entries.clone(), entries.clone()
     expected = read(model.model, embeddings, positions, CacheView(theirs, past), valid)
     causal = torch.ones(length, past + length, dtype=torch.bool).tril(past)
-    found = LeanBlocks(model.model, config)(embeddings, positions, ours, causal & valid[:, None])
+    found = FastBlocks(model.model, config)(embeddings, positions, ours, causal & valid[:, None])
     assert_close(found, expected, **TOLERANCE)
     assert_close(ours, theirs, **TOLERANCE)
 
@@ -48,40 +48,40 @@ def test_blocks_are_those_of_transformers(past: int, length: int) -> None:
 def test_the_tower_is_that_of_transformers() -> None:
     model = tiny_model().eval()
     images = tiny_images(4)
-    assert_close(LeanTower(model)(images), model.patch_features(images), **TOLERANCE)
+    assert_close(FastTower(model)(images), model.patch_features(images), **TOLERANCE)
 
 
 def test_only_small_models_in_float32_with_sdpa_on_a_cpu_are_run_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model()
-    assert lean_enough(model)
-    assert not lean_enough(tiny_model().to(torch.bfloat16))
-    assert not lean_enough(StreamVLN(model.config, "eager"))
-    monkeypatch.setattr("agents.common.packing.lean.FEW_PARAMETERS", 10)
-    assert not lean_enough(model)
-    assert Decoder(model, GenerationSettings(frozenset({END}), 1.05))._lean is None
+    assert fast_enough(model)
+    assert not fast_enough(tiny_model().to(torch.bfloat16))
+    assert not fast_enough(StreamVLN(model.config, "eager"))
+    monkeypatch.setattr("agents.common.packing.fast.FEW_PARAMETERS", 10)
+    assert not fast_enough(model)
+    assert Decoder(model, GenerationSettings(frozenset({END}), 1.05))._fast is None
 
 
 @torch.inference_mode()
 def test_a_bare_network_computes_the_same(tmp_path: Path) -> None:
     write_tiny(tmp_path)
-    bare, whole = checkpoint.load(tmp_path, lean=True), checkpoint.load(tmp_path)
-    assert isinstance(bare.model, Bare)
-    assert {name: each.shape for name, each in bare.named_parameters()} == {
+    skeleton, whole = checkpoint.load(tmp_path, fast=True), checkpoint.load(tmp_path)
+    assert isinstance(skeleton.model, Skeleton)
+    assert {name: each.shape for name, each in skeleton.named_parameters()} == {
         name: each.shape for name, each in whole.named_parameters()
     }
     images, like = tiny_images(4), whole.model.norm.weight
-    assert torch.equal(LeanTower(bare)(images), LeanTower(whole)(images))
+    assert torch.equal(FastTower(skeleton)(images), FastTower(whole)(images))
     positions = torch.arange(whole.config.max_position_embeddings)[None]
     for one, other in zip(
-        bare.model.rotary_emb(like, positions), whole.model.rotary_emb(like, positions), strict=True
+        skeleton.model.rotary_emb(like, positions), whole.model.rotary_emb(like, positions), strict=True
     ):
         assert torch.equal(one, other)
 
 
 def test_what_cannot_be_run_this_way_is_loaded_whole(tmp_path: Path) -> None:
     write_tiny(tmp_path)
-    assert not isinstance(checkpoint.load(tmp_path, lean=True, attn="eager").model, Bare)
-    assert not isinstance(checkpoint.load(tmp_path, lean=True, dtype=torch.bfloat16).model, Bare)
+    assert not isinstance(checkpoint.load(tmp_path, fast=True, attn="eager").model, Skeleton)
+    assert not isinstance(checkpoint.load(tmp_path, fast=True, dtype=torch.bfloat16).model, Skeleton)
 
 
 @pytest.mark.slow

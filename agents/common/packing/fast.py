@@ -34,7 +34,7 @@ class _Block:
     down: Tensor
 
 
-def lean_enough(model: Any) -> bool:
+def fast_enough(model: Any) -> bool:
     """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32.
 
     Adapters are modules of their own, which it would leave out.
@@ -42,16 +42,16 @@ def lean_enough(model: Any) -> bool:
     if any(hasattr(module, "base_layer") for module in model.modules()):
         return False
     count = sum(parameter.numel() for parameter in model.parameters())
-    return would_be_lean(count, model.attn, model.device, model.dtype)
+    return would_be_fast(count, model.attn, model.device, model.dtype)
 
 
-def would_be_lean(parameters: int, attn: str, device: torch.device, dtype: torch.dtype) -> bool:
+def would_be_fast(parameters: int, attn: str, device: torch.device, dtype: torch.dtype) -> bool:
     """The same for a model that there is not yet; parameters: how many it will have."""
     return parameters <= FEW_PARAMETERS and attn == "sdpa" and device.type == "cpu" and dtype == torch.float32
 
 
-class LeanBlocks:
-    """The blocks of a `Backbone`, or a `Bare` one, with weights as they are now: for inference only."""
+class FastBlocks:
+    """The blocks of a `Backbone`, or a `Skeleton` one, with weights as they are now: for inference only."""
 
     def __init__(self, backbone: Any, config: WindowedSizes) -> None:
         self._blocks = [_block(layer) for layer in backbone.layers]
@@ -109,7 +109,7 @@ class _TowerBlock:
     down: tuple[Tensor, Tensor]
 
 
-class LeanTower:
+class FastTower:
     """A SigLIP vision tower with weights as they are now: for inference only."""
 
     def __init__(self, model: Any) -> None:

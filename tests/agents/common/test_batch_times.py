@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents.common.paces import MOST, SECONDS, measured
+from agents.common.batch_times import MOST, SECONDS, measured
 
 
 class Clock:

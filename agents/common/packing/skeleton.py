@@ -1,4 +1,4 @@
-"""The parameters of the network without transformers, for `lean`, which needs no more of them than their names.
+"""The parameters of the network without transformers, for `fast`, which needs no more of them than their names.
 
 Importing transformers' models takes longer than importing torch, and a small network acts within milliseconds.
 """
@@ -12,7 +12,7 @@ from agents.common.decoders.sizes import WindowedSizes
 from agents.common.towers.siglip import VisionGeometry
 
 
-class Bare(nn.Module):
+class Skeleton(nn.Module):
     """The language model's blocks with the vision parts as children: names and shapes of `backbone.Backbone`."""
 
     def __init__(self, config: WindowedSizes) -> None:

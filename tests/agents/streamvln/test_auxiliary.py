@@ -61,12 +61,12 @@ def test_what_is_told_joins_the_loss_of_questions_alone(tmp_path: Path) -> None:
     assert walk.shown is None
     grid = made.model.config.vision.grid
     assert question.shown.shape == (1, 5, grid, grid)
-    heads = made.model.telling
+    heads = made.model.auxiliary
     for both in ([walk, question], [question, walk], [question, question]):
         batch = collate(both)
-        made.model.telling = None
+        made.model.auxiliary = None
         plain = made.family.loss(made.model, batch).item()
-        made.model.telling = heads
+        made.model.auxiliary = heads
         patches = made.model.patch_features(question.images).transpose(1, 2).unflatten(2, (grid, grid))
         told = functional.binary_cross_entropy_with_logits(
             heads.parts[0](patches), question.shown.float(), pos_weight=torch.tensor(5.0)
@@ -109,15 +109,15 @@ def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
 
 def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
     made = Made(tmp_path)
-    assert torch.equal(made.load().telling.parts[0].weight, made.model.telling.parts[0].weight)
-    other = made.load(seed=1).telling.parts[0].weight
-    assert not torch.equal(other, made.model.telling.parts[0].weight)
-    assert made.family.part_of("telling.parts.0.weight") == "mm_vision_tower"
+    assert torch.equal(made.load().auxiliary.parts[0].weight, made.model.auxiliary.parts[0].weight)
+    other = made.load(seed=1).auxiliary.parts[0].weight
+    assert not torch.equal(other, made.model.auxiliary.parts[0].weight)
+    assert made.family.part_of("auxiliary.parts.0.weight") == "mm_vision_tower"
     whole = made.family.shapes(made.model)
     assert set(whole.state_dict()) == set(made.model.state_dict())
     whole.load_state_dict(made.model.state_dict(), assign=True)
     made.family.save(whole, tmp_path / "saved", made.base, made.options)
-    assert whole.telling is not None
+    assert whole.auxiliary is not None
     assert (
         checkpoint.load(tmp_path / "saved").state_dict().keys() == checkpoint.load(made.base).state_dict().keys()
     )
@@ -125,7 +125,7 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
 
 def test_without_the_option_nothing_is_read_or_told(tmp_path: Path) -> None:
     made = Made(tmp_path, semantic_weight=0.0)
-    assert made.model.telling is None
+    assert made.model.auxiliary is None
     assert [sample.shown for sample in made.samples()] == [None, None]
 
 
@@ -142,7 +142,7 @@ def test_options_that_do_not_go_with_it(tmp_path: Path, changes: dict[str, Any],
         checkpoint="streamvln-tiny", out=tmp_path, augment=False, **{"semantic_weight": 5.0, **changes}
     )
     with pytest.raises(UsageError, match=re.escape(message)):
-        options.check_telling("mm_vision_tower", options.parts, cached=options.feature_cache is not None)
+        options.check_auxiliary("mm_vision_tower", options.parts, cached=options.feature_cache is not None)
 
 
 def test_semantic_images_have_to_be_there(tmp_path: Path) -> None:

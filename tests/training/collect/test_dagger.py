@@ -62,6 +62,8 @@ class GuidedPlane(PlaneEnv):
 class Scripted(EpisodeAgent):
     """Does at each step what it is told to, and writes down where it was asked and where it looked on."""
 
+    shared = ("asked",)
+
     def __init__(self, action: Callable[[int], Action]) -> None:
         super().__init__()
         self.action = action

@@ -33,9 +33,9 @@ class Recorded:
     """What a policy did for one prompt or in one walk.
 
     samples: windows for `Trains.collate`, whose labels are the tokens that were drawn and nothing else.
-    tokens: how many of them each window has. log_probabilities: theirs when they were drawn, in order. answers:
-    how many there were, `formed` of them in the expected format. actions: of the answer to a prompt. cut: the walk's
-    last STOP is the end of its answers, not the network's.
+    tokens: how many of them each window has. log_probabilities: theirs when they were drawn, in order.
+    answers: how many there were, `formed` of them in the expected format. actions: of the answer to a prompt.
+    cut: the walk's last STOP is the end of its answers, not the network's.
     """
 
     samples: tuple[Any, ...]

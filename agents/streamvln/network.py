@@ -29,6 +29,7 @@ from agents.common.sets.conversations import SYMBOLS
 from agents.common.towers.siglip import interpolated, patch_features
 from agents.streamvln.options import MODEL_TYPE
 from vlnbench.errors import UsageError
+from vlnbench.training.family.sources import no_checkpoint
 
 LANGUAGE_ATTENTION = ("eager", "sdpa", "flash_attention_2")
 
@@ -60,7 +61,7 @@ def read_config(folder: Path, vision_tower: Path | None = None) -> StreamVLNConf
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise UsageError(f"{folder} is not a checkpoint: expected a folder with config.json in it")
+        raise no_checkpoint(folder)
     raw = read_json(path)
     return parse_config(raw, str(path), vision_tower)
 

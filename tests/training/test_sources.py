@@ -10,6 +10,7 @@ import pytest
 from agents.vlnce.agent import VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
 from tests.fake_hub import FakeHub, Repository, disconnect, serve_hub, use
+from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import find_checkpoint, find_source, shipped, with_weights
@@ -55,3 +56,35 @@ def test_an_agent_of_the_hub_is_the_one_of_the_folder(hub: FakeHub, monkeypatch:
     assert (again.identity, again.description) == (there.identity, there.description)
     with pytest.raises(UsageError, match=r"hf:org/other: the hub does not answer"):
         VLNCEAgent(VLNCEOptions(checkpoint=Path("hf:org/other")))
+
+
+KINDS = {
+    "adapter_config.json": "holds adapters, not a model: merge them into their base",
+    "zero_to_fp32.py": "holds what DeepSpeed resumes from, not a model: run `python zero_to_fp32.py . NEW`",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["eval", "--agent", "qwen_vl", "--checkpoint"],
+        ["eval", "--agent", "streamvln", "--checkpoint"],
+        ["train", "--out", "run", "--checkpoint"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_is_no_model_says_what_makes_one_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    command: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / name).write_text("{}")
+    assert main([*command, "saved"]) == 2
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "error" in each]
+    assert f"saved {KINDS[name]}" in line
+    assert not (tmp_path / "run").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import CONFIG, DTYPES, MAX_LAYERS, Fields, read_json
-from vlnbench.errors import UsageError
+from vlnbench.training.family.sources import no_checkpoint
 
 MODEL_TYPE = "qwen2_5_vl"
 PATCH = 14
@@ -65,7 +65,7 @@ def config_file(folder: Path) -> tuple[dict[str, Any], str]:
     """Content and name of a checkpoint folder's config.json. Raises UsageError where there is none."""
     path = folder / CONFIG
     if not path.is_file():
-        raise UsageError(f"{folder} is not a checkpoint: expected a folder with config.json in it")
+        raise no_checkpoint(folder)
     return read_json(path), str(path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family.checkpoints import Source
-from vlnbench.training.family.sources import find_source
+from vlnbench.training.family.sources import find_source, other_content
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.options import TrainOptions
 from vlnbench.util.loading import import_module, import_string
@@ -34,6 +34,8 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
     if found:
         names = ", ".join(each.name for each in found)
         raise UsageError(f"{option} {checkpoint}: may be of the families {names}; say which with --family")
+    if source.path is not None and (content := other_content(source.path)):
+        raise UsageError(content)
     known = ", ".join(listed())
     raise UsageError(
         f"{option} {checkpoint}: no checkpoint of a family known here ({known}); name its family with --family"

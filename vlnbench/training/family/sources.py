@@ -75,3 +75,25 @@ def find_source(name: str, families: Sequence[FamilySpec], option: str = "--chec
         return Source("preset", name)
     every = [*shipped(), *(PRESET + preset for preset in presets), *(sizes if option == "--model" else ())]
     raise UsageError(f"{option} {name:.100}: no such file or folder, and {unknown('checkpoint', name, every)}")
+
+
+def no_checkpoint(folder: Path) -> UsageError:
+    """What a folder without a model's config.json is, and what to do with it."""
+    known = other_content(folder)
+    return UsageError(known or f"{folder} is not a checkpoint: expected a folder with config.json in it")
+
+
+def other_content(folder: Path) -> str:
+    """What a folder of weights is that is no model, and how to make one of it; empty where that is not known."""
+    if (folder / "adapter_config.json").is_file():
+        return (
+            f"{folder} holds adapters, not a model: merge them into their base, with peft's "
+            "AutoPeftModel.from_pretrained(FOLDER).merge_and_unload().save_pretrained(NEW), and name NEW"
+        )
+    if (folder / "zero_to_fp32.py").is_file():
+        return (
+            f"{folder} holds what DeepSpeed resumes from, not a model: run `python zero_to_fp32.py . NEW` in it, "
+            "put config.json and the tokenizer beside, and name NEW; or let the training save the model itself, with "
+            "stage3_gather_16bit_weights_on_model_save"
+        )
+    return ""

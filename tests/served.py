@@ -39,7 +39,7 @@ def serving(agent: Agent, name: str = "random", token: str = "", port: int = 0, 
             thread.join(10)
 
 
-def connected(address: str, timeout: float = 20.0, reconnect: float = 20.0) -> RemoteAgent:
+def connected(address: str, timeout: float = 60.0, reconnect: float = 60.0) -> RemoteAgent:
     return RemoteAgent(address, RemoteOptions(remote_timeout=timeout, reconnect=reconnect))
 
 

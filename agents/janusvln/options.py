@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from agents.common.sets.steps import SET_FILES
+from agents.common.sets.layouts import SET_FILES
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec

@@ -16,7 +16,8 @@ from vision_language_family.options import SeenInputs
 
 from agents.common.language.family import IGNORED
 from agents.common.prompts.navigation import Template
-from agents.common.sets.answers import AnswerSet, Asked, read_frame
+from agents.common.sets.answers import AnswerSet, Asked
+from agents.common.sight.pictures import decoded
 
 
 class Sample(NamedTuple):
@@ -59,14 +60,12 @@ class QuestionDataset:
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Nothing is drawn."""
         asked = self._content.asked(self._keys[index], self._prompts.inputs.history)
-        return self._prompts.sample(asked, [read_frame(path) for path in asked.frames])
+        frames = [decoded(path, lambda image: image.convert("RGB"), "extract it again") for path in asked.frames]
+        return self._prompts.sample(asked, frames)
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """Samples as the arguments of the network, and `labels` (samples, longest answer).
-
-    Questions are padded on the left, as when many are answered at once, and answers on the right.
-    """
+    """Samples as the arguments of the network, padded on the left, and `labels` (samples, longest answer)."""
     processor = samples[0].processor
     batch = dict(
         processor(

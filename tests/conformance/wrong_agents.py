@@ -116,7 +116,11 @@ class Writes(Whole):
 
 class Hashes(Whole):
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        super().reset(slot, episode, hash((episode.instruction, seed)))
+        super().reset(slot, episode, seed)
+        self.draws = random.Random(hash((episode.instruction, seed)))
+
+    def choose(self, slot: int, seen: Observation) -> Action:
+        return self.draws.choice(_MOVES)
 
 
 class Unseeded(Whole):

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.common.answers.names import NAMES
+from agents.common.sets.layouts import EPISODES, SET_FILES
 from agents.common.sets.trajectories import read_trajectories
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.util.durable.json_stream import members
 
-EPISODES = ("train.json", "train.json.gz", "train_guide.json", "train_guide.json.gz")
-"""Episodes whose frames lie in folders of their own, as the published data have them for R2R and RxR."""
-SET_FILES = (TRAJECTORIES, *EPISODES)
-"""The file that says what a set's folder holds."""
 FRAMES = ("train", "images")
 _NUMBER = re.compile(r"step_(\d+)_")
 

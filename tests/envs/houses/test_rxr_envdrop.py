@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from envs.houses.files.auxiliary import speak
 
 from envs.houses.files.augment import EnvDropManifest, augment
 from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS, first_id
+from envs.houses.files.telling import speak
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
 from envs.houses.options import HousesConfig

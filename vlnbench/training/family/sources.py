@@ -93,7 +93,7 @@ def other_content(folder: Path) -> str:
     if (folder / "zero_to_fp32.py").is_file():
         return (
             f"{folder} holds what DeepSpeed resumes from, not a model: run `python zero_to_fp32.py . NEW` in it, "
-            "put config.json and the tokenizer beside, and name NEW; or let the training save the model itself, with "
+            "put config.json and the tokenizer beside, and name NEW; or let the training save the model, with "
             "stage3_gather_16bit_weights_on_model_save"
         )
     return ""

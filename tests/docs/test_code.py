@@ -18,6 +18,7 @@ from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import load_split
 from vlnbench.interfaces import Action, Observation
 from vlnbench.matrix.spec import read_matrix
+from vlnbench.training.objectives.grpo.rewards import Rewards, _rehearsal
 
 README, AGENTS, PAGE = ROOT / "README.md", ROOT / "docs" / "agents.md", ROOT / "docs" / "contributing.md"
 
@@ -73,6 +74,17 @@ def test_the_benchmark_in_a_file_reads_its_table(tmp_path: Path, monkeypatch: py
     (folder / "train.csv").write_text(f"{head}\n7,3,house,0,0,0,4,0,1,Go on.\n", encoding="utf-8")
     (episode,) = load_split(made, "train", tmp_path).episodes
     assert (episode.scene_id, episode.goals) == ("mp3d/house/house.glb", ((4.0, 0.0, 1.0),))
+
+
+def test_the_reward_to_add_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "post_training.md"
+    (text,) = (text for language, text in blocks(page) if language == "python" and "def brief(" in text)
+    (tmp_path / "my_rewards.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rewards = Rewards(["my_rewards:brief", "near:0.2"], "episodes")  # tries them
+    right, wrong = _rehearsal("episodes")
+    assert rewards.of(right, "a test")[0] == pytest.approx(1 - 0.013)
+    assert rewards.of(wrong, "a test")[0] == pytest.approx(1 - 0.002)  # it stops within 3 m, too
 
 
 @pytest.mark.slow

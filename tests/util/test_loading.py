@@ -58,6 +58,18 @@ def test_another_distributions_package_is_recognized(tmp_path: Path, package: st
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["agents", "envs"])
+def test_python_m_beside_a_folder_of_that_name_is_as_the_command(tmp_path: Path, package: str) -> None:
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "vlnbench", "list"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "shortest-path" in result.stdout
+
+
 def test_an_agent_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_agent.py").write_text(
         "from agents.scripted import StopAgent\n\nclass Mine(StopAgent):\n    pass\n"

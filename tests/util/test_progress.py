@@ -23,7 +23,7 @@ def test_it_says_that_nothing_has_ended_until_something_has(
     monkeypatch.setattr(progress, "FIRST_BEAT_S", 0.01)
     monkeypatch.setattr(progress, "LAST_BEAT_S", 0.02)
     with Progress(waiting="no episode has ended yet") as shown:
-        assert set(said(capsys, 3)) == {"no episode has ended yet after 0 s"}
+        assert all(line.startswith("no episode has ended yet after ") for line in said(capsys, 3))
         shown.update(1, 2, "SR 100 %")
         shown._heart.join(60)
         assert not shown._heart.is_alive()

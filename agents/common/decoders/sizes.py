@@ -45,6 +45,7 @@ def read_sizes(fields: Fields, vision_tower: Path | None) -> WindowedSizes:
     fields.choice("hidden_act", "silu", default="silu")
     fields.choice("tie_word_embeddings", False, default=False)
     fields.choice("use_sliding_window", False, default=False)
+    fields = _with_rotary(fields)
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     kv_heads = fields.integer("num_key_value_heads")
     if hidden % (2 * heads):
@@ -67,3 +68,15 @@ def read_sizes(fields: Fields, vision_tower: Path | None) -> WindowedSizes:
         num_frames=fields.integer("num_frames", default=32),
         num_future_steps=fields.integer("num_future_steps", default=4),
     )
+
+
+def _with_rotary(fields: Fields) -> Fields:
+    """The fields with `rope_theta` among them; transformers 5 writes it into `rope_parameters`."""
+    for name in ("rope_parameters", "rope_scaling"):
+        found = fields.values.get(name)
+        if isinstance(found, dict):
+            own = Fields(found, f"{fields.where}: {name}")
+            for kind in ("rope_type", "type"):  # stretched positions would be computed as plain ones
+                own.choice(kind, "default", default="default")
+            fields = Fields({"rope_theta": found.get("rope_theta"), **fields.values}, fields.where)
+    return fields

@@ -80,7 +80,8 @@ def qwen_config(raw: Mapping[str, Any], where: str, architecture: str, kind: str
     flat = {**raw, **(text if isinstance(text, dict) else {})}
     rope = flat.get("rope_parameters")
     if isinstance(rope, dict):
-        flat |= {"rope_scaling": {"mrope_section": rope.get("mrope_section")}}
+        kind = rope.get("rope_type", "default")
+        flat |= {"rope_scaling": {"mrope_section": rope.get("mrope_section"), "type": kind}}
         flat.setdefault("rope_theta", rope.get("rope_theta"))
     flat["tie_word_embeddings"] = raw.get("tie_word_embeddings", flat.get("tie_word_embeddings", False))
     fields = Fields(flat, where)

@@ -142,3 +142,19 @@ def test_config_that_is_no_json_object(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"config\.json") as raised:
         read_config(tmp_path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_config_as_transformers_5_saves_it_is_read() -> None:
+    raw = tiny_raw()
+    newer = {name: value for name, value in raw.items() if name not in ("rope_theta", "torch_dtype")}
+    newer |= {"rope_parameters": {"rope_theta": raw["rope_theta"], "rope_type": "default"}}
+    newer |= {"dtype": raw.get("torch_dtype", "bfloat16")}
+    was, found = (vars(parse_config(each, "config.json")) | {"raw": None} for each in (raw, newer))
+    assert was == found
+
+
+@pytest.mark.parametrize("name", ["rope_parameters", "rope_scaling"])
+def test_stretched_positions_are_refused(name: str) -> None:
+    raw = tiny_raw(**{name: {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4.0}})
+    with pytest.raises(UsageError, match=rf'config.json: {name}: rope_type: expected "default", found "yarn"'):
+        parse_config(raw, "config.json")

@@ -45,6 +45,10 @@ class Copies:
     def __init__(self, agent: Any, base: type, left_out: Collection[str]) -> None:
         """base: the class above which nothing is the user's own. left_out: attributes that copies lack."""
         self._agent, self._left_out = agent, left_out
+        names = (agent.shared,) if isinstance(agent.shared, str) else agent.shared  # ("client") is no tuple
+        if missing := [name for name in names if not hasattr(agent, name)]:
+            raise UsageError(f"agent {type(agent).__name__}: shared names {missing[0]!r}, which is not in self")
+        self._shared = [getattr(agent, name) for name in names]
         found = list(_reachable(self._given()))
         self._weights = [weight for each in found for weight in _weights(each)]
         self._versions = [each._version for each in self._weights]
@@ -58,7 +62,7 @@ class Copies:
         agent, made = self._agent, object.__new__(type(self._agent))
         memo: dict[int, Any] = {id(agent): made}
         memo |= {id(each): each for each in (*self._weights, *self._tables)}
-        memo |= {id(value): value for value in (getattr(agent, name) for name in agent.shared)}
+        memo |= {id(value): value for value in self._shared}
         given = self._given()
         for name in (*given, *(each for each in self._of_class if each not in given)):
             value = given[name] if name in given else getattr(type(agent), name)

@@ -47,6 +47,13 @@ def test_what_is_edited_is_another_agent(folder: Path, edited: str) -> None:
     assert code_digest(load_agent("mine:Mine")) != before
 
 
+def test_a_file_named_without_a_tuple_is_one_file(folder: Path) -> None:
+    (folder / "mine.py").write_text(FILES["mine.py"].replace("('weights.bin',)", "'weights.bin'"))
+    before = code_digest(load_agent("mine:Mine"))
+    (folder / "weights.bin").write_text("2")
+    assert code_digest(load_agent("mine:Mine")) != before
+
+
 @pytest.mark.parametrize("edited", ["other.txt", "lab/not_imported.py"])
 def test_what_it_does_not_use_may_change(folder: Path, edited: str) -> None:
     before = code_digest(load_agent("mine:Mine"))

@@ -157,7 +157,8 @@ def _code_files(agent: Agent) -> list[Path]:
 
 
 def _read_files(agent: Agent) -> list[Path]:
-    return [Path(path) for path in agent.reads] if isinstance(agent, Reads) else []
+    named = agent.reads if isinstance(agent, Reads) else ()
+    return [Path(path) for path in ([named] if isinstance(named, str | Path) else named)]
 
 
 def facts_of(agent: Agent, asked: str) -> AgentFacts:

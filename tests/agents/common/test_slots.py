@@ -95,6 +95,14 @@ def test_what_shared_names_is_shared() -> None:
     assert first.numbers is agent.numbers
 
 
+def test_a_name_without_a_tuple_is_one_name() -> None:
+    class Alone(Holds):
+        shared = "numbers"  # type: ignore[assignment]
+
+    agent = Alone()
+    assert act(agent, slots=1, steps=0)[0].numbers is agent.numbers
+
+
 class Learns(Holds):
     def act_one(self, observation: Observation) -> Action:
         with torch.no_grad():
@@ -114,6 +122,10 @@ class Compiled(Holds):
         self.net = torch.compile(self.net)
 
 
+class Absent(Holds):
+    shared = ("client",)
+
+
 class Misspelled(EpisodeAgent):
     def act_on(self, observation: Observation) -> Action:
         return Action.STOP
@@ -122,6 +134,7 @@ class Misspelled(EpisodeAgent):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
+        (Absent, "agent Absent: shared names 'client', which is not in self"),
         (Learns, "agent Learns: a tensor (6,) of a module in self was changed by an episode"),
         (
             Opens,

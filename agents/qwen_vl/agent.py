@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +16,7 @@ from PIL import Image
 from agents.common.answers.names import AS_TEXT, NAMES, read_answer
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.decoders.questions import QuestionLoop, Running
 from agents.common.inputs import described
 from agents.common.prompts.navigation import FORWARD_M, Template, spread
 from agents.common.qwen2_5_vl import checkpoint
@@ -27,7 +26,7 @@ from agents.qwen_vl import network
 from agents.qwen_vl.network import Answerer, Question, inputs_of, read_config
 from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenVLOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
 
 SYSTEM = "You are a helpful assistant."
@@ -99,78 +98,20 @@ class Prompts:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
 
-class Asked(Protocol):
-    """The part of `Answerer` that the loop needs."""
+class EpisodeLoop(QuestionLoop[Question]):
+    """Drives many episodes. An answer that cannot be read is a STOP."""
 
-    def run(self, questions: Sequence[Question]) -> list[list[int]]:
-        """The tokens of the answer to each question."""
-        ...
-
-
-@dataclass(slots=True)
-class _Running:
-    """One episode under way: all frames as the network sees them, what was done and what is planned."""
-
-    instruction: str
-    frames: list[NDArray[np.uint8]] = field(default_factory=list)
-    done: list[Action] = field(default_factory=list)
-    queue: deque[Action] = field(default_factory=deque)
-
-
-class EpisodeLoop:
-    """Drives many episodes. An answer that cannot be read is a STOP, which `unreadable` counts."""
-
-    def __init__(self, prompts: Prompts, answers: Asked) -> None:
+    def __init__(self, prompts: Prompts, answers: Any) -> None:
+        super().__init__(answers)
         self._prompts, self._inputs = prompts, prompts.inputs
-        self._answers: Asked | None = answers
-        self._slots: dict[int, _Running] = {}
-        self.unreadable = 0
 
-    def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._slots[slot] = _Running(episode.instruction)
+    def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return resize(Image.fromarray(rgb), self._inputs.max_pixels)
 
-    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        """The next action of each slot; the slots whose queues are empty ask the model together."""
-        if self._answers is None:
-            raise RuntimeError("the agent is closed")
-        asking = []
-        for slot, seen in observations.items():
-            self._see(slot, seen)
-            if not self._slots[slot].queue:
-                asking.append(self._question(slot))
-        if asking:
-            for question, answer in zip(asking, self._answers.run(asking), strict=True):
-                actions = self._prompts.read(answer)
-                self.unreadable += actions is None
-                self._slots[question.slot].queue.extend(actions or [Action.STOP])
-        chosen = {slot: self._slots[slot].queue.popleft() for slot in observations}
-        for slot, action in chosen.items():
-            self._slots[slot].done.append(action)
-        return chosen
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        return self._prompts.read(answer)
 
-    def watch(self, observations: Mapping[int, Observation]) -> None:
-        """See frames on which somebody else acts: what was planned is forgotten."""
-        for slot, seen in observations.items():
-            self._see(slot, seen)
-            self._slots[slot].queue.clear()
-
-    def feel(self, slot: int, action: Action) -> None:
-        """Take in that `action` is done instead of what `act` has just returned."""
-        self._slots[slot].done[-1] = action
-        self._slots[slot].queue.clear()
-
-    def close(self) -> None:
-        """Forget all episodes and let go of the model."""
-        self._slots.clear()
-        self._answers = None
-
-    def _see(self, slot: int, seen: Observation) -> None:
-        if seen.rgb is None:
-            raise ValueError("the environment reported no RGB frame")
-        self._slots[slot].frames.append(resize(Image.fromarray(seen.rgb), self._inputs.max_pixels))
-
-    def _question(self, slot: int) -> Question:
-        running = self._slots[slot]
+    def question(self, slot: int, running: Running) -> Question:
         step = len(running.frames) - 1
         earlier = spread(step, self._inputs.history)
         ids = self._prompts.question(running.instruction, running.done, len(earlier))
@@ -241,11 +182,6 @@ class QwenVLAgent(EpisodeLoop):
                 described(inputs, folder),
             )
         )
-
-    @property
-    def remarks(self) -> str:
-        """What a reader of the results should know about the answers so far; empty if nothing."""
-        return f"{self.unreadable} answers could not be read and counted as STOP" if self.unreadable else ""
 
     def close(self) -> None:
         """Give the model's memory back to the device."""

@@ -107,8 +107,28 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
     return tokenizer
 
 
+def load_by_file(folder: Path, tokens: Sequence[str], lender: str) -> Tokenizer:
+    """The tokenizer that tokenizer.json in `folder` describes, with what it puts around texts.
+
+    tokens: each has to be one. Raises UsageError where the file is missing, broken or another's; `lender` names a
+    checkpoint that has it.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise UsageError(f"{folder}: no tokenizer ({path.name} is missing); copy that of {lender}")
+    read_json(path, MAX_TABLE)
+    try:
+        tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(path)))
+    except Exception as error:  # the Rust tokenizer raises nothing more specific
+        raise UsageError(f"{path}: cannot be read ({short(' '.join(str(error).split()))})") from error
+    for text in tokens:
+        if len(tokenizer.encode(text, add_special_tokens=False)) != 1:
+            raise UsageError(f"{path}: has no token {text!r}; expected the tokenizer of {lender}")
+    return tokenizer
+
+
 class _Plain:
-    """Qwen2's tokenizer without transformers, which take seconds to import."""
+    """A tokenizer without transformers, which take seconds to import."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
@@ -121,7 +141,7 @@ class _Plain:
         self, token_ids: Sequence[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
     ) -> str:
         if clean_up_tokenization_spaces:
-            raise ValueError("clean_up_tokenization_spaces is not for Qwen2")
+            raise ValueError("clean_up_tokenization_spaces is not done here")
         return str(self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def __len__(self) -> int:

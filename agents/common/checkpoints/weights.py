@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,12 +204,7 @@ def write_folder(
 
     The folder appears at its name only when complete. Raises UsageError if `folder` exists.
     """
-    if folder.exists():
-        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        made = Path(name, "checkpoint")
-        made.mkdir()
+    with appearing(folder) as made:
         (made / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if inputs is not None:
             (made / INPUTS).write_text(inputs.text())
@@ -216,6 +212,18 @@ def write_folder(
             if path.is_file():
                 shutil.copyfile(path, made / path.name)
         write(model, made, shard_size)
+
+
+@contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """A new folder to write a checkpoint into, which then gets its name. Raises UsageError if `folder` exists."""
+    if folder.exists():
+        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+        made = Path(name, "checkpoint")
+        made.mkdir()
+        yield made
         os.rename(made, folder)
 
 

@@ -21,9 +21,9 @@ _CACHE = "cache" if "cache" in inspect.signature(Qwen2Model.forward).parameters 
 """What transformers calls the argument with earlier keys and values: renamed within 5, as seen in 5.24."""
 
 
-def language_config(config: WindowedSizes, attn: str) -> Qwen2Config:
-    """The language model's part of a config."""
-    sizes: dict[str, Any] = {
+def language_sizes(config: WindowedSizes, attn: str) -> dict[str, Any]:
+    """The language model's part of a config, in the fields that transformers has for Qwen2 and Llama alike."""
+    return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -35,10 +35,8 @@ def language_config(config: WindowedSizes, attn: str) -> Qwen2Config:
         "rms_norm_eps": config.rms_norm_eps,
         "attention_dropout": config.attention_dropout,
         "tie_word_embeddings": False,
-        "use_sliding_window": False,
         "attn_implementation": attn,
     }
-    return Qwen2Config(**sizes)
 
 
 def vision_config(config: WindowedSizes, attn: str) -> SiglipVisionConfig:
@@ -83,7 +81,7 @@ class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of 
     """The language model's blocks with the vision parts as children, where published checkpoints have them."""
 
     def __init__(self, config: WindowedSizes, attn: str) -> None:
-        super().__init__(language_config(config, attn))
+        super().__init__(Qwen2Config(**language_sizes(config, attn), use_sliding_window=False))
         self.vision_attention = "eager" if attn == "eager" else "sdpa"
         tower = SiglipVisionModel(vision_config(config, self.vision_attention))
         add_vision(self, config, getattr(tower, "vision_model", tower))  # transformers 4 has one more level

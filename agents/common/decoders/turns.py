@@ -112,7 +112,8 @@ class Decoder:
     The answer's last token is not in the cache when a turn ends; the next turn feeds it with the new block.
     The repetition penalty sees the tokens of the same answer only. An answer ends with an end token, included, or
     after `max_new_tokens`. `compile` has torch.compile build the language model's blocks. `choose` takes the place
-    of greedy decoding, without the penalty then.
+    of greedy decoding, without the penalty then. `keeps`: False where every turn opens a window, of which only the
+    answer is kept then, as what is likely to come next.
 
     Raises UsageError for `compile` where there is nothing to compile with.
     """
@@ -126,6 +127,7 @@ class Decoder:
         max_batch: int = 16,
         compile: bool = False,
         choose: Choose | None = None,
+        keeps: bool = True,
     ) -> None:
         self.model = model.eval()
         self.settings = settings
@@ -142,6 +144,7 @@ class Decoder:
         self._patches = FastTower(model) if fast else model.patch_features
         self._windows: dict[int, Window] = {}
         self._chosen = choose or self._choose
+        self._keeps = keeps
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -254,7 +257,8 @@ class Decoder:
         while not all(row.done for row in rows):
             self._keep(rows, self._forward(rows, range(len(rows)), cache, features), cache)
         for i, row in enumerate(rows):
-            self._windows[row.turn.slot] = Window(cache.row(i), row.output)
+            kept = cache.row(i) if self._keeps else features.new_empty(0)
+            self._windows[row.turn.slot] = Window(kept, row.output)
 
     def _forward(self, rows: Sequence[Row], group: range, cache: TurnCache, features: Tensor) -> list[Tensor]:
         """Feed ids and guesses of a group of rows.

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agents.common.decoders.sizes import WindowedSizes
+from agents.common.towers.siglip import used_blocks
 
 FEW_PARAMETERS = 50_000_000
 """Up to here operations cost more than arithmetic on a CPU; beyond it, the joined weights would take memory."""
@@ -23,11 +24,14 @@ FEW_PARAMETERS = 50_000_000
 
 @dataclass(frozen=True)
 class _Block:
-    """Weights of one block. `qkv` joins queries, keys and values (rows), `gate_up` gate and up projection."""
+    """Weights of one block. `qkv` joins queries, keys and values (rows), `gate_up` gate and up projection.
+
+    qkv_bias: None in Llama, which has none.
+    """
 
     norm: Tensor
     qkv: Tensor
-    qkv_bias: Tensor
+    qkv_bias: Tensor | None
     out: Tensor
     mlp_norm: Tensor
     gate_up: Tensor
@@ -116,8 +120,7 @@ class FastTower:
         tower = model.tower
         config = model.config.vision
         self._embeddings = tower.get_submodule("embeddings")
-        encoder: Any = tower.get_submodule("encoder")
-        self._blocks = [_tower_block(layer) for layer in encoder.layers]
+        self._blocks = [_tower_block(layer) for layer in used_blocks(tower, config)]
         self._gelu = "tanh" if config.hidden_act == "gelu_pytorch_tanh" else "none"
         self._heads, self._eps = config.num_attention_heads, float(config.layer_norm_eps)
 
@@ -163,7 +166,7 @@ def _block(layer: Any) -> _Block:
     return _Block(
         norm=layer.input_layernorm.weight.detach(),
         qkv=torch.cat([each.weight for each in inputs]).detach(),
-        qkv_bias=torch.cat([each.bias for each in inputs]).detach(),
+        qkv_bias=None if inputs[0].bias is None else torch.cat([each.bias for each in inputs]).detach(),
         out=attention.o_proj.weight.detach(),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
         gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach(),

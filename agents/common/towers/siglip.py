@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,13 +109,26 @@ def network_input(frames: Sequence[NDArray[np.uint8]] | NDArray[np.uint8]) -> to
     return torch.from_numpy(_LEVELS[np.ascontiguousarray(planes)])  # bytes are moved faster than numbers
 
 
-def patch_features(tower: nn.Module, pixels: Tensor) -> Tensor:
-    """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype."""
+def used_blocks(tower: nn.Module, config: VisionGeometry) -> list[nn.Module]:
+    """The blocks whose output is looked at: all but the last of those that are published, if that is there."""
+    encoder: Any = tower.get_submodule("encoder")
+    return list(encoder.layers)[: config.num_hidden_layers - 1]
+
+
+def patch_features(tower: nn.Module, pixels: Tensor, whole: VisionGeometry | None = None) -> Tensor:
+    """Patch features (N, patches, width) that a tower has of images (N, 3, S, S), on its device, in its dtype.
+
+    whole: sizes of a tower that has the published last block too, which is left out.
+    """
     trained = any(parameter.requires_grad for parameter in tower.parameters())
     # Checkpointing in transformers makes embeddings require gradients, and a backward pass of a frozen tower too.
     with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
-        patches = tower.get_submodule("embeddings")(pixels)
-        features: Tensor = tower.get_submodule("encoder")(inputs_embeds=patches).last_hidden_state
+        features: Tensor = tower.get_submodule("embeddings")(pixels)
+        if whole is None:
+            return tower.get_submodule("encoder")(inputs_embeds=features).last_hidden_state  # type: ignore[no-any-return]
+        for block in used_blocks(tower, whole):
+            found = block(features, None)
+            features = found[0] if isinstance(found, tuple) else found  # transformers 4 gives attention, too
     return features
 
 

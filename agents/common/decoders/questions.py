@@ -1,0 +1,105 @@
+"""An agent's loop over episodes whose every question stands alone: frames so far, queued actions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlnbench.interfaces import Action, Episode, Observation
+
+Q = TypeVar("Q", bound="Asking")
+
+
+class Asking(Protocol):
+    """A request for an answer."""
+
+    @property
+    def slot(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Running:
+    """One episode under way: all frames as the network sees them, what was done and what is planned."""
+
+    instruction: str
+    frames: list[NDArray[np.uint8]] = field(default_factory=list)
+    done: list[Action] = field(default_factory=list)
+    queue: deque[Action] = field(default_factory=deque)
+
+
+class QuestionLoop(ABC, Generic[Q]):
+    """Drives many episodes: a question whenever a slot has done all of its last answer.
+
+    An answer that cannot be read is one `instead`, which `unreadable` counts.
+    """
+
+    def __init__(self, answers: Any, instead: Action = Action.STOP) -> None:
+        """answers: its `run` gives the tokens of the answer to each question."""
+        self._answers, self._instead = answers, instead
+        self._slots: dict[int, Running] = {}
+        self.unreadable = 0
+
+    @abstractmethod
+    def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """A frame as the network sees it."""
+
+    @abstractmethod
+    def question(self, slot: int, running: Running) -> Q:
+        """What is asked at the newest frame."""
+
+    @abstractmethod
+    def read(self, answer: Sequence[int]) -> Sequence[Action] | None:
+        """The actions of an answer, None where it cannot be read."""
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        self._slots[slot] = Running(episode.instruction)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot; the slots whose queues are empty ask the model together."""
+        if self._answers is None:
+            raise RuntimeError("the agent is closed")
+        for slot, seen in observations.items():
+            self._see(slot, seen)
+        asking = [self.question(slot, self._slots[slot]) for slot in observations if not self._slots[slot].queue]
+        if asking:
+            for question, answer in zip(asking, self._answers.run(asking), strict=True):
+                actions = self.read(answer)
+                self.unreadable += actions is None
+                self._slots[question.slot].queue.extend(actions or [self._instead])
+        chosen = {slot: self._slots[slot].queue.popleft() for slot in observations}
+        for slot, action in chosen.items():
+            self._slots[slot].done.append(action)
+        return chosen
+
+    def watch(self, observations: Mapping[int, Observation]) -> None:
+        """See frames on which somebody else acts: what was planned is forgotten."""
+        for slot, seen in observations.items():
+            self._see(slot, seen)
+            self._slots[slot].queue.clear()
+
+    def feel(self, slot: int, action: Action) -> None:
+        """Take in that `action` is done instead of what `act` has just returned."""
+        self._slots[slot].done[-1] = action
+        self._slots[slot].queue.clear()
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the results should know about the answers so far; empty if nothing."""
+        count = self.unreadable
+        return f"{count} answers could not be read and counted as {self._instead.name}" if count else ""
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the model."""
+        self._slots.clear()
+        self._answers = None
+
+    def _see(self, slot: int, seen: Observation) -> None:
+        if seen.rgb is None:
+            raise ValueError("the environment reported no RGB frame")
+        self._slots[slot].frames.append(self.frame(seen.rgb))

@@ -137,7 +137,6 @@ class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
         MLP: "projector_lr",
         GEOMETRY_MERGER: "geometry_lr",
     }
-    FIRST: ClassVar[Mapping[str, object]] = {"history": 8, "wording": "published"}
 
     vision_tower_lr: float | None = None
     """Learning rate of Qwen's vision tower (published: 1e-6, but it does not train there)."""

@@ -87,7 +87,6 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
     """
 
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
-    LATER: ClassVar[tuple[str, ...]] = ("questions_at_once",)
 
     vision_tower_lr: float | None = None
     """Learning rate of the vision tower."""

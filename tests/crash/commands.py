@@ -186,10 +186,11 @@ def _matrix_file(given: Path) -> None:
 def _pretend() -> None:
     """Have a matrix run commands that write records and do nothing, without GPUs and without planning."""
     from tests.matrix.conftest import FAKE, plan_all
-    from vlnbench.matrix import runner, work
+    from vlnbench.matrix import runner
+    from vlnbench.matrix.work import stages
     from vlnbench.util import machine
 
-    work.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
+    stages.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
 
 
 def _matrix(given: Path, out: Path) -> list[str]:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from vlnbench.matrix import runner, work
+from vlnbench.matrix import runner
+from vlnbench.matrix.work import folder as work
+from vlnbench.matrix.work import stages
 from vlnbench.util import machine
 
 FAKE = str(Path(__file__).with_name("fake.py"))
@@ -49,7 +51,7 @@ def write(folder: Path) -> Write:
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that do nothing but leave records, no GPU, and plans made without a model."""
-    monkeypatch.setattr(work, "PROGRAM", (FAKE,))
+    monkeypatch.setattr(stages, "PROGRAM", (FAKE,))
     monkeypatch.setattr(machine, "gpus", list)
     monkeypatch.setattr(runner, "plan_matrix", plan_all)
 

@@ -10,7 +10,7 @@ from tests.matrix.conftest import PLAN, Write
 from vlnbench.matrix import forecast
 from vlnbench.matrix.forecast import documents, estimate_times, format_detectable, format_times, setting_hours
 from vlnbench.matrix.spec import Matrix, read_matrix
-from vlnbench.matrix.work import eval_stage
+from vlnbench.matrix.work.stages import Stages, stages_of
 
 COMMITTED = Path(__file__).parents[2] / "results" / "tunable_parts_x_envdrop"
 WORK = Path("work")
@@ -48,26 +48,32 @@ def small(write: Write) -> Matrix:
     return read_matrix(write(train=train, axes=axes, evaluate={"splits": ["val_seen"], "episodes": 25}))
 
 
+def every(matrix: Matrix) -> list[Stages]:
+    return [stages_of(matrix, WORK, setting) for setting in matrix.settings]
+
+
 def test_times_are_those_of_like_commands(write: Write) -> None:
     """20 windows at 2 a second and the 10 seconds beside them; 25 episodes at 2 seconds."""
     matrix = small(write)
     plans = {setting.train_key: {**PLAN, "steps": 10} for setting in matrix.settings}
-    times = estimate_times(matrix, WORK, plans, [measured()])
+    times = estimate_times(matrix, every(matrix), plans, [measured()])
     assert sorted(set(times.seconds.values())) == [20.0, 50.0]
-    assert setting_hours(matrix.settings[0], WORK, times) == pytest.approx(70 / 3600)
+    assert setting_hours(every(matrix)[0], times) == pytest.approx(70 / 3600)
     assert times.sources == ("before on 2 cores of Some CPU",)
-    shown = format_times(matrix, WORK, times)
+    shown = format_times(matrix.execution, every(matrix), times)
     assert "8 trainings and evaluations take about 0.08 hours" in shown
 
 
 def test_of_what_was_never_measured_no_time_is_told(write: Write) -> None:
     matrix = small(write)
     plans = {setting.train_key: {**PLAN, "steps": None} for setting in matrix.settings}
-    nothing = estimate_times(matrix, WORK, plans, [])
-    assert "no time is estimated for 8 trainings and evaluations" in format_times(matrix, WORK, nothing)
-    assert setting_hours(matrix.settings[0], WORK, nothing) is None
-    some = estimate_times(matrix, WORK, plans, [measured()])  # how many steps is not known
-    assert "4 more are like nothing that was measured" in format_times(matrix, WORK, some)
+    nothing = estimate_times(matrix, every(matrix), plans, [])
+    assert "no time is estimated for 8 trainings and evaluations" in format_times(
+        matrix.execution, every(matrix), nothing
+    )
+    assert setting_hours(every(matrix)[0], nothing) is None
+    some = estimate_times(matrix, every(matrix), plans, [measured()])  # how many steps is not known
+    assert "4 more are like nothing that was measured" in format_times(matrix.execution, every(matrix), some)
 
 
 def test_whole_splits_take_as_long_as_they_did(write: Write) -> None:
@@ -75,11 +81,11 @@ def test_whole_splits_take_as_long_as_they_did(write: Write) -> None:
     axes = {"tunable_parts": [["mm_mlp_adapter"]]}
     matrix = read_matrix(write(axes=axes, evaluate={"splits": ["val_seen"]}))
     plans = {matrix.settings[0].train_key: PLAN}
-    times = estimate_times(matrix, WORK, plans, [measured()])
-    assert times.seconds[eval_stage(WORK, matrix.settings[0], "val_seen").folder] == 100.0
+    times = estimate_times(matrix, every(matrix), plans, [measured()])
+    assert times.seconds[every(matrix)[0].evaluations["val_seen"].folder] == 100.0
     part = measured()
     part["rows"][0]["evaluate"]["episodes"] = 50
-    assert None in estimate_times(matrix, WORK, plans, [part]).seconds.values()
+    assert None in estimate_times(matrix, every(matrix), plans, [part]).seconds.values()
 
 
 def test_own_results_come_before_those_beside_them(tmp_path: Path) -> None:

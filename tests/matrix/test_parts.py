@@ -15,7 +15,7 @@ from vlnbench.matrix.spec import read_matrix
 
 
 def names(path: Path, part: Part) -> list[str]:
-    return [name for unit in part.choose(units_of(read_matrix(path))) for name in unit.names]
+    return [name for unit in part.choose(units_of(read_matrix(path), Path("work"))) for name in unit.names]
 
 
 def test_shards_are_all_of_it_and_share_nothing(write: Write) -> None:

@@ -10,7 +10,7 @@ from vlnbench.errors import UsageError
 from vlnbench.matrix.runner import run_matrix
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.table import csv_text, markdown
-from vlnbench.matrix.work import reference_stage
+from vlnbench.matrix.work.stages import stages_of
 
 TRAIN = {"checkpoint": "streamvln-tiny-base", "trajectories": "sets", "steps": 4}
 
@@ -23,11 +23,11 @@ def test_without_the_section_there_are_rules_and_what_is_trained(write: Write) -
     found = read_matrix(write(references=None, train=TRAIN, evaluate={"episodes": 7, "splits": ["val_seen"]}))
     expected = ["random", "blind", "read-and-look", "shortest-path", "untuned streamvln-tiny-base"]
     assert [each.name for each in found.references] == expected
-    command = " ".join(reference_stage(Path("work"), found.references[1], "val_seen").command)
+    command = " ".join(stages_of(found, Path("work"), found.references[1]).evaluations["val_seen"].command)
     assert "eval --agent=blind" in command
     assert "--episodes=7 --split=val_seen" in command
     assert "--checkpoint" not in command
-    untuned = " ".join(reference_stage(Path("work"), found.references[-1], "val_seen").command)
+    untuned = " ".join(stages_of(found, Path("work"), found.references[-1]).evaluations["val_seen"].command)
     assert "--agent=streamvln" in untuned
     assert "--checkpoint=streamvln-tiny-base" in untuned
 

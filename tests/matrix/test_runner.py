@@ -15,26 +15,30 @@ import pytest
 from tests.matrix.conftest import FAKE, PARTS, Write
 from vlnbench.errors import RunError, UsageError
 from vlnbench.matrix.execution import Execution
+from vlnbench.matrix.fields import digest
 from vlnbench.matrix.rows import document, windows_per_s
 from vlnbench.matrix.runner import check_none_crashed, find_places, format_counts, run_matrix
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.matrix.stage import attempts
-from vlnbench.matrix.work import train_stage
+from vlnbench.matrix.work.folder import check_work
+from vlnbench.matrix.work.stages import stages_of
+from vlnbench.matrix.work.watcher import attempts
 from vlnbench.util import machine
 
 pytestmark = pytest.mark.slow  # trains and evaluates
 
 ROOT = Path(__file__).parents[2]
 WORK, RESULTS = Path("work"), Path("results")
+TRAIN = {"checkpoint": "preset:streamvln-tiny", "trajectories": "sets", "steps": 4}
 
 RUN = f"""
 import sys
 from pathlib import Path
 from tests.matrix.conftest import FAKE, plan_all
-from vlnbench.matrix import runner, work
+from vlnbench.matrix import runner
+from vlnbench.matrix.work import stages
 from vlnbench.util import machine
 from vlnbench.matrix.spec import read_matrix
-work.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
+stages.PROGRAM, machine.gpus, runner.plan_matrix = (FAKE,), list, plan_all
 runner.run_matrix(read_matrix(Path(sys.argv[1])), Path({str(WORK)!r}), Path({str(RESULTS)!r}))
 """
 
@@ -138,8 +142,8 @@ def test_ended_at_any_moment_it_goes_on_where_it_was(
     """The second training is at work; the first one is finished and must not be done again."""
     behave(monkeypatch, **{PARTS[1]: "hang"})
     path = write()
-    settings = read_matrix(path).settings
-    stage = train_stage(WORK, settings[1])
+    matrix = read_matrix(path)
+    stage = stages_of(matrix, WORK, matrix.settings[1]).train
     # As the command line handles SIGTERM; a job that a shell starts in the background ignores SIGINT.
     names = ("SIGTERM", "SIGINT")
     handlers = [f"signal.signal(signal.{name}, signal.default_int_handler)" for name in names]
@@ -250,11 +254,46 @@ def test_gpus_are_divided_among_settings(monkeypatch: pytest.MonkeyPatch) -> Non
         find_places(Execution(), ("0",))
 
 
+@pytest.mark.usefixtures("faked")
+def test_work_that_was_hashed_otherwise_is_found(write: Write) -> None:
+    """What was done is not done again; a setting that has changed since is refused."""
+    path = write(references=[])
+    matrix = read_matrix(path)
+    whole = run_matrix(matrix, WORK, RESULTS)
+    manifest = json.loads((WORK / "matrix.json").read_text()) | {"format": 1}
+    for number, (setting, entry) in enumerate(zip(matrix.settings, manifest["settings"], strict=True)):
+        trained = f"{number:012x}"
+        (WORK / "train" / setting.train_key).rename(WORK / "train" / trained)
+        entry["key"] = digest([trained, setting.evaluate])
+        for split in setting.evaluate["splits"]:
+            before = digest([trained, {**setting.evaluate, "splits": [split]}])
+            (WORK / "eval" / setting.eval_key(split)).rename(WORK / "eval" / before)
+    (WORK / "matrix.json").write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match="is gone or another"):
+        check_work(
+            read_matrix(
+                write(
+                    references=[],
+                    train=TRAIN | {"steps": 5},
+                )
+            ),
+            WORK,
+        )
+    with pytest.raises(UsageError, match="is gone or another"):
+        check_work(read_matrix(write(references=[], evaluate={"episodes": 9})), WORK)
+    Path("calls.txt").unlink()
+    again = run_matrix(matrix, WORK, RESULTS)
+    assert not Path("calls.txt").exists()
+    assert [row["results"] for row in again["rows"]] == [row["results"] for row in whole["rows"]]
+    assert run_matrix(matrix, WORK, RESULTS) == again
+
+
 def test_several_gpus_take_a_launcher(write: Write) -> None:
-    setting = read_matrix(write()).settings[0]
-    command = train_stage(WORK, setting, gpus=4).command
+    matrix = read_matrix(write())
+    setting = matrix.settings[0]
+    command = stages_of(matrix, WORK, setting, gpus=4).train.command
     assert command[1:5] == ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
-    assert train_stage(WORK, setting, gpus=1).command[1:4] == ("-m", "vlnbench", "train")
+    assert stages_of(matrix, WORK, setting, gpus=1).train.command[1:4] == ("-m", "vlnbench", "train")
     assert FAKE not in command
 
 

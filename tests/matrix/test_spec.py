@@ -17,9 +17,11 @@ from vlnbench.cli.commands import Command
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
 from vlnbench.errors import UsageError
+from vlnbench.matrix.fields import hashed
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.statistics.contrasts import Contrast
-from vlnbench.matrix.work import arguments, prepare_stages, stages
+from vlnbench.matrix.work.older import document_of_today
+from vlnbench.matrix.work.stages import arguments, prepare_stages, stages_of
 
 MATRICES = Path(__file__).parents[2] / "results" / "matrices"
 
@@ -54,29 +56,35 @@ def test_the_product_of_the_axes_in_order(write: Write) -> None:
     "name", [pytest.param("tunable_parts_x_data", marks=pytest.mark.slow), "vlnce_augmentation"]
 )
 def test_a_new_option_leaves_settings_that_were_trained_as_they_were(name: str) -> None:
-    """Fails for an option that is not among LATER: with it, what was trained before is trained again."""
-    rows = json.loads((MATRICES.parent / name / "matrix.json").read_text())["rows"]
+    """Those of committed matrices, which were hashed otherwise, are still those of their files."""
+    rows = document_of_today(json.loads((MATRICES.parent / name / "matrix.json").read_text()))["rows"]
     settings = read_matrix(MATRICES / f"{name}.yaml").settings
     assert {each.name: each.key for each in settings} == {row["name"]: row["key"] for row in rows}
+    rows[0]["options"]["seed"] += 1
+    changed = document_of_today({"format": 1, "rows": rows})["rows"]
+    assert [row["key"] for row in changed[1:]] == [row["key"] for row in rows[1:]]
+    assert changed[0]["key"] != rows[0]["key"]
 
 
-def test_an_option_that_came_later_counts_where_it_is_given(write: Write) -> None:
+def test_an_option_counts_where_it_says_something(write: Write) -> None:
+    """Given at its default it says nothing; so options can be added while matrices are under way."""
     axes = {"seed": [0], "questions_at_once": [None, 3], "prefetch": [2, 3], "group_ranks": [False]}
-    assert len({each.train_key for each in read_matrix(write(axes=axes)).settings}) == 4
-
-
-def test_a_group_of_eight_is_what_the_default_comes_to(write: Write) -> None:
-    """Settings that were trained when it was the default, with or without saying so, stay as they were."""
-    train = {"checkpoint": "streamvln-tiny", "objective": "grpo", "rollouts": "episodes", "batch": 8}
-    settings = read_matrix(write(train=train, axes={"group": [None, 8, 4]})).settings
-    assert len({each.train_key for each in settings}) == 2
-    assert settings[0].train_key == settings[1].train_key
+    settings = read_matrix(write(axes=axes)).settings
+    assert len({each.train_key for each in settings}) == 4
+    plain = replace(
+        settings[0], train=StreamVLNTraining(checkpoint="c", out=Path(), tunable_parts=("mm_mlp_adapter",))
+    )
+    assert hashed(plain.train, plain.family) == {
+        "version": 2,
+        "family": "streamvln",
+        "checkpoint": "c",
+        "tunable_parts": ("mm_mlp_adapter",),
+    }
 
 
 def test_a_matrix_can_be_of_costs_alone(write: Write) -> None:
     matrix = read_matrix(write(axes={"seed": [0, 1]}, evaluate={"splits": []}, references=[]))
-    assert [stages(Path("work"), each)[0].name for each in matrix.settings] == ["train", "train"]
-    assert [len(stages(Path("work"), each)) for each in matrix.settings] == [1, 1]
+    assert [[*stages_of(matrix, Path("work"), each).by_name] for each in matrix.settings] == [["train"], ["train"]]
     assert not matrix.references
 
 
@@ -277,7 +285,7 @@ def test_the_command_line_understands_every_command() -> None:
     """What the commands of the smoke matrix say is what the file says."""
     matrix = read_matrix(MATRICES / "smoke.yaml")
     setting, work = matrix.settings[1], Path("work")
-    found = [*prepare_stages(matrix, work), *stages(work, setting)]
+    found = [*prepare_stages(matrix, work), *stages_of(matrix, work, setting)]
     houses, first, _, train, seen, _ = (parse(Command, stage.command[3:]) for stage in found)
     assert isinstance(houses, HousesOptions)
     assert (houses.train_houses, houses.envdrop_episodes) == (2, 24)

@@ -13,8 +13,8 @@ from vlnbench.errors import UsageError
 from vlnbench.matrix import parts
 from vlnbench.matrix.runner import run_matrix
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.matrix.store import adopt, publish, training_identity
-from vlnbench.matrix.work import Stage, train_stage
+from vlnbench.matrix.work.stages import Stage, stages_of
+from vlnbench.matrix.work.store import adopt, publish, training_identity
 
 STORE = Path("store")
 
@@ -135,4 +135,4 @@ def test_a_second_matrix_does_only_what_the_first_has_not_done(
     assert [row["status"] for row in [*shared["rows"], *shared["references"]]] == ["done"] * 3
     assert shared["rows"][0]["results"] == found["rows"][1]["results"]
     assert shared["rows"][0]["seconds"] == found["rows"][1]["seconds"]
-    assert train_stage(Path("other"), second.settings[0]).folder.is_symlink()
+    assert stages_of(second, Path("other"), second.settings[0]).train.folder.is_symlink()

@@ -28,7 +28,7 @@ class MatrixFile:
     def read(self) -> tuple[Any, Path, Path]:
         """The matrix, its work folder and its results folder."""
         from vlnbench.matrix.spec import read_matrix
-        from vlnbench.matrix.work import default_folders
+        from vlnbench.matrix.work.folder import default_folders
 
         matrix = read_matrix(self.file)
         work, results = default_folders(matrix)
@@ -109,7 +109,7 @@ class MatrixStatus(MatrixFile):
         from vlnbench.matrix.rows import document
         from vlnbench.matrix.runner import format_counts
         from vlnbench.matrix.table import format_status
-        from vlnbench.matrix.work import check_work
+        from vlnbench.matrix.work.folder import check_work
 
         matrix, work, _ = self.read()
         check_work(matrix, work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -14,9 +14,7 @@ from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.rollout.agent_names import options_type
-from vlnbench.training.family.find import default_family
 from vlnbench.training.family.spec import FamilySpec
-from vlnbench.training.objectives import get_objective
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions
 from vlnbench.util.durable.fields import short
@@ -25,6 +23,8 @@ from vlnbench.util.names import split_names
 _T = TypeVar("_T")
 _LONGEST = 200
 """Characters of what an error line quotes."""
+HASHED = 2
+"""Version of how trainings are hashed; 1 took all options that there were, with their values."""
 
 
 def digest(value: Any) -> str:
@@ -131,18 +131,14 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
-    """What of a training goes into its hash: all options, in the form in which they were hashed first.
+    """What of a training goes into its hash: the family, and whatever is not at its default.
 
-    Options that came later, and lists that were texts then, leave the hashes of older settings as they were.
+    So an option that is added leaves the hashes of older settings alone. A default that comes to mean something
+    else does not: then `HASHED` has to grow, and `matrix.older` to learn what was before.
     """
-    joined = {name: ",".join(getattr(options, name)) for name in ("tunable_parts", "tracker")}
-    values = get_objective(options.objective).counted(asdict(options) | joined | {"family": family.name})
-    for name, first in options.FIRST.items():  # who gives it says more than who leaves it to the checkpoint
-        values[name] = {None: first, first: [first, "given"]}.get(values[name], values[name])
-    names = TrainOptions.LATER + options.LATER
-    later = {each.name: each.default for each in fields(options) if each.name in names}
-    later["family"] = default_family().name
-    return {name: value for name, value in values.items() if name not in later or value != later[name]}
+    counted = [each for each in fields(options) if each.name not in ("out", "family")]
+    chosen = {each.name: value for each in counted if (value := getattr(options, each.name)) != each.default}
+    return {"version": HASHED, "family": family.name, **chosen}
 
 
 def train_types(families: Iterable[FamilySpec], objectives: Iterable[ObjectiveSpec]) -> dict[str, Any]:

@@ -16,11 +16,13 @@ from vlnbench.data.episodes import load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import CHOICE, Choice
 from vlnbench.evaluation.evaluate import make_plan
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.contrasts import Contrast, comparisons
 from vlnbench.matrix.statistics.power import ASSUMED, Components, Layout, components, detectable, layouts
-from vlnbench.matrix.work import eval_stage, read_json, stages, train_stage
+from vlnbench.matrix.work.folder import read_json
+from vlnbench.matrix.work.stages import Stages, stages_of
 
 Document = Mapping[str, Any]
 
@@ -38,11 +40,13 @@ def format_forecast(matrix: Matrix, work: Path, results: Path, plans: dict[str, 
     from vlnbench.matrix.plans import format_plans  # loads torch
 
     known = documents(results)
-    times = estimate_times(matrix, work, plans, known)
-    hours = {setting.key: setting_hours(setting, work, times) for setting in matrix.settings}
+    stages = [stages_of(matrix, work, setting) for setting in matrix.settings]
+    times = estimate_times(matrix, stages, plans, known)
+    found = zip(matrix.settings, stages, strict=True)
+    hours = {setting.key: setting_hours(each, times) for setting, each in found}
     parts = [
         format_plans(matrix, plans, hours),
-        format_times(matrix, work, times),
+        format_times(matrix.execution, stages, times),
         format_detectable(matrix, known),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -147,32 +151,30 @@ class Times:
 
 
 def estimate_times(
-    matrix: Matrix, work: Path, plans: Mapping[str, Mapping[str, Any]], known: Sequence[Document]
+    matrix: Matrix, stages: Sequence[Stages], plans: Mapping[str, Mapping[str, Any]], known: Sequence[Document]
 ) -> Times:
     """From what like commands took: trainings of the checkpoint and parts, evaluations of checkpoint and split."""
     gpus = matrix.execution.gpus_per_setting
     found: dict[Path, float | None] = {}
     sources: dict[str, None] = {}
-    for setting in matrix.settings:
-        for stage, value in (
-            (train_stage(work, setting), _train_seconds(setting, plans[setting.train_key]["steps"], gpus, known)),
-            *(
-                (eval_stage(work, setting, split), _eval_seconds(setting, split, known))
-                for split in setting.evaluate["splits"]
-            ),
-        ):
+    for setting, of_setting in zip(matrix.settings, stages, strict=True):
+        for name, stage in of_setting.by_name.items():
+            if stage is of_setting.train:
+                value = _train_seconds(setting, plans[setting.train_key]["steps"], gpus, known)
+            else:
+                value = _eval_seconds(setting, name, known)
             found[stage.folder] = None if value is None else value[0]
             if value is not None:
                 sources[value[1]] = None
     return Times(found, tuple(sources))
 
 
-def format_times(matrix: Matrix, work: Path, times: Times) -> str:
+def format_times(execution: Execution, stages: Sequence[Stages], times: Times) -> str:
     """How long what is not done will take, as far as it is known."""
     left = {
         stage.folder: times.seconds[stage.folder]
-        for setting in matrix.settings
-        for stage in stages(work, setting)
+        for of_setting in stages
+        for stage in of_setting
         if not stage.complete()
     }
     if not left:
@@ -181,17 +183,17 @@ def format_times(matrix: Matrix, work: Path, times: Times) -> str:
     unknown = len(left) - len(seconds)
     if not seconds:
         return f"no time is estimated for {unknown} trainings and evaluations: nothing like them was measured"
-    hours, jobs = sum(seconds) / 3600, matrix.execution.jobs
+    hours, jobs = sum(seconds) / 3600, execution.jobs
     lines = f"{len(seconds)} trainings and evaluations take about {hours:.2f} hours one after the other"
-    if matrix.execution.gpus_per_setting == 0 and jobs > 1:
+    if execution.gpus_per_setting == 0 and jobs > 1:
         lines += f", {hours / jobs:.2f} if {jobs} at a time take no longer than they did"
     lines += f"; measured in {'; '.join(times.sources)}"
     return lines + (f"\n{unknown} more are like nothing that was measured" if unknown else "")
 
 
-def setting_hours(setting: Setting, work: Path, times: Times) -> float | None:
+def setting_hours(stages: Stages, times: Times) -> float | None:
     """Hours of a setting's training and evaluations, None where one of them is not known."""
-    found = [times.seconds[stage.folder] for stage in stages(work, setting)]
+    found = [times.seconds[stage.folder] for stage in stages]
     known = [value for value in found if value is not None]
     return sum(known) / 3600 if len(known) == len(found) else None
 

@@ -12,54 +12,56 @@ from typing import Any
 from vlnbench.errors import UsageError, unknown
 from vlnbench.evaluation.choice.choice import CHOICE
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.matrix.references import Reference
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.contrasts import SEED
-from vlnbench.matrix.store import evaluation_identity
-from vlnbench.matrix.work import Stage, eval_stage, read_json, reference_stage, score_stage, train_stage
+from vlnbench.matrix.work.folder import read_json
+from vlnbench.matrix.work.older import document_of_today
+from vlnbench.matrix.work.stages import Stage, Stages, stages_of
+from vlnbench.matrix.work.store import evaluation_identity
 from vlnbench.util.durable.files import write_json
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What runs in one place: settings that share a training, or a reference."""
+    """What runs in one place: the stages of settings that share a training, or those of a reference."""
 
-    settings: tuple[Setting, ...] = ()
-    reference: Reference | None = None
+    members: tuple[Stages, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """What it is called, a name for every setting."""
-        if self.reference is not None:
-            return (self.reference.name,)
-        return tuple(setting.name for setting in self.settings)
+        return tuple(each.of.name for each in self.members)
 
-    def evaluations(self, work: Path, matrix: Matrix) -> list[Stage]:
+    @property
+    def train(self) -> Stage | None:
+        """The training that its settings share, None for a reference."""
+        return self.members[0].train
+
+    @property
+    def setting(self) -> Setting | None:
+        """One of its settings, None for a reference."""
+        first = self.members[0].of
+        return first if isinstance(first, Setting) else None
+
+    @property
+    def evaluations(self) -> list[Stage]:
         """Its evaluations, and last its scoring on held-out walks."""
-        if self.reference is not None:
-            found = [reference_stage(work, self.reference, split) for split in self.reference.evaluate["splits"]]
-        else:
-            found = [eval_stage(work, each, split) for each in self.settings for split in each.evaluate["splits"]]
-        scored = score_stage(work, matrix, self.reference or self.settings[0])
+        found = [stage for each in self.members for stage in each.evaluations.values()]
+        scored = self.members[0].score
         return found if scored is None else [*found, scored]
 
-    def identity(self, work: Path, stage: Stage, trained: dict[str, Any] | None) -> dict[str, Any] | None:
+    def identity(self, stage: Stage, trained: dict[str, Any] | None) -> dict[str, Any] | None:
         """What one of its trainings or evaluations is, to be shared; None for a scoring, which takes seconds.
 
         trained: the identity of its training, None for a reference.
         """
-        if self.reference is not None:
-            for split in self.reference.evaluate["splits"]:
-                if stage.folder == reference_stage(work, self.reference, split).folder:
-                    return evaluation_identity(None, self.reference.evaluate, split)
-            return None
-        if stage.folder == train_stage(work, self.settings[0]).folder:
+        if stage is self.train:
             return trained
-        for setting in self.settings:
-            for split in setting.evaluate["splits"]:
-                if stage.folder == eval_stage(work, setting, split).folder:
-                    return evaluation_identity(trained, setting.evaluate, split)
+        for each in self.members:
+            for split, evaluation in each.evaluations.items():
+                if stage is evaluation:
+                    return evaluation_identity(trained, each.of.evaluate, split)
         return None
 
 
@@ -93,18 +95,21 @@ ALL = Part()
 """Everything."""
 
 
-def units_of(matrix: Matrix) -> list[Unit]:
+def units_of(matrix: Matrix, work: Path, gpus: int = 0) -> list[Unit]:
     """Everything that a matrix runs: the references, which are soon done, then all settings of one seed at a time.
 
-    So what is there of an unfinished matrix can be compared.
+    So what is there of an unfinished matrix can be compared. gpus: how many a training has.
     """
     groups: dict[str, list[Setting]] = {}
     for setting in matrix.settings:
         groups.setdefault(setting.train_key, []).append(setting)
     seeds = matrix.axes.get(SEED, ())
     ordered = sorted(groups.values(), key=lambda settings: seeds.index(settings[0].labels[SEED]) if seeds else 0)
-    beside = [Unit(reference=reference) for reference in matrix.references]
-    return [*beside, *(Unit(tuple(settings)) for settings in ordered)]
+    beside = [Unit((stages_of(matrix, work, each),)) for each in matrix.references]
+    return [
+        *beside,
+        *(Unit(tuple(stages_of(matrix, work, each, gpus) for each in members)) for members in ordered),
+    ]
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -124,9 +129,8 @@ def merge(folders: Sequence[Path], results: Path) -> dict[str, Any]:
     documents = {folder: _read(folder) for folder in folders}
     first_folder, first = next(iter(documents.items()))
     for folder, document in documents.items():
-        for name in ("name", "key", "axes", "splits"):
-            if document.get(name) != first.get(name):
-                raise UsageError(f"{folder}: {name} is not that of {first_folder}; merge parts of one matrix")
+        if differing := _differing(document, first):
+            raise UsageError(f"{folder}: {differing} is not that of {first_folder}; merge parts of one matrix")
     merged = {
         **first,
         "references": _rows("references", documents),
@@ -134,7 +138,7 @@ def merge(folders: Sequence[Path], results: Path) -> dict[str, Any]:
     }
     _check_alike(merged)
     there = results / DOCUMENT
-    if there.exists() and results not in folders and _read(results).get("key") != first["key"]:
+    if there.exists() and results not in folders and _differing(_read(results), first):
         raise UsageError(f"{results}: holds the results of another matrix; choose another --results")
     results.mkdir(parents=True, exist_ok=True)
     write_json(there, merged)
@@ -147,7 +151,19 @@ def _read(folder: Path) -> dict[str, Any]:
         raise UsageError(f"{folder / DOCUMENT}: not there; expected the results folder of `vlnbench matrix run`")
     if not isinstance(document.get("rows"), list) or not document["rows"]:
         raise UsageError(f"{folder / DOCUMENT}: field 'rows': expected a list of settings; run the matrix again")
-    return document
+    return document_of_today(document)
+
+
+def _differing(document: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first field in which two matrices differ; empty for parts of one."""
+    names = ["name", "axes", "splits"]
+    if ("data_key" in document) == ("data_key" in other):
+        names.insert(1, "key")
+    else:  # one of them is older, and its key does not tell how data were made: `_check_alike` looks at these
+        keys = {row["name"]: row["key"] for row in document["rows"]}
+        if any(keys.get(row["name"]) != row["key"] for row in other["rows"]):
+            return "key"
+    return next((name for name in names if document.get(name) != other.get(name)), "")
 
 
 def _rows(name: str, documents: Mapping[Path, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -12,29 +12,16 @@ from typing import Any, Literal
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.records import MANIFEST, Row, read_attempts, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
-from vlnbench.matrix.references import Reference
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.spec import Matrix, Setting
-from vlnbench.matrix.stage import ATTEMPTS, LOG, attempts, running
 from vlnbench.matrix.statistics.effects import COMPARED
-from vlnbench.matrix.work import (
-    EXIT_GPU_MEMORY,
-    EXIT_HANGS,
-    PLANS,
-    RUN,
-    SCORES,
-    Stage,
-    eval_stage,
-    read_json,
-    read_summary,
-    reference_stage,
-    score_stage,
-    stages,
-    train_stage,
-)
+from vlnbench.matrix.work.folder import EXIT_GPU_MEMORY, EXIT_HANGS, PLANS, RUN, SCORES, read_json, read_summary
+from vlnbench.matrix.work.stages import Stage, Stages, stages_of
+from vlnbench.matrix.work.watcher import ATTEMPTS, LOG, attempts, running
 from vlnbench.util.durable.files import read_jsonl, write_json
 
 DOCUMENT = "matrix.json"
-FORMAT = 1
+FORMAT = 2
 
 Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfinished", "pending"]
 
@@ -46,11 +33,15 @@ def document(matrix: Matrix, work: Path) -> dict[str, Any]:
         "format": FORMAT,
         "name": matrix.name,
         "key": matrix.key,
+        "data_key": matrix.data_key,
         "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
         "contrasts": [asdict(each) for each in matrix.contrasts],
         "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
-        "references": [reference_row(matrix, work, reference) for reference in matrix.references],
-        "rows": [row(matrix, work, setting, plans.get(setting.train_key, {})) for setting in matrix.settings],
+        "references": [reference_row(stages_of(matrix, work, each)) for each in matrix.references],
+        "rows": [
+            row(each, stages_of(matrix, work, each), plans.get(each.train_key, {}), matrix.execution)
+            for each in matrix.settings
+        ],
     }
 
 
@@ -62,11 +53,11 @@ def write_document(matrix: Matrix, work: Path, results: Path) -> dict[str, Any]:
     return found
 
 
-def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
+def row(setting: Setting, stages: Stages, plan: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
     """One setting: what it is, what became of it, what it took and what it reached."""
-    trained = train_stage(work, setting)
-    tried = attempts(trained.folder)
-    run = trained.folder / RUN
+    assert stages.train is not None
+    tried = attempts(stages.train.folder)
+    run = stages.train.folder / RUN
     manifest, counts = read_json(run / "train.json") or {}, read_json(run / "counts.json") or {}
     log = [entry for _, entry in read_jsonl(run / "train_log.jsonl")]
     last = tried[-1] if tried else {}
@@ -76,7 +67,7 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         "key": setting.key,
         "train_key": setting.train_key,
         "labels": dict(setting.labels),
-        **_status(matrix, work, setting, plan),
+        **_status(stages, plan, execution),
         "options": _plain({key: value for key, value in asdict(setting.train).items() if key != "out"}),
         "evaluate": _plain(setting.evaluate),
         "parameters": counts.get("parameters"),
@@ -90,36 +81,32 @@ def row(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -
         "learning_rates": log[-1]["learning_rates"] if log else None,
         "windows_per_s": windows_per_s(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
         "cpu_ms_per_window": cpu_ms_per_window(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
-        "seconds": {"train": _seconds(trained.folder)}
-        | {split: _seconds(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]},
+        "seconds": {name: _seconds(stage.folder) for name, stage in stages.by_name.items()},
         "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
         "host": max((attempt["host"] for attempt in tried), default=None),
         "memory_spread": _widest(log),
         "phases": _phases(log),
         "feature_cache": _hits(log),
-        "device_hours": _device_hours(matrix, work, setting),
+        "device_hours": _device_hours(stages, execution.jobs),
         "gpus": last.get("gpus"),
         "machine": last.get("machine"),
         "train": {
             key: manifest.get(key) for key in ("started_from", "data_sha256", "world_size", "dtype", "attn")
         },
-        "results": {
-            split: _result(eval_stage(work, setting, split).folder) for split in setting.evaluate["splits"]
-        },
-        "offline": _offline(score_stage(work, matrix, setting)),
+        "results": {split: _result(stage.folder) for split, stage in stages.evaluations.items()},
+        "offline": _offline(stages.score),
     }
 
 
-def reference_row(matrix: Matrix, work: Path, reference: Reference) -> dict[str, Any]:
+def reference_row(stages: Stages) -> dict[str, Any]:
     """What is evaluated beside the settings: what became of it, what it took and what it reached."""
-    todo = {split: reference_stage(work, reference, split) for split in reference.evaluate["splits"]}
     return {
-        "name": reference.name,
-        "evaluate": _plain(reference.evaluate),
-        **_progress(list(todo.values())),
-        "seconds": {split: _seconds(stage.folder) for split, stage in todo.items()},
-        "results": {split: _result(stage.folder) for split, stage in todo.items()},
-        "offline": _offline(score_stage(work, matrix, reference)),
+        "name": stages.of.name,
+        "evaluate": _plain(stages.of.evaluate),
+        **_progress(list(stages)),
+        "seconds": {split: _seconds(stage.folder) for split, stage in stages.evaluations.items()},
+        "results": {split: _result(stage.folder) for split, stage in stages.evaluations.items()},
+        "offline": _offline(stages.score),
     }
 
 
@@ -131,10 +118,10 @@ def _offline(stage: Stage | None) -> dict[str, Any] | None:
     return {**_progress([stage]), "seconds": _seconds(stage.folder), "sets": found.get("sets")}
 
 
-def _status(matrix: Matrix, work: Path, setting: Setting, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _status(stages: Stages, plan: Mapping[str, Any], execution: Execution) -> dict[str, Any]:
     """How far a setting is, and of a failure the stage, the exit code and the last lines."""
-    found = _progress(stages(work, setting))
-    if found["status"] == "pending" and matrix.execution.unfit == "skip" and plan.get("fits") == "no":
+    found = _progress(list(stages))
+    if found["status"] == "pending" and execution.unfit == "skip" and plan.get("fits") == "no":
         found |= {"status": "skipped", "reason": f"by its plan it does not fit on {plan['gpus']}"}
     return found
 
@@ -202,16 +189,14 @@ def _seconds(folder: Path) -> float | None:
     return round(sum(attempt["seconds"] for attempt in tried), 3) if tried else None
 
 
-def _device_hours(matrix: Matrix, work: Path, setting: Setting) -> dict[str, Any]:
+def _device_hours(stages: Stages, jobs: int) -> dict[str, Any]:
     """Hours of every stage times its GPUs or, where it had none, its share of the cores; unit: which of these."""
-    folders = {"train": train_stage(work, setting).folder}
-    folders |= {split: eval_stage(work, setting, split).folder for split in setting.evaluate["splits"]}
     found: dict[str, Any] = {"unit": None}
-    for name, folder in folders.items():
-        used = [_devices(attempt, matrix.execution.jobs) for attempt in attempts(folder)]
+    for name, stage in stages.by_name.items():
+        used = [_devices(attempt, jobs) for attempt in attempts(stage.folder)]
         units = {unit for unit, _ in used} | ({found["unit"]} - {None})
         if len(units) > 1:  # GPU and CPU do not add up
-            return {"unit": None} | dict.fromkeys(folders)
+            return {"unit": None} | dict.fromkeys(stages.by_name)
         found[name] = round(sum(seconds for _, seconds in used) / 3600, 5) if used else None
         found["unit"] = next(iter(units), None)
     return found

@@ -18,18 +18,10 @@ from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Matrix
-from vlnbench.matrix.stage import LOG, Outcome, Request, attempts
-from vlnbench.matrix.store import adopt, publish, training_identity
-from vlnbench.matrix.work import (
-    MANIFEST,
-    PLANS,
-    Stage,
-    check_work,
-    open_work,
-    prepare_stages,
-    read_json,
-    train_stage,
-)
+from vlnbench.matrix.work.folder import MANIFEST, PLANS, check_work, open_work, read_json
+from vlnbench.matrix.work.stages import Stage, prepare_stages
+from vlnbench.matrix.work.store import adopt, publish, training_identity
+from vlnbench.matrix.work.watcher import LOG, Outcome, Request, attempts
 from vlnbench.training.options import LAUNCHER_VARIABLES
 from vlnbench.util import machine
 from vlnbench.util.durable.files import write_json
@@ -96,12 +88,12 @@ def run_matrix(
     if (results / DOCUMENT).exists() and not (work / MANIFEST).exists():
         raise UsageError(f"{results}: holds the results of other work than {work}; choose another --results")
     places = find_places(matrix.execution, gpus)
-    units = part.choose(units_of(matrix))
+    units = part.choose(units_of(matrix, work, len(places.slots[0])))
     check_installed("deepspeed", "train")  # before hours of other work
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
-            if matrix.offline or any(unit.settings for unit in units):
+            if matrix.offline or any(unit.train for unit in units):
                 runner.prepare()
             runner.run(units, plan_matrix(matrix, work, places.gpu))
         finally:
@@ -155,7 +147,7 @@ class _Runner:
         write_document(self._matrix, self._work, self._results)
         if self._matrix.execution.unfit == "skip":
             unfit = [key for key, plan in plans.items() if plan["fits"] == "no"]
-            units = [unit for unit in units if not unit.settings or unit.settings[0].train_key not in unfit]
+            units = [unit for unit in units if unit.setting is None or unit.setting.train_key not in unfit]
         slots: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         for slot in self._places.slots:
             slots.put(slot)
@@ -187,14 +179,12 @@ class _Runner:
     def _unit(self, unit: Unit, slot: Slot) -> None:
         """The training that settings share, then their evaluations; or those of a reference."""
         execution = self._matrix.execution
-        todo, trained, identity = [], None, None
-        if unit.settings:
-            if execution.store is not None:
-                identity = training_identity(unit.settings[0], len(slot))
-            trained = train_stage(self._work, unit.settings[0], len(slot))
-            todo.append((trained, execution.train_timeout_s))
-        for stage in unit.evaluations(self._work, self._matrix):
-            todo.append((stage, execution.eval_timeout_s))
+        todo = [(stage, execution.eval_timeout_s) for stage in unit.evaluations]
+        identity, trained = None, unit.train
+        if trained is not None:
+            todo.insert(0, (trained, execution.train_timeout_s))
+        if unit.setting is not None and execution.store is not None:
+            identity = training_identity(unit.setting, len(slot))
         for stage, timeout_s in todo:
             if self._shared(unit, stage, identity) or (stage.failed and not self._retry):
                 continue
@@ -213,7 +203,7 @@ class _Runner:
         trained: the identity of the unit's training.
         """
         store = self._matrix.execution.store
-        if store is not None and (identity := unit.identity(self._work, stage, trained)) is not None:
+        if store is not None and (identity := unit.identity(stage, trained)) is not None:
             if stage.complete():
                 publish(store, stage, identity)
             elif adopt(store, stage, identity):

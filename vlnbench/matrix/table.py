@@ -16,7 +16,7 @@ from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.statistics.effects import COMPARED, Row, metric
 from vlnbench.matrix.statistics.offline import OFFLINE_CSV, offline_csv, offline_section, scored_sets
 from vlnbench.matrix.statistics.tables import EFFECTS_CSV, effects_csv, sections, split_title
-from vlnbench.matrix.work import read_json
+from vlnbench.matrix.work.folder import read_json
 from vlnbench.util import tables
 from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.tables import markdown_cell

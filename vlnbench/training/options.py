@@ -175,21 +175,10 @@ class TrainOptions(StepOptions):
     """What is trained, on what, how and on what machine.
 
     Batch sizes count windows of steps. Learning rates hold for AdamW at the peak of the schedule. RATES: the
-    option with a part's own learning rate, by part. LATER: options that came when matrices had been run, which at
-    their defaults change no setting's hash; a new option belongs here, or no older matrix can be gone on with.
-    FIRST: what options stood for then whose default is None now, "as the checkpoint was trained"; a hash has it
-    in the place of None.
+    option with a part's own learning rate, by part.
     """
 
     RATES: ClassVar[Mapping[str, str]] = {}
-    FIRST: ClassVar[Mapping[str, object]] = {}
-    LATER: ClassVar[tuple[str, ...]] = (
-        "objective",
-        "prefetch",
-        "pin_memory",
-        "hang_minutes",
-        "group_ranks",
-    )
 
     checkpoint: str
     """What to start from: a folder, hf:ORG/NAME@REVISION on the Hugging Face hub, a checkpoint that comes with

@@ -38,7 +38,6 @@ from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Observation
-from vlnbench.matrix.fields import hashed
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.spec import FamilySpec
@@ -383,13 +382,6 @@ def test_what_a_published_checkpoint_does_not_say_is_assumed(tmp_path: Path) -> 
 def test_options_and_inputs_have_the_same_fields() -> None:
     assert {each.name for each in fields(JanusVLNInputs)} == {each.name for each in fields(JanusVLNAsked)}
     assert all(each.default is None for each in fields(JanusVLNAsked))
-
-
-def test_hashes_of_older_matrices_hold_and_a_value_that_is_given_is_not_one_that_is_left(tmp_path: Path) -> None:
-    left = hashed(options(tmp_path), FAMILY)
-    assert (left["history"], left["wording"], left["image_width"]) == (8, "published", None)
-    assert hashed(options(tmp_path, history=8), FAMILY)["history"] != 8
-    assert hashed(options(tmp_path, history=4), FAMILY)["history"] == 4
 
 
 def test_vggt_is_gathered_whole_in_plans_of_zero_3() -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.runs import make_identity
 from vlnbench.errors import UsageError
 from vlnbench.evaluation import records
-from vlnbench.matrix import work
 from vlnbench.matrix.spec import read_matrix
+from vlnbench.matrix.work import folder as work
 from vlnbench.training.collect import collect, questions
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.run import folder as run_folder

@@ -30,7 +30,6 @@ OBJECTIVES = {
             GRPOPlanning,
             memory=f"{_HERE}.grpo.memory:RolloutMemory",
             needs_policy=True,
-            same={"group": 8},  # once the default; where it can be given, it is what the default comes to
             listed=f"{_HERE}.grpo.rewards:listed",
         ),
     )

@@ -5,8 +5,7 @@ What an objective needs beyond labels is asked of this record; no module outside
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -28,7 +27,6 @@ class ObjectiveSpec:
     `super()`, its `learns_from` says what it learns from. planning: those of them that memory depends on.
     memory: import string of a class derived from `memory.objective.StepMemory`; empty, and it cannot be planned.
     needs_policy: whether the network has to act by chance (`training.policy.GivesLogProbabilities`).
-    same: values of its options that mean the same as their defaults, which hashes of settings take for these.
     listed: import string of a function that returns a group of entry points, headers and rows of a table of what
     has a name there, for `vlnbench list`; empty for none.
     """
@@ -39,7 +37,6 @@ class ObjectiveSpec:
     planning: type = NoOptions
     memory: str = ""
     needs_policy: bool = False
-    same: Mapping[str, Any] = field(default_factory=dict, hash=False)
     listed: str = ""
 
     def train_options(self, family: type[TrainOptions]) -> type[TrainOptions]:
@@ -70,13 +67,6 @@ class ObjectiveSpec:
                 f"--objective {self.name}: models of this family give no log-probabilities of what they do; use "
                 "--objective supervised"
             )
-
-    def counted(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of a training that its hash takes; of the objective's own, those that change something."""
-        plain = {
-            each.name: (each.default, self.same.get(each.name, each.default)) for each in fields(self.training)
-        }
-        return {name: value for name, value in values.items() if value not in plain.get(name, ())}
 
 
 @cache

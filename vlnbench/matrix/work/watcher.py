@@ -1,4 +1,4 @@
-"""One command of a matrix, watched: `python -m vlnbench.matrix.stage REQUEST`, started by the runner only.
+"""One command of a matrix, watched: `python -m vlnbench.matrix.work.watcher REQUEST`, started by the runner only.
 
 It outlives nobody: when the runner is gone, however it ended, standard input closes and the command is ended. It
 writes what became of the command, so that nothing depends on the runner's having seen it.
@@ -45,7 +45,7 @@ class Request:
     @property
     def arguments(self) -> list[str]:
         """The command line that runs it."""
-        return [sys.executable, "-m", "vlnbench.matrix.stage", json.dumps(asdict(self))]
+        return [sys.executable, "-m", "vlnbench.matrix.work.watcher", json.dumps(asdict(self))]
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:

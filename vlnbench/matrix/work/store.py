@@ -19,8 +19,9 @@ from vlnbench.errors import UsageError
 from vlnbench.matrix.fields import digest, hashed
 from vlnbench.matrix.references import EXECUTION
 from vlnbench.matrix.spec import Setting
-from vlnbench.matrix.stage import attempts
-from vlnbench.matrix.work import RUN, Stage, read_json
+from vlnbench.matrix.work.folder import RUN, read_json
+from vlnbench.matrix.work.stages import Stage
+from vlnbench.matrix.work.watcher import attempts
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import with_weights
 from vlnbench.training.options import parse_set

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from vlnbench.rollout.agent_names import family_of
+from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.objectives import get_objective
@@ -19,6 +20,7 @@ class Either:
     """What both kinds of plans have in common."""
 
     checkpoint_option: ClassVar[str] = "model"
+    chosen: ClassVar[Chosen | None] = None
 
     inference: bool = False
     """Plan what the model needs while it acts, which has options of its own: vlnbench plan --inference --help."""
@@ -43,18 +45,18 @@ class Plans(Either):
     def run(self) -> None:
         import json
 
-        from vlnbench.training.family.find import find_family
         from vlnbench.training.memory.plan import plan
         from vlnbench.training.memory.report import format_plan
         from vlnbench.training.memory.search import suggest
 
         assert isinstance(self, PlanOptions)
-        kind = self.of_family(find_family(self.family, self.model, "--model")[0], get_objective(self.objective))
-        planned = plan(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}))
+        chosen = self.chosen or find_family(self.family, self.model, "--model")
+        kind = self.of_family(chosen.family, get_objective(self.objective))
+        planned = plan(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}), chosen)
         if self.json:
             print(json.dumps(planned.to_json(), indent=2))
         else:
-            print(format_plan(planned, [] if planned.fits == "yes" else suggest(planned)))
+            print(format_plan(planned, [] if planned.fits == "yes" else suggest(planned, chosen)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +76,17 @@ class Acts(Either):
     def run(self) -> None:
         import json
 
-        from vlnbench.training.family.find import find_family
         from vlnbench.training.memory.inference import format_inference, plan_inference, remedies
 
         assert isinstance(self, InferenceOptions)
         name = self.family or (family_of(self.agent) if self.agent else "")
-        kind = self.of_family(find_family(name, self.model, "--model")[0])
-        planned = plan_inference(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}))
+        chosen = self.chosen or find_family(name, self.model, "--model")
+        kind = self.of_family(chosen.family)
+        planned = plan_inference(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}), chosen)
         if self.json:
             print(json.dumps(planned.to_json(), indent=2))
         else:
-            print(format_inference(planned, [] if planned.fits == "yes" else remedies(planned)))
+            print(format_inference(planned, [] if planned.fits == "yes" else remedies(planned, chosen)))
 
 
 @dataclass(frozen=True, kw_only=True)

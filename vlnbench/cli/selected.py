@@ -7,6 +7,7 @@ and an option of another agent is refused in one line that says whose it is.
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Union, get_args
@@ -18,7 +19,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_names import agent_names, options_type
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.training.family.find import default_family, find_family, get_family, listed
+from vlnbench.training.family.find import Chosen, default_family, find_family, get_family, listed
+from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.options import StepOptions
 from vlnbench.util.names import split_names
@@ -124,22 +126,10 @@ def _of_family(command: Any, arguments: Sequence[str]) -> type:
     """The command with the options of the model family that --family names or that the checkpoint is of, and with
     those of the objective.
 
-    They are the command's own: a family's class of options derives from the one that all families share.
+    They are the command's own: a family's class of options derives from the one that all families share. `chosen`
+    of the class is what the options name, so that nobody has to find it again.
     """
-    name, source = _given(arguments, "family"), _given(arguments, command.checkpoint_option)
-    agent = _given(arguments, "agent") if hasattr(command, "family_of") else None
-    if agent and not name:
-        name = command.family_of(agent)
-    try:
-        family = default_family()
-        if name or source:
-            family = (
-                get_family(name) if name else find_family("", source or "", f"--{command.checkpoint_option}")[0]
-            )
-    except UsageError:
-        if "--help" not in arguments:
-            raise
-        family = default_family()
+    family, chosen = _family_and_source(command, arguments)
     name = _given(arguments, "objective") or StepOptions.objective
     kind: type = command.of_family(family, get_objective(name))
     known = _flags(kind) | _flags(command)
@@ -152,8 +142,26 @@ def _of_family(command: Any, arguments: Sequence[str]) -> type:
     others = Selection("family", "", kind, lambda other: command.of_family(get_family(other), plain), listed)
     _refuse_others(others, family.name, strange)
     bases = (kind, *(base for base in command.__bases__ if not issubclass(kind, base)))
-    body = {"__doc__": command.__doc__, "__module__": command.__module__, "__annotations__": {}}
+    body = {"__doc__": command.__doc__, "__module__": command.__module__, "__annotations__": {}, "chosen": chosen}
     return dataclass(frozen=True, kw_only=True)(type(command.__name__, bases, body))
+
+
+def _family_and_source(command: Any, arguments: Sequence[str]) -> tuple[FamilySpec, Chosen | None]:
+    """The family that is named, or that the checkpoint is of; and both, where the checkpoint is there."""
+    name, source = _given(arguments, "family") or "", _given(arguments, command.checkpoint_option)
+    agent = _given(arguments, "agent") if hasattr(command, "family_of") else None
+    if agent and not name:
+        name = command.family_of(agent)
+    try:
+        family = get_family(name) if name else default_family()
+        if source is None:
+            return family, None
+        chosen = find_family(name, source, f"--{command.checkpoint_option}")
+        return chosen.family, chosen
+    except UsageError:
+        if not name and "--help" not in arguments:
+            raise
+        return get_family(name) if name else default_family(), None
 
 
 def _refuse_others(selection: Selection, chosen: Any, strange: Sequence[str]) -> None:
@@ -195,9 +203,7 @@ def _mentioned(arguments: Sequence[str]) -> list[str]:
 
 def _given(arguments: Sequence[str], name: str) -> str | None:
     """The value of --name, the last one as tyro takes it; None if it is not there."""
-    value = None
-    for place, argument in enumerate(arguments):
-        flag, equals, behind = argument.partition("=")
-        if flag.replace("_", "-") == f"--{name.replace('_', '-')}":
-            value = behind if equals else next(iter(arguments[place + 1 : place + 2]), None)
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument(f"--{name}", nargs="?")
+    value: str | None = getattr(first.parse_known_args(arguments)[0], name)
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from vlnbench.training.family.find import Chosen
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.options import TrainOptions
@@ -15,6 +16,7 @@ class Trains:
     """Runs a training; its options are a family's."""
 
     checkpoint_option: ClassVar[str] = "checkpoint"
+    chosen: ClassVar[Chosen | None] = None
 
     @staticmethod
     def of_family(family: FamilySpec, objective: ObjectiveSpec) -> type[TrainOptions]:
@@ -25,7 +27,7 @@ class Trains:
         from vlnbench.training.trainer import train
 
         assert isinstance(self, TrainOptions)
-        trained = train(self)
+        trained = train(self, self.chosen)
         print(f"checkpoint: {trained.model}")
 
 

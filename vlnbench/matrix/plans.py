@@ -10,7 +10,8 @@ from tabulate import tabulate
 from vlnbench.errors import UsageError
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.training import data
-from vlnbench.training.family.find import find_family
+from vlnbench.training.family.find import Chosen
+from vlnbench.training.family.sources import find_source
 from vlnbench.training.memory.plan import GB, Plan, plan
 from vlnbench.training.objectives import get_objective
 
@@ -31,7 +32,7 @@ def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
     steps = _steps(setting, count)
     try:
         kind = get_objective(options.objective).plan_options(setting.family.check_plannable())
-        planned = plan(kind(**kind.settings_of(options), gpus=gpus))
+        planned = plan(kind(**kind.settings_of(options), gpus=gpus), begins_from(setting))
     except UsageError as error:
         return {"gpus": gpus, "steps": steps, "peak": None, "fits": None, "seconds": None, "error": str(error)}
     seconds = None
@@ -52,6 +53,15 @@ def _plan(setting: Setting, matrix: Matrix, gpu: str | None) -> dict[str, Any]:
     }
 
 
+def begins_from(setting: Setting) -> Chosen:
+    """What a setting starts from, looked for once more where it was not there when the file was read.
+
+    Raises UsageError where it still is not.
+    """
+    source = setting.source or find_source(setting.train.checkpoint, [setting.family])
+    return Chosen(setting.family, source)
+
+
 def _steps(setting: Setting, processes: int) -> int | None:
     """Optimizer steps, None while they depend on sets that have not been collected."""
     options = setting.train
@@ -61,7 +71,7 @@ def _steps(setting: Setting, processes: int) -> int | None:
         return None
     checkpoints, trains = setting.family.load_trainable()
     try:
-        options = checkpoints.settled(find_family(options.family, options.checkpoint)[1], options)
+        options = checkpoints.settled(begins_from(setting).source, options)
         return data.make_schedule(options, trains, data.read_sets(options, trains), processes).steps
     except UsageError:
         return None
@@ -70,7 +80,7 @@ def _steps(setting: Setting, processes: int) -> int | None:
 def window_flops(setting: Setting, planned: Plan) -> float:
     """Operations of training on one window of a setting."""
     checkpoints, options = setting.family.load_checkpoints(), setting.train
-    source = find_family(options.family, options.checkpoint)[1]
+    source = begins_from(setting).source
     settled = checkpoints.settled(source, options)
     config = checkpoints.config(source, settled)
     return setting.family.load_plans().flops(config, settled, planned.parts, planned.tokens)

@@ -45,6 +45,7 @@ from vlnbench.matrix.references import Reference, read_references
 from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.training.collect.options import CollectOptions
+from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import every_family, find_family, get_family
 from vlnbench.training.family.sources import find_source
 from vlnbench.training.family.spec import FamilySpec
@@ -85,12 +86,14 @@ class Setting:
     """One cell: what is trained, how it is evaluated, and its value's label on every axis.
 
     `train` is complete but for `out`; `given` are the options that the file sets. `evaluate` has the options of
-    `vlnbench eval` that are set, and `splits`. `family` is the one whose options `train` are.
+    `vlnbench eval` that are set, and `splits`. `family` is the one whose options `train` are, `source` what they
+    start from; None for a folder that is not there yet.
     """
 
     name: str
     labels: Mapping[str, str]
     family: FamilySpec
+    source: Source | None
     train: TrainOptions
     given: Mapping[str, Any]
     evaluate: Mapping[str, Any]
@@ -283,7 +286,7 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     train, evaluate, options = given
     where = f"{path}: setting {name!r}"
     own = {key: value for key, value in options.items() if not key.startswith(EVALUATE)}
-    family = _family({**train, **own}, where)
+    family, source = _chosen({**train, **own}, where)
     kind = _kind({**train, **own}, family, where)
     merged = _trained({**train, **own}, own, kind, where)
     trained = kind(**merged, out=Path())
@@ -294,15 +297,21 @@ def _setting(name: str, labels: dict[str, str], given: Sequence[Mapping[str, Any
     evaluated = convert(evaluation, types, where)
     checked(trained.check, where)
     checked(lambda: check_evaluation(evaluated), where)
-    return Setting(name, labels, family, trained, merged, evaluated)
+    return Setting(name, labels, family, source, trained, merged, evaluated)
 
 
-def _family(options: Mapping[str, Any], where: str) -> FamilySpec:
-    """The family that a setting trains."""
+def _chosen(options: Mapping[str, Any], where: str) -> tuple[FamilySpec, Source | None]:
+    """The family that a setting trains, and what it starts from."""
     named, checkpoint = options.get("family", ""), options.get("checkpoint", "")
     if not isinstance(checkpoint, str) or not checkpoint:
         raise UsageError(f"{where}: checkpoint: expected a folder or a name in the section train")
-    return checked(lambda: get_family(named) if named else find_family("", checkpoint)[0], where)
+    if not named:
+        return checked(lambda: find_family("", checkpoint), where)
+    family = checked(lambda: get_family(named), where)
+    try:
+        return family, find_source(checkpoint, [family])
+    except UsageError:  # a folder that is not here yet
+        return family, None
 
 
 def _kind(options: Mapping[str, Any], family: FamilySpec, where: str) -> type[TrainOptions]:
@@ -333,11 +342,8 @@ def _trained(
 
 def _trained_before(setting: Setting) -> str:
     """The checkpoint that a setting starts from, empty for random weights."""
-    name = setting.train.checkpoint
-    try:
-        return name if find_source(name, [setting.family]).path is not None else ""
-    except UsageError:  # a folder that is not here yet; its family was named
-        return name
+    begins = setting.source is None or setting.source.path is not None
+    return setting.train.checkpoint if begins else ""
 
 
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:

@@ -17,9 +17,9 @@ import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
-from vlnbench.training.family.find import find_family
+from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.family.sources import with_weights
-from vlnbench.training.family.spec import FamilySpec, Trainable
+from vlnbench.training.family.spec import Trainable
 from vlnbench.training.objectives import get_objective, make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
 from vlnbench.training.options import TrainOptions, plain
@@ -65,13 +65,13 @@ class Trained:
     loss: float | None
 
 
-def train(options: TrainOptions) -> Trained:
-    """Train, or go on with the run that `options.out` holds.
+def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
+    """Train, or go on with the run that `options.out` holds. chosen: what the options name, where that is known.
 
     Raises UsageError, before any weight is read, for options, files and folders that do not fit.
     """
     process = find_process()
-    spec, source = find_family(options.family, options.checkpoint)
+    spec, source = chosen or find_family(options.family, options.checkpoint)
     if not isinstance(options, spec.check_training()):
         raise UsageError(f"--checkpoint {options.checkpoint}: is of the family {spec.name}, the options are not")
     if is_hub(source.name):  # the run says which commit it is, and goes on with that one
@@ -109,10 +109,11 @@ def train(options: TrainOptions) -> Trained:
             return run.go()
         except torch.cuda.OutOfMemoryError as error:
             write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
-            raise GpuMemoryError(_advice(options, spec, base, process, error)) from error
+            started = Chosen(spec, Source("checkpoint", str(base), base))
+            raise GpuMemoryError(_advice(options, started, process, error)) from error
 
 
-def _advice(options: TrainOptions, spec: FamilySpec, base: Path, process: Process, error: Exception) -> str:
+def _advice(options: TrainOptions, chosen: Chosen, process: Process, error: Exception) -> str:
     """What did not fit, how much memory was taken, and what the planner would change."""
     from vlnbench.training.memory.plan import plan
     from vlnbench.training.memory.report import format_plan
@@ -122,12 +123,12 @@ def _advice(options: TrainOptions, spec: FamilySpec, base: Path, process: Proces
     taken = torch.cuda.max_memory_allocated(process.device) / 1e9
     first = f"out of memory on {process.device} after {taken:.1f} GB: {str(error).splitlines()[0]}"
     try:
-        kind = get_objective(options.objective).plan_options(spec.check_plannable())
-        setting = {**kind.settings_of(options), "model": str(base), "family": options.family or spec.name}
-        planned = plan(kind(**setting, gpus=f"{process.world_size}x{total / 2**30:.1f}GiB"))
+        kind = get_objective(options.objective).plan_options(chosen.family.check_plannable())
+        setting = {**kind.settings_of(options), "model": chosen.source.name, "family": chosen.family.name}
+        planned = plan(kind(**setting, gpus=f"{process.world_size}x{total / 2**30:.1f}GiB"), chosen)
     except UsageError as unplanned:
         return f"{first}\n{unplanned}"
-    return f"{first}\n{format_plan(planned, suggest(planned))}"
+    return f"{first}\n{format_plan(planned, suggest(planned, chosen))}"
 
 
 def _identify(checkpoints: Checkpoints, source: Source, options: TrainOptions) -> str:

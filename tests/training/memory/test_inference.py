@@ -21,6 +21,7 @@ from agents.streamvln.options import StreamVLNInference
 from tests.agents.janusvln.tiny import tiny_frames, write_tiny
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.inference import SIMULATOR_BYTES, format_inference, plan_inference, remedies
 from vlnbench.training.memory.plan import GB, parse_gpus
 from vlnbench.training.memory.tracker import LiveMemory
@@ -112,7 +113,7 @@ def test_the_published_janusvln_needs_less_of_its_memory_for_24_gb() -> None:
     assert planned.weights == 2 * 9_314_832_390
     assert planned.allocated / GB == pytest.approx(27.3, rel=0.05)
     assert planned.fits == "no"
-    found = remedies(planned)
+    found = remedies(planned, find_family("", planned.request.model, "--model"))
     assert all(each.plan.fits == "yes" for each in found)
     assert "--recent-frames" in format_inference(planned, found)
 

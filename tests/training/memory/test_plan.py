@@ -17,6 +17,7 @@ from tests.training.geometry import config_of, write_small
 from tests.training.memory.levers import levers_table, parts_table
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, parse_gpus, plan
 from vlnbench.training.memory.report import format_plan
 from vlnbench.training.memory.search import apply, changes, smallest_bytes, suggest
@@ -40,7 +41,7 @@ def test_all_parts_on_one_96_gb_card() -> None:
     assert round(least / 1e9, 1) == 128.5
     assert least > planned.gpus.usable
     assert planned.low > 1.5 * planned.gpus.usable
-    found = suggest(planned)
+    found = suggest(planned, find_family("", planned.request.model, "--model"))
     text = format_plan(planned, found)
     assert "does not fit" in text
     assert "weights 16.1, gradients 16.1, optimizer states 96.4 GB alone are 128.5 GB" in text
@@ -140,7 +141,7 @@ def test_what_would_fit_is_found_for_any_spelling_of_parts(
 ) -> None:
     """Where memory ran out this is the advice, so it must not fail itself."""
     planned = plan(replace(small, gpus="1x1GB", **fields))
-    text = format_plan(planned, suggest(planned))
+    text = format_plan(planned, suggest(planned, find_family("", planned.request.model, "--model")))
     assert "GPU:  1GB" in text
 
 

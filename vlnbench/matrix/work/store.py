@@ -23,7 +23,7 @@ from vlnbench.matrix.work.folder import RUN, read_json
 from vlnbench.matrix.work.stages import Stage
 from vlnbench.matrix.work.watcher import attempts
 from vlnbench.training.family.find import find_family
-from vlnbench.training.family.sources import with_weights
+from vlnbench.training.family.sources import find_source, with_weights
 from vlnbench.training.options import parse_set
 from vlnbench.util.durable.files import write_json
 from vlnbench.version import __version__
@@ -38,7 +38,7 @@ Identity = Mapping[str, Any]
 def training_identity(setting: Setting, gpus: int) -> dict[str, Any]:
     """All that can change what a training makes. gpus: it has, 0 on the CPU. Loads torch, and reads files."""
     options = setting.train
-    source = with_weights(find_family(options.family, options.checkpoint)[1])
+    source = with_weights(setting.source or find_source(options.checkpoint, [setting.family]))
     started = f"preset {source.name}"
     if source.path is not None:
         started = setting.family.load_checkpoints().content_hash(source.path, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family.checkpoints import Source
@@ -14,7 +15,14 @@ from vlnbench.util.loading import import_module, import_string
 from vlnbench.util.plugins import Plugin, plugins, readable, warn
 
 
-def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tuple[FamilySpec, Source]:
+class Chosen(NamedTuple):
+    """What a command works on, found once and handed on: a family, and where its network comes from."""
+
+    family: FamilySpec
+    source: Source
+
+
+def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> Chosen:
     """The family called `name`, or where that is empty the one that a checkpoint is of; and what the latter is.
 
     Raises UsageError for unknown names and where no family, or more than one, takes the checkpoint. `option` is
@@ -22,7 +30,7 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
     """
     if name:
         family = get_family(name)
-        return family, find_source(checkpoint, [family], option)
+        return Chosen(family, find_source(checkpoint, [family], option))
     families = every_family()
     source = find_source(checkpoint, families, option)
     if source.path is not None:
@@ -30,7 +38,7 @@ def find_family(name: str, checkpoint: str, option: str = "--checkpoint") -> tup
     else:
         found = [family for family in families if source.name in (*family.presets, *family.sizes)]
     if len(found) == 1:
-        return found[0], source
+        return Chosen(found[0], source)
     if found:
         names = ", ".join(each.name for each in found)
         raise UsageError(f"{option} {checkpoint}: may be of the families {names}; say which with --family")

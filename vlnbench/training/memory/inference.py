@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +12,9 @@ from tabulate import tabulate
 
 from vlnbench.defaults import SIMULATOR
 from vlnbench.errors import UsageError
-from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.changes import Change, Fields, cheapest_first
 from vlnbench.training.family.checkpoints import Source
-from vlnbench.training.family.find import find_family
+from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.plan import (
@@ -35,7 +34,6 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SIMULATOR_BYTES = 1_200_000_000
 """One habitat-sim beside JanusVLN on a 24 GB card, as a reproduction of it reports
 (github.com/CHANGJianshuo/JanusVLN_reproduction, April 2026); not measured here."""
-MAX_CHANGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +99,12 @@ class Remedy:
     plan: InferencePlan
 
 
-def plan_inference(options: InferenceOptions) -> InferencePlan:
-    """Plan one way of acting; takes seconds. Raises UsageError for what cannot be."""
-    spec, source = find_family(options.family, options.model, "--model")
+def plan_inference(options: InferenceOptions, chosen: Chosen | None = None) -> InferencePlan:
+    """Plan one way of acting; takes seconds. Raises UsageError for what cannot be.
+
+    chosen: what the options name, where that is known.
+    """
+    spec, source = chosen or find_family(options.family, options.model, "--model")
     if not isinstance(options, spec.check_inference()):
         raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
     options.check()
@@ -152,38 +153,31 @@ def _run(spec: FamilySpec, source: Source, options: InferenceOptions) -> _Found:
     return _Found(count, weights, dict(found.caches), passes, tuple(found.notes))
 
 
-def remedies(planned: InferencePlan, count: int = 5) -> list[Remedy]:
+def remedies(planned: InferencePlan, chosen: Chosen, count: int = 5) -> list[Remedy]:
     """The cheapest sets of at most three changes after which it fits; none has all kinds of another.
 
     Every change is planned by itself, and sets that would suffice if what is saved were added up are planned.
     """
     request = planned.request
-    spec, _ = find_family(request.family, request.model, "--model")
-    possible = [*_changes(request), *spec.load_plans().inference_changes(request)]
-    sets = [
-        chosen
-        for size in range(1, MAX_CHANGES + 1)
-        for chosen in combinations(possible, size)
-        if len({change.kind for change in chosen}) == size
-    ]
-    saved = {change: planned.peak - plan_inference(_changed(request, change)).peak for change in possible}
+    possible = [*_changes(request), *chosen.family.load_plans().inference_changes(request)]
+    saved = {change: planned.peak - plan_inference(_changed(request, change), chosen).peak for change in possible}
     found: list[Remedy] = []
-    for chosen in sorted(sets, key=lambda each: sum(change.cost for change in each)):
-        kinds = {change.kind for change in chosen}
+    for some in cheapest_first(possible):
+        kinds = {change.kind for change in some}
         if len(found) == count:
             break
-        if planned.peak - sum(saved[change] for change in chosen) > planned.gpus.usable:
+        if planned.peak - sum(saved[change] for change in some) > planned.gpus.usable:
             continue
         if any({change.kind for change in done.changes} <= kinds for done in found):
             continue
-        candidate = plan_inference(_changed(request, *chosen))
+        candidate = plan_inference(_changed(request, *some), chosen)
         if candidate.fits == "yes":
-            found.append(Remedy(chosen, candidate))
+            found.append(Remedy(some, candidate))
     return found
 
 
-def _changed(request: InferenceOptions, *chosen: Change) -> InferenceOptions:
-    fields: dict[str, Any] = dict(pair for change in chosen for pair in change.fields)
+def _changed(request: InferenceOptions, *some: Change) -> InferenceOptions:
+    fields: dict[str, Any] = dict(pair for change in some for pair in change.fields)
     return replace(request, **fields)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family.find import find_family
+from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
 from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
@@ -142,12 +142,13 @@ def _made(name: str) -> StepMemory:
     return made
 
 
-def plan(options: PlanOptions) -> Plan:
+def plan(options: PlanOptions, chosen: Chosen | None = None) -> Plan:
     """Plan one setting; takes seconds, and no time where only the sharding differs from a setting planned before.
 
+    chosen: what the options name, where that is known.
     Raises UsageError for settings that cannot be, and for a family or an objective that cannot be planned.
     """
-    spec, source = find_family(options.family, options.model, "--model")
+    spec, source = chosen or find_family(options.family, options.model, "--model")
     if not isinstance(options, spec.check_plannable()):
         raise UsageError(f"--model {options.model}: is of the family {spec.name}, the options are not")
     objective, memory = get_objective(options.objective), step_memory(options)

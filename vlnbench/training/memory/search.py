@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.training.family.changes import Change, Fields
-from vlnbench.training.family.find import find_family
+from vlnbench.training.family.changes import Change, Fields, cheapest_first
+from vlnbench.training.family.find import Chosen
 from vlnbench.training.memory.plan import Plan, check, parse_gpus, plan, sharding, step_memory
 from vlnbench.training.memory.trace import Trace
 from vlnbench.training.memory.zero import usages
 from vlnbench.training.options import PlanOptions
 
-MAX_CHANGES = 3
 MAX_PLANS = 12
 EVEN = 1_000_000
 NODE = (2, 4, 8)
@@ -42,35 +40,28 @@ class Suggestion:
         return "; ".join(change.price for change in self.changes)
 
 
-def suggest(wanted: Plan, count: int = 6) -> list[Suggestion]:
+def suggest(wanted: Plan, chosen: Chosen, count: int = 6) -> list[Suggestion]:
     """The cheapest sets of at most three changes after which the setting fits; none has all kinds of another.
 
     What cannot fit for its optimizer step alone is not planned, nor are more than `MAX_PLANS` sets.
     """
     request = wanted.request
-    spec, _ = find_family(request.family, request.model, "--model")
-    possible = [*changes(request), *spec.load_plans().changes(request)]
-    sets = [
-        chosen
-        for size in range(1, MAX_CHANGES + 1)
-        for chosen in combinations(possible, size)
-        if len({change.kind for change in chosen}) == size
-    ]
+    possible = [*changes(request), *chosen.family.load_plans().changes(request)]
     found: list[Suggestion] = []
     left = MAX_PLANS
-    for chosen in sorted(sets, key=lambda each: sum(change.cost for change in each)):
+    for some in cheapest_first(possible):
         if len(found) == count or not left:
             break
-        kinds = {change.kind for change in chosen}
-        changed = apply(request, chosen)
+        kinds = {change.kind for change in some}
+        changed = apply(request, some)
         if any({change.kind for change in done.changes} <= kinds for done in found) or not _possible(changed):
             continue
         if smallest_bytes(changed, wanted.parts) > parse_gpus(changed.gpus).usable:
             continue
         left -= 1
-        candidate = plan(changed)
+        candidate = plan(changed, chosen)
         if candidate.fits == "yes":
-            found.append(Suggestion(chosen, candidate))
+            found.append(Suggestion(some, candidate))
     return found
 
 

@@ -16,7 +16,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
 from vlnbench.interfaces import Action
 from vlnbench.training.family.find import find_family
-from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.training.family.sources import with_weights
 from vlnbench.training.family.trains import Answer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import scene_of, view_of
@@ -62,7 +62,9 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(min(torch.get_num_threads(), cores()))
-    scorer = spec.load_trains().scorer(find_checkpoint(source.name, spec), torch.device(device))
+    checkpoint = with_weights(source).path
+    assert checkpoint is not None
+    scorer = spec.load_trains().scorer(checkpoint, torch.device(device))
     began, sets = time.monotonic(), {}
     for name in options.sets:
         found = {}

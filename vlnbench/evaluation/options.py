@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from vlnbench.defaults import AGENT, BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import Choice
-from vlnbench.evaluation.until.rule import parse_until
+from vlnbench.evaluation.until.rule import Rule, parse_until
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.trackers import parse_trackers
 
@@ -83,6 +84,11 @@ class EvalOptions:
     agent_options: AgentOptions = field(default_factory=AgentOptions)
     """Options of the agent, of its own type."""
 
+    @cached_property
+    def rule(self) -> Rule | None:
+        """What `until` says, None where it says nothing. Raises UsageError for what is no rule."""
+        return parse_until(self.until)
+
     def check(self) -> None:
         """Raise UsageError for numbers that make no sense."""
         minima = {"video": 0, "max_errors": 0, "envs": 1, "agents": 1}
@@ -93,7 +99,7 @@ class EvalOptions:
         if not self.episode_timeout > 0:
             raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
         self.choice.check()
-        parse_until(self.until)
+        _ = self.rule
         self.agent_options.check()
         parse_trackers(self.tracker)
         gpus = self.gpus

@@ -27,7 +27,6 @@ from vlnbench.evaluation.records import MANIFEST, Row, read_manifest, read_rows,
 from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.evaluation.tally import Tally
 from vlnbench.evaluation.until.decide import Verdict, judge, read_against
-from vlnbench.evaluation.until.rule import parse_until
 from vlnbench.interfaces import Env, Sensor
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
@@ -164,7 +163,7 @@ def _plan(request: EvalOptions, benchmark: Benchmark, split: EpisodeSet, agent_n
 
 def _verdict(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Verdict | None:
     """What the rows say of what the run was to find out."""
-    until = parse_until(request.until)
+    until = request.rule
     if until is None:
         return None
     against = read_against(until, plan.identity(executor))
@@ -216,7 +215,7 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
         Limits(request.agent_options.max_batch, request.episode_timeout),
         request.max_errors,
         request.retry_errors,
-        until=parse_until(request.until),
+        until=request.rule,
     )
     waiting = "no episode has ended yet"
     with Trackers(parse_trackers(request.tracker), tracked) as trackers, Progress(waiting=waiting) as progress:

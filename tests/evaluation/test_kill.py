@@ -195,7 +195,8 @@ def test_a_second_run_in_the_same_folder_is_refused_and_does_no_harm(
     code, stderr = finish(start(data, folder))
     first.send_signal(signal.SIGCONT)
     assert code == 2
-    assert stderr.endswith(f"{folder}: another process is writing there; wait for it or choose another --out\n")
+    line = r": another process is writing there \(process \d+ on [\w.-]+\); wait for it or choose another --out\n$"
+    assert re.search(re.escape(str(folder)) + line, stderr)
     assert finish(first)[0] == 0
     assert timeless(folder) == timeless(undisturbed)
 

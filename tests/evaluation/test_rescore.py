@@ -20,7 +20,7 @@ from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, r
 from vlnbench.evaluation.rescore import BACKUP, rescore
 from vlnbench.interfaces import Action, Episode, Observation
 from vlnbench.rollout.inline import Inline
-from vlnbench.util.durable.files import locked
+from vlnbench.util.durable.locks import locked
 
 
 class RandomButBreaksOnFive(RandomAgent):

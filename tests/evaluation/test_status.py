@@ -17,7 +17,7 @@ from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY
 from vlnbench.evaluation.status import format_status, read_status
-from vlnbench.util.durable.files import locked
+from vlnbench.util.durable.locks import locked
 
 BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 

@@ -172,6 +172,7 @@ class RunFolder:
             return
         for name in (SUMMARY, ERRORS, ATTEMPTS, ROWS, TRAJECTORIES, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
+        self._files.close()  # its lock is in the folder
         with contextlib.suppress(OSError):  # somebody else's file in there: leave it alone
             self.path.rmdir()
 

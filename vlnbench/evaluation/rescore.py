@@ -13,7 +13,8 @@ from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, Row, Score
 from vlnbench.evaluation.summary import Summary, format_summary, summarize
 from vlnbench.interfaces import Episode
-from vlnbench.util.durable.files import encode_line, locked, pack, write_bytes, write_json
+from vlnbench.util.durable.files import encode_line, pack, write_bytes, write_json
+from vlnbench.util.durable.locks import locked
 
 BACKUP = f"{ROWS}.before-rescore"
 

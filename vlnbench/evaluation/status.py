@@ -16,7 +16,8 @@ from vlnbench.evaluation.records import MANIFEST, ROWS, Row, read_attempts, read
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
 from vlnbench.util.durable.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
-from vlnbench.util.durable.files import count_lines, in_use, read_jsonl, read_object
+from vlnbench.util.durable.files import count_lines, read_jsonl, read_object
+from vlnbench.util.durable.locks import in_use
 from vlnbench.util.monitor import PEAKS, PHASES, shares, training_note
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"

@@ -17,8 +17,9 @@ from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.effects import COMPARED
 from vlnbench.matrix.work.folder import EXIT_GPU_MEMORY, EXIT_HANGS, PLANS, RUN, SCORES, read_json, read_summary
 from vlnbench.matrix.work.stages import Stage, Stages, stages_of
-from vlnbench.matrix.work.watcher import ATTEMPTS, LOG, attempts, running
+from vlnbench.matrix.work.watcher import ATTEMPTS, LOG, attempts
 from vlnbench.util.durable.files import read_jsonl, write_json
+from vlnbench.util.durable.locks import in_use
 
 DOCUMENT = "matrix.json"
 FORMAT = 2
@@ -134,7 +135,7 @@ def _progress(todo: Sequence[Stage]) -> dict[str, Any]:
     first = next((stage for stage in todo if not stage.complete()), None)
     if first is None:
         return {"status": "done", **nothing}
-    if running(first.folder):
+    if in_use(first.folder):
         return {"status": "running", **nothing, "stage": first.name}
     if first is not todo[0] or (first.folder / ATTEMPTS).exists() or (first.folder / LOG).exists():
         return {"status": "unfinished", **nothing, "stage": first.name}

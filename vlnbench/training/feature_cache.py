@@ -13,13 +13,13 @@ stays as it is; delete it, or the folders of other fingerprints in it, to make r
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import fcntl
+import errno
 import math
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from vlnbench.errors import UsageError
 from vlnbench.training.family.trains import Features
 from vlnbench.training.options import TrainOptions
 from vlnbench.training.setup import Process, barrier
+from vlnbench.util.durable.locks import LOCK, locked
 from vlnbench.util.progress import say
 
 COUNT, PART = "features.bytes", ".part"
@@ -44,8 +45,8 @@ class FeatureStore:
     A first size of -1 is any number of rows.
 
     A file ends with the CRC-32 of what is before it and gets its name when it is complete. `COUNT` holds how many
-    bytes the files of all fingerprints take; it is locked while a file is added and raised before that is written,
-    so that a process killed at any moment leaves it too high, never too low. `open` counts anew.
+    bytes the files of all fingerprints take; the folder is locked while a file is added, and the count is raised
+    before that, so that a process killed at any moment leaves it too high, never too low. `open` counts anew.
     """
 
     def __init__(
@@ -63,46 +64,56 @@ class FeatureStore:
     def open(self) -> str:
         """Make the folder, remove what killed processes left and count what is there; returns a line about it.
 
-        Raises UsageError if the folder holds something else or cannot be written.
+        One that can only be read is read. Raises UsageError if the folder holds something else or cannot be made.
         """
+        closed = ""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            if any(self._root.iterdir()) and not (self._root / COUNT).exists():
+            if any(each.name != LOCK for each in self._root.iterdir()) and not (self._root / COUNT).exists():
                 raise UsageError(
                     f"--feature-cache {self._root}: not empty and not a feature cache; choose another"
                 )
             with self._counting() as count:
-                total = own = 0
-                for path in self._root.glob("*/*/*"):
-                    if path.suffix == PART:
-                        path.unlink()
-                        continue
-                    size = _blocks(path.stat().st_size)
-                    total += size
-                    own += path.is_relative_to(self._folder)
+                total, own = self._there(remove=True)
                 _write_count(count, total)
         except OSError as error:
-            raise UsageError(
-                f"--feature-cache {self._root}: cannot be used as a folder for features ({error.strerror})"
-            ) from error
+            if error.errno not in (errno.EACCES, errno.EROFS) or not (self._root / COUNT).exists():
+                raise UsageError(
+                    f"--feature-cache {self._root}: cannot be used as a folder for features ({error.strerror})"
+                ) from error
+            total, own = self._there()
+            self.closed = f"it cannot be written ({error.strerror})"
+            closed = f"; nothing is added: {self.closed}"
         return (
             f"feature cache {self._root}: {own:,} frames of this tower, "
-            f"{total / 1e9:.2f} of {self._limit / 1e9:g} GB taken"
+            f"{total / 1e9:.2f} of {self._limit / 1e9:g} GB taken{closed}"
         )
 
+    def _there(self, remove: bool = False) -> tuple[int, int]:
+        """Bytes that all files take, and how many files this fingerprint has. remove: those half written."""
+        total = own = 0
+        for path in self._root.glob("*/*/*"):
+            if path.suffix != PART:
+                total += _blocks(path.stat().st_size)
+                own += path.is_relative_to(self._folder)
+            elif remove:
+                path.unlink()
+        return total, own
+
     def get(self, key: str) -> Tensor | None:
-        """What was put under a key. A file that is damaged is removed."""
+        """What was put under a key; None of a file that cannot be read. One that is damaged is removed."""
         path = self._path(key)
         try:
             content = bytearray(path.read_bytes())
-        except FileNotFoundError:
+        except OSError:
             return None
         payload = memoryview(content)[:-_CHECKSUM]
         if (
             not self._fits(len(payload))
             or zlib.crc32(payload).to_bytes(_CHECKSUM, "little") != content[-_CHECKSUM:]
         ):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
             return None
         count = len(payload) // self._dtype.itemsize
         return torch.frombuffer(content, dtype=self._dtype, count=count).view(self._shape)
@@ -132,21 +143,22 @@ class FeatureStore:
                 part.write_bytes(content)
                 os.replace(part, path)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
             self.closed = f"it cannot be written ({error.strerror})"
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / key[2:]
 
-    @contextmanager
+    @contextlib.contextmanager
     def _counting(self) -> Iterator[int]:
         """Descriptor of the count, which no other process touches meanwhile."""
-        file = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-        finally:
-            os.close(file)
+        with locked(self._root, wait=True):
+            file = os.open(self._root / COUNT, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                yield file
+            finally:
+                os.close(file)
 
 
 class CachedTower:

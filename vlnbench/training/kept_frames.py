@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sys
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
+from vlnbench.util.durable.locks import held
 from vlnbench.util.machine import cores
 from vlnbench.util.progress import Progress
 
@@ -87,11 +87,11 @@ def keep_frames(
     first = tuple(int(each) for each in np.cumsum([0, *counts]))
     kept = KeptFrames(folder / f"{name}.frames", first, size)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with kept.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not kept.path.exists():
-                _write(kept, decode, encode)
+        if not kept.path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with held(kept.path.with_suffix(".lock"), wait=True):
+                if not kept.path.exists():
+                    _write(kept, decode, encode)
     except OSError as error:
         raise UsageError(f"--packed {folder}: cannot be written ({error.strerror})") from error
     return kept

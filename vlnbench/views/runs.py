@@ -19,7 +19,7 @@ from vlnbench.evaluation.summary import METRICS, Metric, Summary, difference_kin
 from vlnbench.leaderboard.committed import read_run
 from vlnbench.leaderboard.compare import by_key
 from vlnbench.report.build import DEFAULT_NAME
-from vlnbench.util.durable.files import in_use
+from vlnbench.util.durable.locks import in_use
 
 SHOWN = ("SR", "SPL", "OS", "NE", "nDTW", "SDTW", "CLS", "steps", "collisions")
 """Metrics of a view's tables."""

@@ -30,8 +30,9 @@ from envs.houses.language.instructions import Noise
 from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.files import locked, write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.durable.limits import regular
+from vlnbench.util.durable.locks import locked
 
 SPLIT = "envdrop"
 TIMES_TRAIN = 5

@@ -37,8 +37,9 @@ from envs.houses.options import HousesConfig
 from envs.houses.plan.house import House, make_house
 from envs.houses.shapes.glb_writer import glb_bytes
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.files import locked, write_bytes
+from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.durable.limits import regular
+from vlnbench.util.durable.locks import locked
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.pool import in_processes
 

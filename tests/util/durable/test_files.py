@@ -14,9 +14,7 @@ from vlnbench.util.durable import files
 from vlnbench.util.durable.files import (
     append_line,
     encode_line,
-    in_use,
     leftover_of,
-    locked,
     open_for_append,
     pack,
     read_jsonl,
@@ -28,6 +26,7 @@ from vlnbench.util.durable.files import (
     write_bytes,
     write_json,
 )
+from vlnbench.util.durable.locks import in_use
 
 
 def names(folder: Path) -> list[str]:
@@ -108,25 +107,13 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     with replacing(path) as file:
         write_all(file, b"new")
         assert path.read_bytes() == b"a longer one"
-        assert names(tmp_path) == [f".a.json.{os.getpid()}", "a.json"]
+        [temporary, name] = names(tmp_path)
+        assert (leftover_of(tmp_path / temporary), name) == ("a.json", "a.json")
     assert path.read_bytes() == b"new"
     with pytest.raises(OSError, match="Bad file descriptor"), replacing(path):
         write_all(-1, b"half")
     assert (names(tmp_path), path.read_bytes()) == (["a.json"], b"new")
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
-
-
-def test_what_the_same_process_left_half_is_overwritten(tmp_path: Path) -> None:
-    """A process of the same number, on another machine or before a restart."""
-    left = tmp_path / f".a.notes.{os.getpid()}x"
-    temporary = tmp_path / f".a_b.{os.getpid()}"  # no ending: no leftover that is removed
-    left.touch()
-    temporary.write_bytes(b"half of something longer")
-    write_bytes(tmp_path / "a_b", b"new")
-    assert (names(tmp_path), (tmp_path / "a_b").read_bytes()) == ([left.name, "a_b"], b"new")
-    temporary.write_bytes(b"half")
-    write_bytes(tmp_path / "a_b", b"")
-    assert (tmp_path / "a_b").read_bytes() == b""
 
 
 def umask() -> int:
@@ -135,22 +122,30 @@ def umask() -> int:
     return old
 
 
+def opened(file: int) -> str:
+    path = Path(os.readlink(f"/proc/self/fd/{file}"))
+    return leftover_of(path) or path.name
+
+
 def test_files_are_on_disk_and_closed_when_a_call_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file))[1]
-    )
+
+    def sync(file: int) -> None:
+        synced.append(opened(file))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", sync)
     open_files = len(os.listdir("/proc/self/fd"))
     write_bytes(tmp_path / "a.json", b"new")
-    assert synced == [str(tmp_path / f".a.json.{os.getpid()}")] * 2
+    assert synced == ["a.json"] * 2
     with replacing(tmp_path / "b.json"):
         del synced[:]
-    assert synced == [str(tmp_path / f".b.json.{os.getpid()}")]  # whatever the block did
+    assert synced == ["b.json"]  # whatever the block did
     del synced[:]
     with open_for_append(tmp_path / "c.jsonl") as file:
         append_line(file, {"a": 1})
-        assert synced == [str(tmp_path / "c.jsonl")]
+        assert synced == ["c.jsonl"]
     for name in (".d.json.1", ".e.json.2"):
         (tmp_path / name).touch()
     remove_leftovers(tmp_path)
@@ -208,7 +203,7 @@ def test_a_temporary_file_that_took_its_place_meanwhile_is_no_leftover(
         path.write_text("the next one")
 
     path.touch()
-    monkeypatch.setattr(files.fcntl, "flock", lock)
+    monkeypatch.setattr(fcntl, "flock", lock)
     remove_leftovers(tmp_path)
     assert (names(tmp_path), path.read_text()) == ([path.name, "a.json"], "the next one")
 
@@ -217,7 +212,7 @@ def test_a_leftover_that_another_process_removed_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".a.json.12").touch()
-    monkeypatch.setattr(files.fcntl, "flock", lambda *_: (tmp_path / ".a.json.12").unlink())
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (tmp_path / ".a.json.12").unlink())
     remove_leftovers(tmp_path)
     assert names(tmp_path) == []
 
@@ -225,21 +220,21 @@ def test_a_leftover_that_another_process_removed_is_no_error(
 def test_a_temporary_file_that_was_removed_meanwhile_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, held, calls = tmp_path / f".a.json.{os.getpid()}", fcntl.flock, []
+    held, calls = fcntl.flock, []
 
     def lock(file: int, how: int) -> None:
-        held(file, how)
         calls.append(how)
-        if len(calls) <= 2:
-            path.unlink()
+        if len(calls) == 1:
+            raise BlockingIOError
+        held(file, how)
         if len(calls) == 2:
-            path.write_text("of another process")
+            os.unlink(os.readlink(f"/proc/self/fd/{file}"))
 
-    monkeypatch.setattr(files.fcntl, "flock", lock)
+    monkeypatch.setattr(fcntl, "flock", lock)
     open_files = len(os.listdir("/proc/self/fd"))
     write_bytes(tmp_path / "a.json", b"new")
-    assert calls == [fcntl.LOCK_EX] * 3
-    assert (names(tmp_path), (tmp_path / "a.json").read_bytes()) == (["a.json"], b"new")
+    assert len(calls) == 3
+    assert (tmp_path / "a.json").read_bytes() == b"new"
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
@@ -284,30 +279,6 @@ def test_a_run_that_stops_says_that_it_can_go_on(tmp_path: Path) -> None:
         f"{tmp_path}: cannot be written (No space left on device); what is recorded is safe: run the same command "
         "again when that is mended"
     )
-
-
-def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    message = rf"^{tmp_path}: another process is writing there; wait for it or choose another --out$"
-    with locked(tmp_path):
-        assert in_use(tmp_path)
-        with pytest.raises(UsageError, match=message), locked(tmp_path):
-            pass
-        assert in_use(tmp_path)
-    assert not in_use(tmp_path)
-    with pytest.raises(OSError, match="No such file"), locked(tmp_path / "not there"):
-        pass
-
-
-def test_waiting_for_a_lock_does_not_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(files.fcntl, "flock", lambda _, how: asked.append(how))
-    for wait in (True, False):
-        with locked(tmp_path, wait=wait):
-            pass
-    with locked(tmp_path):
-        pass
-    at_once = fcntl.LOCK_EX | fcntl.LOCK_NB
-    assert asked == [fcntl.LOCK_EX, at_once, at_once]
 
 
 def test_the_lock_of_a_file_in_the_making_is_respected(tmp_path: Path) -> None:

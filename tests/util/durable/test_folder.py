@@ -21,8 +21,9 @@ from vlnbench.matrix.work import folder as work
 from vlnbench.training.collect import collect, questions
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.run import folder as run_folder
-from vlnbench.util.durable.files import locked, remove_leftovers, write_bytes, write_json
+from vlnbench.util.durable.files import remove_leftovers, write_bytes, write_json
 from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
+from vlnbench.util.durable.locks import LOCK, locked
 
 KIND = Kind("thing", "thing.json")
 KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
@@ -39,7 +40,8 @@ with open_folder(Path(sys.argv[1]), Kind("thing", sys.argv[2]), {"a": 1}):
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """What is in a folder beside its lock."""
+    return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)

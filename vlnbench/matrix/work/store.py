@@ -26,6 +26,7 @@ from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import find_source, with_weights
 from vlnbench.training.options import parse_set
 from vlnbench.util.durable.files import write_json
+from vlnbench.util.durable.locks import LOCK
 from vlnbench.version import __version__
 
 IDENTITY, LINK = "identity.json", "work"
@@ -100,6 +101,7 @@ def adopt(store: Path, stage: Stage, identity: Identity) -> bool:
     if stage.folder.is_symlink():
         stage.folder.unlink()  # led to work that is no longer there
     elif stage.folder.is_dir():
+        (stage.folder / LOCK).unlink(missing_ok=True)
         stage.folder.rmdir()
     stage.folder.parent.mkdir(parents=True, exist_ok=True)
     stage.folder.symlink_to(work, target_is_directory=True)

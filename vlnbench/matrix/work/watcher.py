@@ -6,7 +6,6 @@ writes what became of the command, so that nothing depends on the runner's havin
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl
+from vlnbench.util.durable.locks import locked
 from vlnbench.util.measure import measure_command
 
 LOG, ATTEMPTS = "log.txt", "attempts.jsonl"
@@ -53,25 +53,13 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
     return [entry for _, entry in read_jsonl(folder / ATTEMPTS)]
 
 
-def running(folder: Path) -> bool:
-    """Whether a command is at work in this folder."""
-    if not folder.is_dir():
-        return False
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(directory)
-    return False
-
-
 def run(request: Request, gone: threading.Event) -> Outcome:
     """Run the command to its end, its timeout, or until `gone` is set, and record what became of it."""
-    folder = Path(request.folder)
-    lock = os.open(folder, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # waits for one that is being ended
+    with locked(Path(request.folder), wait=True):  # for one that is being ended
+        return _run(request, Path(request.folder), gone)
+
+
+def _run(request: Request, folder: Path, gone: threading.Event) -> Outcome:
     started, began = datetime.now(timezone.utc), time.monotonic()
     late = threading.Event()
 
@@ -101,7 +89,6 @@ def run(request: Request, gone: threading.Event) -> Outcome:
     }
     with open_for_append(folder / ATTEMPTS) as file:
         append_line(file, entry)
-    os.close(lock)
     return outcome
 
 

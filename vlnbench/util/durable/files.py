@@ -1,15 +1,16 @@
-"""Durable files: replaced in one step or appended line by line, on disk when a call returns, locked by folder."""
+"""Durable files: replaced in one step or appended line by line, on disk when a call returns."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import io
 import json
 import os
 import re
+import secrets
 import sys
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,8 +18,10 @@ from typing import Any, BinaryIO
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded, regular
+from vlnbench.util.durable.locks import check_held, flock, is_at
 
 _BLOCK = 65536
+_ABANDONED_S = 600.0
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -111,15 +114,16 @@ def replacing(path: Path) -> Iterator[int]:
     """Descriptor of an empty file, which takes the place of `path` when the block ends without an exception.
 
     A reader sees the old file or the new one, never half of one. A process that is killed meanwhile leaves
-    `.<name>.<process>` behind, which the next one to replace the file removes.
+    `.<name>.<number>` behind, which the next one to replace the file removes. Raises RunError where a lock of this
+    process has been taken over.
     """
+    check_held()
     remove_leftovers(path.parent, path.name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    file = _open_temporary(temporary)
+    temporary, file = _open_temporary(path)
     try:
-        os.ftruncate(file, 0)
         yield file
         os.fsync(file)
+        check_held()
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -137,35 +141,34 @@ def leftover_of(path: Path) -> str | None:
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove what killed processes left of files, or of the one called `name`, that they were writing in a folder.
 
-    A temporary file is locked as long as it is being written, and stays then.
+    A temporary file is locked as long as it is being written, and stays then; where the file system cannot lock,
+    it stays for a while.
     """
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         of = leftover_of(path)
         if of is None or name not in (None, of):
             continue
-        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # gone, or being written
-            file = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError, PermissionError):  # gone, in use, another's
+            file = os.open(path, os.O_RDWR)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(file, path):  # or it has been put in place meanwhile, and another is written
+                if not flock(file) and time.time() - os.fstat(file).st_mtime < _ABANDONED_S:
+                    continue
+                if is_at(file, path):  # or it has been put in place meanwhile, and another is written
                     path.unlink()
             finally:
                 os.close(file)
 
 
-def _open_temporary(path: Path) -> int:
-    """Descriptor of a file of that name, locked; whoever locked it before has moved or removed its own."""
+def _open_temporary(path: Path) -> tuple[Path, int]:
+    """Name and descriptor of a new file, locked, that is to take the place of another."""
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            if _is_at(file, path):
-                return file
-        os.close(file)
-
-
-def _is_at(file: int, path: Path) -> bool:
-    return os.path.samestat(os.fstat(file), os.stat(path))
+        temporary = path.with_name(f".{path.name}.{secrets.randbelow(10**12)}")
+        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        with contextlib.suppress(BlockingIOError):
+            flock(file)
+            if is_at(file, temporary):
+                return temporary, file
+        os.close(file)  # a process that removes leftovers was faster
 
 
 def encode_line(entry: Mapping[str, Any]) -> bytes:
@@ -179,7 +182,11 @@ def append_line(file: int, entry: Mapping[str, Any]) -> None:
 
 
 def write_all(file: int, content: bytes) -> None:
-    """Write all of it, onto the disk. Unbuffered: after a failure, nothing is left to be written later."""
+    """Write all of it, onto the disk. Unbuffered: after a failure, nothing is left to be written later.
+
+    Raises RunError where a lock of this process has been taken over.
+    """
+    check_held()
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(file, rest) :]
@@ -213,31 +220,3 @@ def stopped(path: Path, error: OSError) -> RunError:
         f"{path}: cannot be written ({error.strerror}); what is recorded is safe: run the same command again when "
         "that is mended"
     )
-
-
-@contextlib.contextmanager
-def locked(path: Path, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder. Raises UsageError if another process holds it, OSError without a folder.
-
-    wait: until the other one is done, instead.
-    """
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{path}: another process is writing there; wait for it or choose another --out"
-            ) from error
-        yield
-    finally:
-        os.close(directory)
-
-
-def in_use(path: Path) -> bool:
-    """Whether a process holds the lock of a folder."""
-    try:
-        with locked(path):
-            return False
-    except UsageError:
-        return True

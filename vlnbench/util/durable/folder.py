@@ -2,8 +2,8 @@
 
 The manifest is written before anything else and says what the folder is of; whoever writes holds the folder's
 lock. A process killed at any moment leaves a folder that the same command takes up again: empty, with a temporary
-file of the manifest (`durable.files.replacing`), or with the manifest. A folder without a manifest that
-holds anything else is not ours.
+file of the manifest (`durable.files.replacing`), or with the manifest, and perhaps the lock. A folder without a
+manifest that holds anything else is not ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.files import leftover_of, locked, read_object, remove_leftovers, write_json
+from vlnbench.util.durable.files import leftover_of, read_object, remove_leftovers, write_json
+from vlnbench.util.durable.locks import LOCK, locked
 
 Differences = Mapping[str, tuple[Any, Any]]
 """Name of a field -> (what the folder has, what is wanted)."""
@@ -67,7 +68,7 @@ def find_manifest(path: Path, kind: Kind) -> dict[str, Any] | None:
         return read_object(path / kind.manifest)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: a file, not the folder of a {kind.noun}; choose another --out")
-    if path.exists() and any(leftover_of(each) != kind.manifest for each in path.iterdir()):
+    if path.exists() and any(each.name != LOCK and leftover_of(each) != kind.manifest for each in path.iterdir()):
         raise UsageError(f"{path}: not empty and not the folder of a {kind.noun}; choose another --out")
     return None
 

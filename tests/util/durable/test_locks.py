@@ -1,0 +1,295 @@
+"""Locks on file systems that can lock, cannot, or whose machines do not see one another's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from vlnbench.errors import RunError
+from vlnbench.util.durable import files, locks
+from vlnbench.util.durable.locks import LOCK, InUseError, Owner, check_held, held, in_use, locked
+
+REFUSALS = ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL", "EBADF", "EIO"]
+FILE_SYSTEMS = ["locks", "locks, shared", *REFUSALS]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("BEAT_S", 0.02), ("GONE_S", 0.3), ("_POLL_S", 0.02), ("_SETTLE_S", 0.05)):
+        monkeypatch.setattr(locks, name, seconds)
+    monkeypatch.setattr(locks, "_LOOKS_S", 0.05)
+
+
+@pytest.fixture(params=FILE_SYSTEMS)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    return behave(request.param, monkeypatch)
+
+
+def behave(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let all folders lie on such a file system."""
+    monkeypatch.setattr(locks, "_shared", lambda folder: kind == "locks, shared")
+    if kind in REFUSALS:
+        number = getattr(errno, kind)
+
+        def flock(file: int, how: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+    return kind
+
+
+def someone(**changes: object) -> Owner:
+    return replace(locks._myself(True), **changes)  # type: ignore[arg-type]
+
+
+def leave(folder: Path, owner: Owner) -> Path:
+    (folder / LOCK).write_bytes(locks._encode(owner))
+    return folder / LOCK
+
+
+def ended() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_folder_has_one_writer(tmp_path: Path, kind: str) -> None:
+    me = rf"process {os.getpid()} on \S+"
+    with locked(tmp_path):
+        assert in_use(tmp_path)
+        for _ in range(2):
+            with pytest.raises(InUseError, match=rf"^{tmp_path}: another process is writing there \({me}\);"):
+                locked(tmp_path).__enter__()
+        time.sleep(0.05)
+        assert in_use(tmp_path)
+        check_held()
+    assert not in_use(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not in_use(tmp_path / "not there")
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "not there"):
+        pass
+
+
+def test_waiting_for_a_lock_does_not_refuse(tmp_path: Path, kind: str) -> None:
+    inside: list[int] = []
+
+    def work() -> None:
+        with held(tmp_path / "a.lock", wait=True):
+            inside.append(1)
+            assert sum(inside) == 1
+            time.sleep(0.02)
+            inside.append(-1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inside == [1, -1] * 4
+
+
+def test_whoever_looks_does_not_keep_a_writer_out(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+    with (tmp_path / LOCK).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(0.02, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        with locked(tmp_path):
+            pass
+
+
+def test_a_lock_of_a_killed_process_is_taken_over(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = someone(pid=ended(), locked=kind not in REFUSALS)
+    leave(tmp_path, owner)
+    assert not in_use(tmp_path)
+    with locked(tmp_path):
+        assert in_use(tmp_path)
+    said = capsys.readouterr().err
+    line = f"{tmp_path}: {owner} is gone without letting go of it; taken over\n"
+    assert said == (line if kind in REFUSALS else "")  # elsewhere the kernel knows, and nobody needs to
+
+
+def test_a_process_of_the_same_number_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave("ENOSYS", monkeypatch)
+    leave(tmp_path, someone(started=1, locked=False))
+    assert not in_use(tmp_path)
+    leave(tmp_path, someone(locked=False))
+    assert in_use(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["locks, shared", "ENOLCK"], indirect=True)
+def test_a_lock_of_another_machine_is_watched(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = someone(host="node7", boot="another", locked=kind not in REFUSALS)
+    path = leave(tmp_path, owner)
+    ends = threading.Event()
+
+    def touch() -> None:
+        while not ends.wait(0.02):
+            os.utime(path)
+
+    other = threading.Thread(target=touch)
+    other.start()
+    assert in_use(tmp_path)
+    with pytest.raises(InUseError, match=rf"\(process {owner.pid} on node7\)"):
+        locked(tmp_path).__enter__()
+    ends.set()
+    other.join()
+    with locked(tmp_path):
+        pass
+    looking, taken = capsys.readouterr().err.splitlines()
+    assert looking == f"{tmp_path}: locked by {owner}; looking for up to 0.3 s whether it is still at work"
+    assert taken == f"{tmp_path}: {owner} is gone without letting go of it; taken over"
+    os.utime(leave(tmp_path, owner), (1, 1))
+    assert not in_use(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["locks, shared", "ENOLCK"], indirect=True)
+def test_whoever_was_taken_over_writes_nothing_more(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that was stopped for minutes and goes on."""
+    ends: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: ends.append(number))
+    with locked(tmp_path), files.open_for_append(tmp_path / "rows.jsonl") as rows:
+        files.append_line(rows, {})
+        leave(tmp_path, someone(host="node7"))
+        locks._touched[tmp_path / LOCK].seen -= 1
+        taken = (
+            rf"^{tmp_path}: process \d+ on node7 has taken it over; this process, \d+, writes nothing more there$"
+        )
+        for write in (lambda: files.append_line(rows, {}), lambda: files.write_json(tmp_path / "a.json", {})):
+            with pytest.raises(RunError, match=taken):
+                write()
+    assert (tmp_path / "rows.jsonl").read_text() == "{}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, "rows.jsonl"]
+    check_held()
+    with locked(tmp_path / "..", wait=True):
+        (tmp_path.parent / LOCK).unlink()
+        locks._touched[(tmp_path / ".." / LOCK)].seen -= 1
+        with pytest.raises(RunError, match=r"\.lock was removed; this process"):
+            check_held()
+
+
+def test_the_thread_that_touches_ends_the_process_that_was_taken_over(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+from vlnbench.util.durable import locks
+locks.BEAT_S = 0.05
+locks._shared = lambda folder: True
+with locks.locked(Path({str(tmp_path)!r})):
+    Path({str(tmp_path / LOCK)!r}).unlink()
+    time.sleep(20)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == -signal.SIGTERM
+    assert ": .lock was removed; this process, " in run.stderr
+
+
+@pytest.mark.parametrize("kind", ["ENOLCK"], indirect=True)
+def test_of_two_that_take_over_one_has_it(tmp_path: Path, kind: str) -> None:
+    leave(tmp_path, someone(pid=ended(), locked=False))
+    have: list[int] = []
+
+    def take() -> None:
+        with contextlib.suppress(InUseError), locked(tmp_path):
+            have.append(1)
+            time.sleep(0.3)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert have == [1]
+
+
+@pytest.mark.parametrize("kind", ["ENOLCK"], indirect=True)
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff" * 600, "a name that is none"])
+def test_what_is_no_owner_is_taken_over(tmp_path: Path, content: bytes | str, kind: str) -> None:
+    strange = json.dumps(asdict(someone(host="\x1b[31m"))).encode()
+    (tmp_path / LOCK).write_bytes(content if isinstance(content, bytes) else strange)
+    with locked(tmp_path):
+        assert in_use(tmp_path)
+
+
+def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / LOCK).symlink_to(tmp_path / "mine.txt")
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OSError, match="symbolic link"), locked(tmp_path):
+        pass
+    assert (in_use(tmp_path), (tmp_path / "mine.txt").read_text()) == (False, "mine")
+    (tmp_path / LOCK).unlink()
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(OSError, match="Illegal seek"), locked(tmp_path):
+        pass
+    assert not in_use(tmp_path)
+
+
+def test_a_fork_of_the_holder_leaves_the_lock_alone(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        script = f"""
+import os
+from pathlib import Path
+from vlnbench.util.durable.locks import locked
+with locked(Path({str(tmp_path / "a")!r})):
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        assert Path({str(tmp_path / "a" / LOCK)!r}).exists()
+"""
+        (tmp_path / "a").mkdir()
+        subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "shared"),
+    [
+        ("1 2 8:1 / / rw - ext4 /dev/a rw", False),
+        ("1 2 8:1 / / rw - overlay overlay rw", False),
+        (r"1 2 0:9 / /lab\040home rw - nfs4 server:/ rw", True),
+        (r"1 2 0:9 / /lab\040home rw - lustre server:/ rw", True),
+        (r"1 2 0:9 / /lab rw - nfs server:/ rw", None),
+    ],
+)
+def test_file_systems_of_one_machine_are_known(
+    monkeypatch: pytest.MonkeyPatch, line: str, shared: bool | None
+) -> None:
+    mounts = f"1 2 8:1 / / rw - xfs /dev/a rw\n{line}\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
+    locks._shared.cache_clear()
+    assert locks._shared(Path("/lab home/me")) is bool(shared)
+
+
+@pytest.mark.parametrize("kind", ["ENOLCK", "EBADF"], indirect=True)
+def test_leftovers_go_after_a_while_where_they_cannot_be_locked(tmp_path: Path, kind: str) -> None:
+    old, new = tmp_path / ".a.json.1", tmp_path / ".a.json.2"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (1, 1))
+    files.write_bytes(tmp_path / "a.json", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "a.json"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_held() -> Iterator[None]:
+    yield
+    assert locks._touched == {}

@@ -23,6 +23,7 @@ FAMILIES: dict[str, str] = {
     "vlnce": "agents.vlnce.spec:FAMILY",
     "janusvln": "agents.janusvln.options:FAMILY",
     "qwen_vl": "agents.qwen_vl.options:FAMILY",
+    "navila": "agents.navila.options:FAMILY",
 }
 """Import strings of the `FamilySpec`s by name."""
 
@@ -103,6 +104,12 @@ AGENTS: dict[str, Listed] = {
         "janusvln",
         "JanusVLN; needs --checkpoint (arXiv 2509.22548)",
         "agents.janusvln.options:JanusVLNOptions",
+    ),
+    "navila": Listed(
+        "agents.navila.agent:NaVILAAgent",
+        "navila",
+        "NaVILA; needs --checkpoint (arXiv 2412.04453)",
+        "agents.navila.options:NaVILAOptions",
     ),
     "qwen_vl": Listed(
         "agents.qwen_vl.agent:QwenVLAgent",

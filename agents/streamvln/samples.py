@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders.placeholders import IGNORED
-from agents.common.decoders.policy import Recorder, Walk, Window
-from agents.common.decoders.sampling import Draws
-from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.decoders.policy import TurnRecorder, Walk, Window
+from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
 from agents.common.packing.frames import Frame, pack
 from agents.common.sets.conversations import Conversation
@@ -308,15 +306,13 @@ def samples_of(
     return MirrorSamples(made(found), made(found.mirrored()), options.mirror) if options.mirror else made(found)
 
 
-class StreamVLNPolicy(Recorder):
+class StreamVLNPolicy(TurnRecorder):
     """A `Policy`; see there. A window holds several answers.
 
     The header of the answer's block, which the agent writes itself, is put in front of it here: what is drawn, and
     learned from, are actions and the end of the answer. Raises UsageError for a tokenizer in which actions are not
     one token each.
     """
-
-    at_once = 16
 
     def __init__(self, model: StreamVLN, base: Path, options: StreamVLNTraining, sampling: Sampling) -> None:
         super().__init__(sampling)
@@ -329,19 +325,13 @@ class StreamVLNPolicy(Recorder):
 
     def decoder(self) -> Decoder:
         """Small networks keep copies of the weights for acting, which are made anew here."""
-        return Decoder(self._model, self._settings, max_new_tokens=self.max_new_tokens, choose=self._choose)
+        return Decoder(self._model, self._settings, max_new_tokens=self.max_new_tokens, choose=self.choose)
 
     def agent(self) -> PolicyAgent:
         return PolicyAgent(self._prompts, self, self._options.windows, self._model.config.vision.image_size)
 
     def run(self, questions: Sequence[Turn]) -> list[list[int]]:
         return super().run([replace(turn, input_ids=[*turn.input_ids, *self._header]) for turn in questions])
-
-    def drop(self, slot: int) -> None:
-        self._decoder.drop(slot)
-
-    def asked(self, prompts: Mapping[int, tuple[list[int], Tensor]]) -> list[Turn]:
-        return [Turn(slot, *prompt, opens_window=True) for slot, prompt in prompts.items()]
 
     def take_in(self, walk: Walk, question: Turn) -> None:
         """A turn that goes on in a window begins with the last answer, which was recorded when it was drawn."""
@@ -360,11 +350,6 @@ class StreamVLNPolicy(Recorder):
 
     def asks(self, content: SetContent) -> AskedWindows:
         return AskedWindows(content, self._prompts, self._options, self._model.config.vision.image_size)
-
-    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
-        """Draw the token of every position, as `Choose` says."""
-        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
-        return self._sampler.draw(wanted, logits)
 
 
 class AskedWindows:

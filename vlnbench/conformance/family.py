@@ -92,7 +92,14 @@ class CheckpointsConformance(_OfFamily):
             for folder in folders:
                 made.checkpoints.create(preset, folder, texts, 3)
                 assert spec.recognizes(folder)
-            files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+            files = [
+                {
+                    path: each.read_bytes()
+                    for each in folder.rglob("*")
+                    if each.is_file() and (path := each.relative_to(folder))
+                }
+                for folder in folders
+            ]
             assert files[0] == files[1]
 
 

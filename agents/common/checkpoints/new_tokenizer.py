@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 END, BLOCK_START, BLOCK_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 _SPLIT = (
@@ -21,6 +22,25 @@ def write_tokenizer(
 
     `whole` are texts that become one token each; `marks` are such beside those of Qwen2 that answers leave out.
     """
+    tokenizer = learned(texts, vocabulary, whole, (END, BLOCK_START, BLOCK_END, *marks))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "additional_special_tokens": [BLOCK_START, BLOCK_END, *marks],
+        "bos_token": None,
+        "eos_token": BLOCK_END,
+        "pad_token": END,
+        "unk_token": None,
+        "model_max_length": 32768,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return dict(tokenizer.get_vocab())
+
+
+def learned(texts: Iterable[str], vocabulary: int, whole: Sequence[str], special: Sequence[str]) -> Any:
+    """A byte-level BPE learned from texts. `whole` and `special` become one token each; answers leave the latter
+    out."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     pieces = [
@@ -35,18 +55,5 @@ def write_tokenizer(
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
-    special = (END, BLOCK_START, BLOCK_END, *marks)
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "additional_special_tokens": [BLOCK_START, BLOCK_END, *marks],
-        "bos_token": None,
-        "eos_token": BLOCK_END,
-        "pad_token": END,
-        "unk_token": None,
-        "model_max_length": 32768,
-        "clean_up_tokenization_spaces": False,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    return dict(tokenizer.get_vocab())
+    return tokenizer

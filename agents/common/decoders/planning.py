@@ -12,9 +12,9 @@ ANSWER_TOKENS = 8
 """Tokens of a usual answer: one per action, and the ends."""
 
 
-def acting(network: Network, episodes: int, max_new_tokens: int) -> Acting:
+def acting(network: Network, episodes: int, max_new_tokens: int, keeps: bool = True) -> Acting:
     """What so many episodes side by side take: the last turn of a window, and the one that opens the next with its
-    memory frames."""
+    memory frames. keeps: see `Decoder`."""
     config, count = network.config, episodes
     tokens = window_tokens(config, config.num_future_steps, ANSWER_TOKENS)
     longest = window_tokens(config, 1, max_new_tokens)
@@ -24,11 +24,11 @@ def acting(network: Network, episodes: int, max_new_tokens: int) -> Acting:
     images = torch.zeros(count * (config.num_history + 1), 3, size, size, device="meta")
     opening = PROMPT_TOKENS + TURN_TOKENS + (config.num_history + 1) * config.image_tokens
     embeddings = torch.zeros(count, opening, config.hidden_size, dtype=network.dtype, device="meta")
+    caches = {f"keys and values of {tokens:,} tokens per episode": cache}
+    if keeps:
+        caches["the same side by side during a turn"] = cache
     return Acting(
-        caches={
-            f"keys and values of {tokens:,} tokens per episode": cache,
-            "the same side by side during a turn": cache,
-        },
+        caches=caches,
         passes={
             "looking at a window's frames": lambda: _look(network, images),
             "reading the opening of a window": lambda: _read(network, embeddings),

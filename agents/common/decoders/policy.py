@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agents.common.decoders.sampling import Sampler
+from torch import Tensor
+
+from agents.common.decoders.sampling import Draws, Sampler
+from agents.common.decoders.turns import Row, Turn
 from agents.common.language.family import IGNORED
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.policy import Question, Recorded, Sampling
@@ -199,6 +202,23 @@ class Recorder(ABC):
             actions=actions,
             cut=walk.cut,
         )
+
+
+class TurnRecorder(Recorder):
+    """Of networks that `turns.Decoder` runs. Prompts are ids with placeholders, and images."""
+
+    at_once = 16
+
+    def drop(self, slot: int) -> None:
+        self._decoder.drop(slot)
+
+    def asked(self, prompts: Mapping[int, tuple[list[int], Tensor]]) -> list[Turn]:
+        return [Turn(slot, *prompt, opens_window=True) for slot, prompt in prompts.items()]
+
+    def choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        """Draw the token of every position, as `turns.Choose` says."""
+        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
+        return self._sampler.draw(wanted, logits)
 
 
 class SampledActing:

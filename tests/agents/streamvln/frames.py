@@ -21,15 +21,15 @@ class Draws:
         return (self.state >> 8) & 65535
 
 
-def frame(seed: int, episode: int, step: int) -> NDArray[np.uint8]:
-    """What the stub environment shows at `step` of frame episode `episode`: RGB, uint8 (480, 640, 3)."""
+def frame(seed: int, episode: int, step: int, width: int = WIDTH, height: int = HEIGHT) -> NDArray[np.uint8]:
+    """What the stub environment shows at `step` of frame episode `episode`: RGB, uint8 (height, width, 3)."""
     draw = Draws(7919 * seed + 104729 * episode + 1299709 * step + 1)
-    y, x = np.mgrid[:HEIGHT, :WIDTH]
-    image = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    y, x = np.mgrid[:height, :width]
+    image = np.empty((height, width, 3), np.uint8)
     for channel in range(3):
         kx, ky, phase, low, span = draw() % 9, draw() % 9, draw() % 512, draw() % 96, 32 + draw() % 129
         t = (kx * x + ky * y + phase) % 512
         image[..., channel] = low + np.where(t < 256, t, 511 - t) * span // 256
-    left, top, width, height = draw() % 520, draw() % 360, 60 + draw() % 180, 60 + draw() % 180
-    image[top : top + height, left : left + width] = [draw() % 256 for _ in range(3)]
+    left, top, wide, high = draw() % 520, draw() % 360, 60 + draw() % 180, 60 + draw() % 180
+    image[top : top + high, left : left + wide] = [draw() % 256 for _ in range(3)]
     return image

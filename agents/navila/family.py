@@ -1,0 +1,244 @@
+"""NaVILA as a model family: its checkpoints, what trains of it and on what, what that takes of a GPU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import transformers
+from torch import nn
+
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import learned
+from agents.common.checkpoints.placement import place
+from agents.common.decoders.placeholders import IGNORED, IMAGE
+from agents.common.decoders.planning import acting
+from agents.common.language.family import LanguageTrains, LogProbabilities
+from agents.common.language.planning import operations, part_changes
+from agents.common.packing import frames
+from agents.common.sets.conversations import TAG
+from agents.common.towers import siglip
+from agents.navila import network
+from agents.navila.agent import MOVES, SYSTEM, Prompts, question_text, sentence
+from agents.navila.network import (
+    BEGIN,
+    END,
+    MARKS,
+    PUBLISHED,
+    NaVILA,
+    NaVILAConfig,
+    generation,
+    inputs_of,
+    parse_config,
+    read_config,
+)
+from agents.navila.options import (
+    FOLDERS,
+    FRAMES,
+    LANGUAGE_MODEL,
+    PRESETS,
+    SIZES,
+    VISION_TOWER,
+    NaVILAInference,
+    NaVILAPlanning,
+    NaVILAShown,
+    NaVILAStep,
+    NaVILATraining,
+    Preset,
+    parts_table,
+)
+from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, QuestionDataset, collate, read_set
+from vlnbench.interfaces import Action
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
+from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
+
+PAD = "[PAD]"
+Shown = TypeVar("Shown", bound=NaVILAShown)
+
+
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
+
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        words = Path(made, FOLDERS[0])
+        words.mkdir()
+        ids = _write_tokenizer(words, texts, preset.vocabulary)
+        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+        (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = NaVILA(parse_config(PUBLISHED, preset.parts(len(ids), ids[END]), "preset"))
+        network.save(model, folder, inputs_of(None, None), source=Path(made))
+
+
+def _write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
+    """A tokenizer of Llama-3's kind, which puts the begin of a text in front of every text."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = learned(texts, vocabulary, _fixed_texts(), (*MARKS, PAD))
+    begin = tokenizer.token_to_id(BEGIN)
+    tokenizer.post_processor = TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, begin)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": BEGIN,
+        "eos_token": END,
+        "pad_token": PAD,
+        "clean_up_tokenization_spaces": True,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return dict(tokenizer.get_vocab())
+
+
+def _fixed_texts() -> list[str]:
+    """What every question says alike, and every sentence there is: one token each, so that sequences are short."""
+    asked = [part for piece in question_text("\0", FRAMES).split(TAG) for part in piece.split("\0")]
+    said = [sentence(action, steps) for action in MOVES for steps in range(1, LONGEST_RUN + 1)]
+    return [SYSTEM, *dict.fromkeys(part for part in asked if len(part) > 1), sentence(Action.STOP), *said]
+
+
+class NaVILACheckpoints(Checkpoints):
+    """Folders of NaVILA."""
+
+    def config(self, source: Source, options: NaVILAStep | NaVILAInference) -> NaVILAConfig:
+        if source.kind == "sizes":
+            return parse_config(PUBLISHED, SIZES[source.name], source.name, options.frames)
+        if source.path is None:
+            preset = PRESETS[source.name]
+            return parse_config(PUBLISHED, preset.parts(preset.vocabulary, 0), source.name, options.frames)
+        return read_config(source.path, options.frames)
+
+    def settled(self, source: Source, options: Shown) -> Shown:
+        config = FRAMES if source.path is None else read_config(source.path).frames
+        inputs = inputs_of(source.path, options)
+        return replace(options, frames=options.frames or config, instructions=inputs.instructions)
+
+    def content_hash(self, path: Path, options: NaVILATraining) -> str:
+        return network.content_hash(path)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        create(PRESETS[preset], folder, texts, seed)
+
+    def placement(self, options: NaVILATraining, device: torch.device) -> Placement:
+        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
+
+    def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
+        return network.load(path, dtype=placement.dtype, attn=placement.notes["attn"], frames=options.frames)
+
+    def shapes(self, model: nn.Module) -> NaVILA:
+        with torch.device("meta"):
+            return NaVILA(_navila(model).config)
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: NaVILATraining) -> None:
+        network.save(_navila(model), folder, inputs_of(base, options), source=base, frames=options.frames)
+
+
+class NaVILATrains(LanguageTrains, LogProbabilities):
+    """SigLIP vision tower, projector and Llama, trained on sentences that answer questions along walks."""
+
+    def parts(self, model: nn.Module, options: NaVILAStep) -> Sequence[PartRule]:
+        return parts_table(_navila(model).config.vision.num_hidden_layers - 1)
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        _navila(model).enable_checkpointing()
+
+    def read_set(self, folder: Path, options: NaVILATraining) -> NaVILASet:
+        return read_set(folder, options.frames or FRAMES)
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: NaVILATraining, known: Known | None
+    ) -> list[Samples]:
+        size = _navila(model).config.vision.image_size
+        return [QuestionDataset(each, _prompts(model, base, options), size, known) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        own = _navila(model)
+        start = own.mm_projector if cached else own.tower.get_submodule("embeddings")
+        return Stretches(("vision", "language"), start, own.mm_projector)
+
+    def features(self, model: nn.Module, device: torch.device) -> Features:
+        own = _navila(model)
+        vision = own.config.vision
+        facts = (vision, own.vision_attention, own.dtype, transformers.__version__)
+        return Features(
+            tower=own.tower,
+            encode=partial(siglip.patch_features, whole=vision),
+            shape=(vision.grid**2, vision.hidden_size),
+            dtype=own.dtype,
+            fingerprint=frames.fingerprint(own.tower, device, facts, (siglip, network)),
+            entry="images",
+        )
+
+    def policy(self, model: nn.Module, base: Path, options: NaVILATraining, sampling: Sampling) -> Policy:
+        settings = generation(base, network.load_tokenizer(base))
+        return NaVILAPolicy(_navila(model), settings, _prompts(model, base, options), sampling)
+
+
+class NaVILAPlans(Plans):
+    """Questions, which are all about equally long."""
+
+    def build(self, config: NaVILAConfig, options: NaVILAPlanning) -> NaVILA:
+        # The flash kernels of both kinds allocate alike.
+        return NaVILA(config, "eager" if options.attn == "eager" else "sdpa")
+
+    def probe(self, config: NaVILAConfig, options: NaVILAPlanning, device: str) -> Probe:
+        """Samples of equal length with as many labels as real ones have."""
+        answer, size = options.answer_tokens, config.vision.image_size
+        ids = [1] * options.text_tokens + [IMAGE] * config.frames + [1] * answer
+        images = torch.zeros(config.frames, 3, size, size, device=device)
+        batch = {
+            "input_ids": [ids] * options.batch,
+            "images": [images] * options.batch,
+            "labels": [[IGNORED] * (len(ids) - answer) + [1] * answer] * options.batch,
+        }
+        tokens = options.text_tokens + answer + config.frames * config.image_tokens
+        return Probe(batch, tokens=tokens, supervised=answer, width=config.vocab_size)
+
+    def flops(self, config: NaVILAConfig, options: NaVILAStep, parts: Mapping[str, int], tokens: int) -> float:
+        patches = config.vision.grid**2 * config.frames
+        return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
+
+    def changes(self, options: NaVILAPlanning) -> Iterator[Change]:
+        yield from _fewer_frames(options, "results")
+        yield from part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen")
+
+    def inference_network(self, config: NaVILAConfig, options: NaVILAInference) -> NaVILA:
+        return NaVILA(config)
+
+    def inference(self, network: NaVILA, config: NaVILAConfig, options: NaVILAInference) -> Acting:
+        return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
+
+    def inference_changes(self, options: NaVILAInference) -> Iterator[Change]:
+        return _fewer_frames(options, "answers")
+
+
+def _fewer_frames(options: NaVILAShown, what: str) -> Iterator[Change]:
+    """Ways to show less, after which there are other results or answers, as `what` says."""
+    half = (options.frames or FRAMES) // 2
+    if half >= 2:
+        price = f"less of the way is shown: other {what}"
+        yield Change("frames", f"--frames {half}", 14, (("frames", half),), price)
+
+
+def _prompts(model: nn.Module, base: Path, options: NaVILATraining) -> Prompts:
+    return Prompts(network.load_tokenizer(base), inputs_of(base, options), options.frames or FRAMES)
+
+
+def _navila(model: nn.Module) -> NaVILA:
+    assert isinstance(model, NaVILA)
+    return model

@@ -1,0 +1,248 @@
+"""What the command line knows of NaVILA: its inputs, its options, its parts, its sizes. Loads nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from agents.common.checkpoints.model_type import model_type
+from agents.common.inputs import Inputs
+from agents.common.language.preset import LanguageSizes
+from agents.common.options import LanguageModelOptions
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.family.trains import PartRule
+from vlnbench.training.inference_options import InferenceOptions
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+
+PARTS = ("vision_tower", "mm_projector", "language_model")
+"""Tunable parts, by the names of the original's flags (tune_vision_tower, and so on)."""
+VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
+
+MODEL_TYPE = "llava_llama"
+FOLDERS = ("llm", "vision_tower", "mm_projector")
+"""Where a checkpoint folder has its parts."""
+
+FRAMES = 8
+
+Instructions = Literal["published", "raw", "normalized"]
+
+
+def parts_table(last: int) -> tuple[PartRule, ...]:
+    """last: number of the vision tower's last block, which nobody looks at, like all that comes behind it."""
+    return (
+        PartRule(rf"vision_tower\..*(layers\.{last}\.|post_layernorm|head\.)", VISION_TOWER, trains="never"),
+        PartRule(r"vision_tower\..*embed", VISION_TOWER, hidden=False),
+        PartRule(r"vision_tower\.", VISION_TOWER),
+        PartRule(r"mm_projector\.", PROJECTOR),
+        PartRule("lm_head|.*embed", LANGUAGE_MODEL, hidden=False),
+        PartRule("", LANGUAGE_MODEL),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAInputs(Inputs):
+    """What a network is told, beside what config.json says of its frames.
+
+    instructions: published trains on instructions in lower case but for the beginnings of sentences, and evaluates
+    on them as they are; raw leaves them as they are in both, normalized in neither.
+    """
+
+    instructions: Instructions = "published"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAShown:
+    """Options that decide what the network sees. None: as the checkpoint was trained."""
+
+    frames: int | None = None
+    """Frames of a question, the current one among them; default the checkpoint's (num_video_frames), 8."""
+    instructions: Instructions | None = None
+    """How instructions are written: published trains with all but the beginnings of sentences in lower case, and
+    evaluates with the text as it is; raw: as it is, always; normalized: never. Default as trained, else
+    published."""
+
+    def check_shown(self) -> None:
+        """Raise UsageError for the first of these that cannot be."""
+        at_least("frames", self.frames, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAOptions(NaVILAShown, LanguageModelOptions):
+    """How NaVILA is loaded and run."""
+
+    max_new_tokens: int = 32
+    """Tokens of one answer at most."""
+    unreadable: Literal["forward", "stop"] = "forward"
+    """What an answer is that names no action, where the published code fails: a step ahead, which it means to take
+    then, or the end of the episode."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_shown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAStep(NaVILAShown, StepOptions):
+    """Options of this family that the memory of a step depends on."""
+
+    PARTS: ClassVar[tuple[str, ...]] = PARTS
+    ADAPTED: ClassVar[str | None] = LANGUAGE_MODEL
+    CACHED: ClassVar[str | None] = VISION_TOWER
+
+    tunable_parts: tuple[str, ...] = PARTS
+    """Parts that are trained; everything else does not change by a single byte. One word may name several,
+    separated by commas."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        self.check_shown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILATraining(NaVILAStep, TrainOptions):
+    """Training of a NaVILA on questions along walks, in its own layout (annotations.json with video_id, frames, q
+    and a) or as they are collected here."""
+
+    RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
+
+    vision_tower_lr: float | None = None
+    """Learning rate of the vision tower."""
+    projector_lr: float | None = None
+    """Learning rate of the projector."""
+    attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    """Attention of the language model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAPlanning(NaVILAStep, PlanOptions):
+    """Memory planning of a NaVILA."""
+
+    model: str = "navila-8b"
+    """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
+    read)."""
+    text_tokens: int = 230
+    """Tokens of a question that are not images; long RxR instructions make it about 350."""
+    answer_tokens: int = 12
+    """Tokens of an answer."""
+    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention of the language model; the first two need the same memory."""
+
+    @classmethod
+    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
+        eager = isinstance(options, NaVILATraining) and options.attn == "eager"
+        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaVILAInference(NaVILAShown, InferenceOptions):
+    """Planning what a NaVILA needs while it acts."""
+
+    model: str = "navila-8b"
+    """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
+    read)."""
+    max_new_tokens: int = 32
+    """Tokens of one answer at most."""
+
+    def check(self) -> None:
+        super().check()
+        self.check_shown()
+        at_least("max_new_tokens", self.max_new_tokens, 1)
+
+
+Part = Mapping[str, Any]
+
+NAVILA_8B: tuple[Part, Part] = (
+    {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128257,
+        "max_position_embeddings": 8192,
+        "tokenizer_model_max_length": 4096,
+        "rope_theta": 500000.0,
+        "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16",
+    },
+    {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "image_size": 384,
+        "patch_size": 14,
+    },
+)
+"""Sizes of the published NaVILA, of its language model (Llama-3 with a token for padding) and of its vision tower
+(SigLIP so400m)."""
+
+
+@dataclass(frozen=True)
+class Preset(LanguageSizes):
+    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
+
+    vision_width: int
+    vision_mlp: int
+    blocks: int
+    vision_heads: int
+    image_size: int
+    patch_size: int
+
+    def parts(self, vocab_size: int, end: int) -> tuple[Part, Part]:
+        """config.json of the language model and of the vision tower."""
+        language = {"model_type": "llama", "max_position_embeddings": 4096, **self.language(vocab_size, end, end)}
+        tower = {
+            "model_type": "siglip_vision_model",
+            "hidden_size": self.vision_width,
+            "intermediate_size": self.vision_mlp,
+            "num_hidden_layers": self.blocks + 1,
+            "num_attention_heads": self.vision_heads,
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+        }
+        return language, tower
+
+
+SIZES: Mapping[str, tuple[Part, Part]] = {"navila-8b": NAVILA_8B}
+
+PRESETS = {
+    "navila-tiny": Preset(
+        hidden_size=128,
+        intermediate_size=384,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        vision_width=128,
+        vision_mlp=256,
+        blocks=2,
+        vision_heads=4,
+        image_size=96,
+        patch_size=12,
+        vocabulary=1000,
+    ),
+}
+
+
+def recognizes(folder: Path) -> bool:
+    """Whether a folder is laid out as NaVILA's: other kinds of LLaVA call themselves the same."""
+    return model_type(folder) == MODEL_TYPE and all((folder / name / "config.json").is_file() for name in FOLDERS)
+
+
+FAMILY = FamilySpec(
+    name="navila",
+    training=NaVILATraining,
+    planning=NaVILAPlanning,
+    inference=NaVILAInference,
+    checkpoints="agents.navila.family:NaVILACheckpoints",
+    trains="agents.navila.family:NaVILATrains",
+    plans="agents.navila.family:NaVILAPlans",
+    recognizes=recognizes,
+    agent="navila",
+    presets=tuple(PRESETS),
+    sizes=tuple(SIZES),
+)

@@ -1,0 +1,279 @@
+"""Training samples of NaVILA, a question and its answer each, and what it draws when it learns from rewards.
+
+Sets lie in its own layout, annotations.json with `video_id`, `frames` (oldest first, the current one last), `q`
+and `a`, or are walks as they are collected here, of which every run of like actions is a question.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.policy import TurnRecorder, Walk, Window
+from agents.common.decoders.turns import Decoder, Turn
+from agents.common.packing.frames import Frame, frame_key, pack
+from agents.common.packing.frames import Known as KnownFrames
+from agents.common.sets.trajectories import BELOW, Trajectory, read_trajectories, stays_below
+from agents.common.sight.reader import FrameReader
+from agents.navila.agent import BLACK, PolicyAgent, Prompts, actions_of, chosen, sentence
+from agents.navila.network import NaVILA
+from vlnbench.data.sets import TRAJECTORIES, read_list
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action
+from vlnbench.training.family import policy as contract
+from vlnbench.training.family.policy import Sampling
+from vlnbench.training.family.trains import SetContent
+
+ROOTS = ("train", "raw_frames")
+"""Where published sets have their frames."""
+LONGEST_RUN = 3
+"""Like actions that one sentence says: the published answers are of up to 75 cm or 45 degrees."""
+BLACK_KEY = frame_key(b"black")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A question with its answer.
+
+    input_ids: L token ids with placeholders. labels: L ids, `IGNORED` where the loss does not look. images:
+    float32 (frames, 3, size, size), the current one last; or as many frames with keys, where features are kept.
+    """
+
+    input_ids: list[int]
+    labels: list[int]
+    images: Tensor | list[Frame]
+
+
+class Asked(NamedTuple):
+    """What one sample is made of: files of frames, None for black ones; an answer, None: nothing is learned."""
+
+    instruction: str
+    frames: tuple[Path | None, ...]
+    answer: str | None
+
+
+class Place(NamedTuple):
+    """A question along a walk: walk and instruction by position, step, and how many like actions follow."""
+
+    walk: int
+    instruction: int
+    step: int
+    run: int
+
+
+@dataclass(frozen=True)
+class NaVILASet:
+    """A set, of samples that others wrote or of walks; a `SetContent`."""
+
+    file: Path
+    shown: int
+    written: tuple[Asked, ...]
+    walks: tuple[Trajectory, ...]
+    places: tuple[Place, ...]
+
+    @property
+    def windows(self) -> int:
+        return len(self.written) + len(self.places)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Of each kind how many."""
+        lost = sum(each.answer is None for each in self.written)
+        found = {
+            "trajectories": len(self.walks),
+            "instructions": sum(len(each.instructions) for each in self.walks),
+            "questions": len(self.written),
+        }
+        return found | ({"questions whose frames are missing, which teach nothing": lost} if lost else {})
+
+    def texts(self) -> Iterator[str]:
+        for each in self.written:
+            yield each.instruction
+        for walk in self.walks:
+            yield from walk.instructions
+
+    def lengths(self) -> list[tuple[int, ...]]:
+        """(characters of the instruction,) of every sample: all show as many frames."""
+        return [(len(self.instruction(index)),) for index in range(self.windows)]
+
+    def instruction(self, index: int) -> str:
+        """That of a sample."""
+        if self.written:
+            return self.written[index].instruction
+        place = self.places[index]
+        return self.walks[place.walk].instructions[place.instruction]
+
+    def asked(self, index: int) -> Asked:
+        """What a sample is made of."""
+        if self.written:
+            return self.written[index]
+        place = self.places[index]
+        walk = self.walks[place.walk]
+        steps = chosen(place.step + 1, self.shown)
+        known = walk.frames_at([step for step in steps if step != BLACK])
+        frames = (*[None] * steps.count(BLACK), *known)
+        return Asked(self.instruction(index), frames, sentence(walk.taught[place.step], place.run))
+
+
+def read_set(folder: Path, shown: int) -> NaVILASet:
+    """A set's folder; a question shows so many frames.
+
+    Raises UsageError for one that is missing, empty or broken.
+    """
+    file = folder / TRAJECTORIES
+    records = read_list(file, "samples or walks", f"expected a set with {TRAJECTORIES}")
+    if isinstance(records[0], dict) and "video_id" in records[0]:
+        root = next((folder / name for name in ROOTS if (folder / name).is_dir()), folder)
+        there: dict[Path, bool] = {}
+        written = [_written(file, number, each, root, shown, there) for number, each in enumerate(records)]
+        if not any(there.values()):
+            raise UsageError(f"{file}: none of its frames is below {root}; extract the image archives")
+        return NaVILASet(file, shown, tuple(written), (), ())
+    walks = read_trajectories(folder, shortest=1)
+    places = [
+        Place(index, instruction, step, run)
+        for index, walk in enumerate(walks)
+        for instruction in range(len(walk.instructions))
+        for step, run in runs(walk)
+    ]
+    return NaVILASet(file, shown, (), tuple(walks), tuple(places))
+
+
+def _written(file: Path, number: int, record: Any, root: Path, shown: int, there: dict[Path, bool]) -> Asked:
+    """A sample that others wrote. there: of the files that were looked for, whether they are there."""
+
+    def fail(name: str, expected: str) -> UsageError:
+        return UsageError(f"{file}: record {number}: field {name!r}: expected {expected}")
+
+    if not isinstance(record, dict) or record.get("video_id") is None:
+        raise UsageError(f"{file}: record {number}: expected an object with video_id, frames, q and a")
+    names, asked, answer = (record.get(name) for name in ("frames", "q", "a"))
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise fail("frames", "a list of paths of images")
+    if not isinstance(asked, str) or not isinstance(answer, str):
+        raise fail("a" if isinstance(asked, str) else "q", "a text")
+    picked = [names[place] if place != BLACK else None for place in chosen(len(names), shown)]
+    if (outside := next((name for name in picked if name and not stays_below(name)), None)) is not None:
+        raise fail("frames", f"{BELOW}, found {outside!r}")
+    frames = tuple(None if name is None else root / name for name in picked)
+    for path in frames:
+        if path is not None and path not in there:
+            there[path] = path.is_file()
+    if not all(path is None or there[path] for path in frames):
+        return Asked(asked, (None,) * shown, None)
+    return Asked(asked, frames, answer)
+
+
+def runs(walk: Trajectory) -> Iterator[tuple[int, int]]:
+    """Steps at which a walk is asked, and how many like actions each answer says; strays are no examples.
+
+    Where somebody else acted than who is learned from, an answer ends with the first step that was done otherwise.
+    """
+    step, taught = 0, walk.taught
+    while step < len(taught):
+        end = step + 1
+        while (
+            end < len(taught)
+            and end - step < LONGEST_RUN
+            and taught[step] is not Action.STOP
+            and taught[end] == taught[step] == walk.actions[end - 1]
+            and end not in walk.strays
+        ):
+            end += 1
+        if step not in walk.strays:
+            yield step, end - step
+        step = end
+
+
+class QuestionDataset:
+    """The questions of a set; see `Samples`."""
+
+    def __init__(self, content: NaVILASet, prompts: Prompts, size: int, known: KnownFrames | None = None) -> None:
+        self._content, self._prompts, self._size, self._known = content, prompts, size, known
+        self._reader = FrameReader(size, known=known)
+
+    def __len__(self) -> int:
+        return self._content.windows
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Questions with actions that answers can be compared with."""
+        return [index for index in range(len(self)) if self._expected(index)]
+
+    def sample(self, index: int, rng: random.Random) -> Sample:
+        """Nothing is drawn."""
+        asked = self._content.asked(index)
+        return Sample(*self._prompts.lesson(asked.instruction, asked.answer), self._images(asked, rng))
+
+    def question(self, index: int, rng: random.Random) -> contract.Question:
+        """Token ids and frames of a question as the agent puts it, and what the expert did. Nothing is drawn."""
+        asked = self._content.asked(index)
+        ids = self._prompts.question(asked.instruction)
+        return contract.Question((ids, self._images(asked, rng)), tuple(self._expected(index)))
+
+    def _expected(self, index: int) -> list[Action]:
+        answer = self._content.asked(index).answer
+        return [] if answer is None else (actions_of(answer) or [])
+
+    def _images(self, asked: Asked, rng: random.Random) -> Tensor | list[Frame]:
+        black = asked.frames.count(None)
+        found = (
+            self._reader.read([path for path in asked.frames if path is not None], rng)
+            if any(asked.frames)
+            else []
+        )
+        nothing = torch.full((3, self._size, self._size), -1.0)
+        if self._known is None:
+            return torch.cat([nothing.expand(black, -1, -1, -1), *([found] if isinstance(found, Tensor) else [])])
+        features = self._known(BLACK_KEY)
+        return [Frame(BLACK_KEY, features, None if features is not None else nothing)] * black + list(found)
+
+
+def collate(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Samples as the arguments of `NaVILA.forward`, which pads them itself.
+
+    Frames with keys are packed; whoever has the features puts those in their place.
+    """
+    keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
+    return {
+        "input_ids": [sample.input_ids for sample in samples],
+        "images": pack(keyed) if keyed else [sample.images for sample in samples],
+        "labels": [sample.labels for sample in samples],
+    }
+
+
+class NaVILAPolicy(TurnRecorder):
+    """A `Policy`; see there. Every answer is a window of its own."""
+
+    def __init__(self, model: NaVILA, settings: GenerationSettings, prompts: Prompts, sampling: Sampling) -> None:
+        super().__init__(sampling)
+        self._model, self._settings, self._prompts = model, settings, prompts
+        self._size = model.config.vision.image_size
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self._prompts, self, self._size)
+
+    def decoder(self) -> Decoder:
+        longest = self._sampling.answer_tokens
+        return Decoder(self._model, self._settings, max_new_tokens=longest, choose=self.choose, keeps=False)
+
+    def take_in(self, walk: Walk, question: Turn) -> None:
+        walk.see(question.input_ids, question.images)
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        actions = self._prompts.read(answer)
+        return actions or (Action.MOVE_FORWARD,), actions is not None and answer[-1] in self._settings.eos
+
+    def sample(self, window: Window) -> Sample:
+        return Sample(window.ids, window.labels, *window.shown)
+
+    def asks(self, content: SetContent) -> QuestionDataset:
+        assert isinstance(content, NaVILASet)
+        return QuestionDataset(content, self._prompts, self._size)

@@ -1,0 +1,45 @@
+"""NaVILA with made-up weights: contracts, and what pins its definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.navila.agent import NaVILAAgent
+from agents.navila.family import PRESETS, create
+from agents.navila.options import FAMILY, NaVILAOptions, NaVILATraining
+from tests.training.test_families import write_walks
+from vlnbench.conformance import AgentConformance, FamilyConformance
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.options import TrainOptions
+
+
+class TestFamily(FamilyConformance):
+    def make_spec(self) -> FamilySpec:
+        return FAMILY
+
+    def make_options(self, folder: Path) -> TrainOptions:
+        sets = write_walks(folder / "sets", "R2R")
+        return NaVILATraining(checkpoint="preset:navila-tiny", out=folder / "out", trajectories=sets, frames=3)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("navila") / "base"
+    create(PRESETS["navila-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
+    return folder
+
+
+class TestAgent(AgentConformance):
+    does_not_count = frozenset({"dtype", "trust_pickle"})  # auto is float32 here
+
+    @pytest.fixture(autouse=True)
+    def _checkpoint(self, base: Path) -> None:
+        self.base = base
+
+    def make_agent(self) -> NaVILAAgent:
+        return NaVILAAgent(self.make_options(NaVILAAgent))
+
+    def make_options(self, kind: type) -> NaVILAOptions:
+        return NaVILAOptions(checkpoint=self.base, max_new_tokens=4, device="cpu")

@@ -46,7 +46,7 @@ def check_egl() -> Iterator[Finding]:
 
 def check_cache() -> Iterator[Finding]:
     """The cache folder can be written, and whether the embedded simulator is compiled."""
-    from envs.embedded.kernels.cache import cache_dir
+    from envs.embedded.kernels.cache import NOT_OURS, cache_dir, own_cache
 
     folder = cache_dir()
     try:
@@ -54,13 +54,16 @@ def check_cache() -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        yield Finding("FAIL", "cache", f"{folder} cannot be written ({error.strerror})", "set VLNBENCH_CACHE")
-        return
+        if error.errno not in NOT_OURS:
+            yield Finding("FAIL", "cache", f"{folder} cannot be written ({error.strerror})", "set VLNBENCH_CACHE")
+            return
+    own = own_cache()
     from envs.embedded.warmup import WarmUp  # imports numba, which may be what is broken
 
     waiting = WarmUp(renderer=True).needed
     state = "not compiled yet, the first evaluation does it" if waiting else "compiled"
-    yield Finding("ok", "cache", f"{folder}; kernels of the embedded simulator: {state}")
+    own_too = "" if own == folder else f"; {own}, since others write there or this user may not"
+    yield Finding("ok", "cache", f"{folder}{own_too}; kernels of the embedded simulator: {state}")
 
 
 def _has_habitat_sim() -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
-from envs.embedded.kernels.cache import cache_dir
+from envs.embedded.kernels.cache import cache_dirs, keep
 from envs.embedded.kernels.jit import kernel_cache
 from envs.embedded.navmesh import build
 from envs.embedded.navmesh.build import build_polymesh
@@ -49,7 +50,7 @@ class SceneAssets:
 
     @cached_property
     def scene(self) -> Scene:
-        return load_scene(self.path, cache_dir() / "scenes")
+        return load_scene(self.path, *cache_dirs("scenes"))
 
     @cached_property
     def renderer(self) -> Renderer:
@@ -69,18 +70,15 @@ class SceneAssets:
         builder = kernel_cache(Path(build.__file__).parent).name  # another one after any change to the builder
         identity = (str(self.path.resolve()), stat.st_size, stat.st_mtime_ns, sorted(asdict(settings).items()))
         key = repr((builder, SCENE_FORMAT, identity))
-        cached = cache_dir() / "navmeshes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.navmesh"
-        if cached.is_file():
-            try:
-                return PathFinder.load(cached)
-            except UsageError:
-                cached.unlink(missing_ok=True)  # a damaged cache entry is ours to replace, not the user's problem
+        folders, name = cache_dirs("navmeshes"), f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.navmesh"
+        for folder in folders:
+            with suppress(UsageError):  # a damaged one is ours to replace, not the user's problem
+                return PathFinder.load(folder / name)
         scene = self.scene
         try:
             polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
             pathfinder = PathFinder.from_polymesh(polymesh, detail, settings)
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from error
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        pathfinder.save(cached)
+        keep(folders, name, pathfinder.save)
         return pathfinder

@@ -7,7 +7,6 @@ by side, in processes of their own; of several simulators that start together, o
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import importlib.util
 import subprocess
@@ -19,8 +18,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, cast
 
-from envs.embedded.kernels.cache import cache_dir
+from envs.embedded.kernels.cache import own_cache
 from envs.embedded.kernels.jit import kernel_cache
+from vlnbench.util.durable.locks import InUseError, locked
 
 _NAVMESH = ("envs.embedded.navmesh", "envs.embedded.navmesh.build")
 _RENDER = "envs.embedded.render"
@@ -51,13 +51,17 @@ class WarmUp:
         """Compile, yielding a label as each step begins. Raises RuntimeError if a compiling process fails."""
         if not self._pending:
             return
-        folder = cache_dir() / "kernels"
+        folder = own_cache() / "kernels"
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            while not _locked(lock):
-                yield "waiting for another process that compiles"
-                time.sleep(_WAIT_S)
-                self._pending = [package for package in self._pending if not _marker(package).exists()]
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(locked(folder))
+                    break
+                except InUseError:
+                    yield "waiting for another process that compiles"
+                    time.sleep(_WAIT_S)
+                    self._pending = [package for package in self._pending if not _marker(package).exists()]
             yield from self._compile()
 
     def _compile(self) -> Iterator[str]:
@@ -79,15 +83,6 @@ class WarmUp:
                         yield label
                     else:
                         _end(*running.pop(labels))
-
-
-def _locked(file: IO[str]) -> bool:
-    """Take the lock of an open file, if nobody has it; it ends with the file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def tell_steps(package: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -273,3 +274,16 @@ def test_output_that_nobody_reads_is_no_failure(tmp_path: Path) -> None:
     with os.fdopen(writer, "w") as unread:
         ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path, timeout=120)
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_a_file_that_the_file_system_withholds_is_one_line(
+    tmp_path: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it is met: root is nobody on many servers, and another machine may have removed a file."""
+
+    def read(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", "/lab/run/manifest.json")
+
+    monkeypatch.setattr("vlnbench.evaluation.status.read_status", read)
+    line = mistake("status", str(tmp_path), cwd=tmp_path)
+    assert line == "vlnbench: error: /lab/run/manifest.json: Stale file handle"

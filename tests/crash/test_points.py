@@ -33,4 +33,4 @@ def test_killed_before_a_change_and_resumed_it_ends_alike(name: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     tried = [line for line in done.stdout.splitlines() if " of " in line and line.lstrip()[0].isdigit()]
-    assert len(tried) >= 4
+    assert len(tried) >= 3

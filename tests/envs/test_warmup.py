@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from envs.embedded.warmup import WarmUp
 
 
 def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmup, "_locked", lambda file: True)  # whoever else may be compiling
+    monkeypatch.setattr(warmup, "locked", nullcontext)  # whoever else may be compiling
     compiling = WarmUp(renderer=False)
     monkeypatch.setattr(compiling, "_pending", ["envs.no_such_package"])
     assert compiling.needed

@@ -11,6 +11,10 @@ from contextlib import suppress
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 
+_OF_THE_FILE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK)
+"""No mistake of the program: files of others on servers where root is nobody, quotas, files that another machine
+has removed."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns the exit code: 0 done, 1 stopped, 2 user mistake, 3 out of memory, 130 interrupted."""
@@ -42,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
+        if error.filename is not None and error.errno in _OF_THE_FILE_SYSTEM:
+            print(f"vlnbench: error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             raise
         _discard_output()

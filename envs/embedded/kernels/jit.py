@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from envs.embedded.kernels.cache import cache_dir
+from envs.embedded.kernels.cache import own_cache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ def kernel_cache(package: Path) -> Path:
     whole = simulator / package.relative_to(simulator).parts[0] if inside else package
     for source in [Path(__file__), *sorted(whole.rglob("*.py"))]:
         digest.update(source.read_bytes())
-    return cache_dir() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
+    return own_cache() / "kernels" / f"{package.name}-{digest.hexdigest()[:16]}"
 
 
 def _compiled(function: F, **options: Any) -> F:

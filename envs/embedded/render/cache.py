@@ -7,16 +7,16 @@ import hashlib
 import json
 import mmap
 import os
-import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlnbench.errors import UsageError
+from envs.embedded.kernels.cache import keep
+from vlnbench.util.durable.files import replacing
 
 BUDGET_BYTES = 32 * 2**30
 """The scene folder is kept below this by deleting the scenes that have not been opened for longest."""
@@ -27,32 +27,25 @@ _PREFIX = 16
 
 
 def cached_arrays(
-    folder: Path, source: Path, key: dict[str, Any], build: Callable[[], dict[str, NDArray[Any]]]
+    folders: Sequence[Path], source: Path, key: dict[str, Any], build: Callable[[], dict[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of `source` from the cache in `folder`, or from `build()`, then stored there.
+    """Arrays of `source` from a cache in one of `folders`, or from `build()`, then kept in the first possible one.
 
     One file per source path; it is used if it carries the same `key` and its checksum is right, and replaced
     otherwise. Concurrent processes may build the same file: the last rename wins and each result is complete.
 
     Raises:
-        UsageError: `folder` cannot be written.
+        UsageError: none of the folders can be written.
     """
-    name = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    target = folder / f"{source.stem}.{name}.scene"
+    name = f"{source.stem}.{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]}.scene"
+    for folder in folders:
+        if (arrays := _read(folder / name, key)) is not None:
+            return arrays
+    built = build()
+    target = keep(folders, name, lambda path: _write(path, key, built))
+    _prune(target.parent, target)
     arrays = _read(target, key)
-    if arrays is None:
-        built = build()
-        try:
-            _write(target, key, built)
-        except OSError as error:
-            raise UsageError(
-                f"{folder}: cannot write the scene cache ({error.strerror}); choose another folder"
-            ) from None
-        _prune(folder, target)
-        arrays = _read(target, key)
-        if arrays is None:  # another process replaced it for another version of the scene
-            arrays = built
-    return arrays
+    return built if arrays is None else arrays  # another process replaced it for another version of the scene
 
 
 def _write(target: Path, key: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -63,30 +56,23 @@ def _write(target: Path, key: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
     header = json.dumps({"key": key, "size": offset, "arrays": entries}).encode()
     header += b" " * (-(len(header) + _PREFIX) % _ALIGN)
     checksum = zlib.crc32(header)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(b" " * _PREFIX + header)
-            for array in arrays.values():
-                data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-                padding = bytes(-array.nbytes % _ALIGN)
-                checksum = zlib.crc32(padding, zlib.crc32(data, checksum))
-                file.write(data)
-                file.write(padding)
-            file.seek(0)
-            file.write(f"{len(header):08x}{checksum:08x}".encode())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(target) as descriptor, open(descriptor, "wb", closefd=False) as file:
+        file.write(b" " * _PREFIX + header)
+        for array in arrays.values():
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            padding = bytes(-array.nbytes % _ALIGN)
+            checksum = zlib.crc32(padding, zlib.crc32(data, checksum))
+            file.write(data)
+            file.write(padding)
+        file.seek(0)
+        file.write(f"{len(header):08x}{checksum:08x}".encode())
 
 
 def _read(target: Path, key: dict[str, Any]) -> dict[str, NDArray[Any]] | None:
     """The arrays of a cache file, or None if it is absent, damaged or of another key."""
     try:
         with target.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            data = _content(file)
         length, checksum = int(data[:8], 16), int(data[8:_PREFIX], 16)
         header = json.loads(data[_PREFIX : _PREFIX + length])
         start = _PREFIX + length
@@ -94,13 +80,22 @@ def _read(target: Path, key: dict[str, Any]) -> dict[str, NDArray[Any]] | None:
             return None
         if zlib.crc32(memoryview(data)[_PREFIX:]) != checksum:
             return None
-        os.utime(target)  # opened now: see `_prune`
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    with contextlib.suppress(OSError):  # of another user
+        os.utime(target)  # opened now: see `_prune`
     return {
         entry["name"]: np.ndarray(entry["shape"], entry["dtype"], data, start + entry["offset"])
         for entry in header["arrays"]
     }
+
+
+def _content(file: BinaryIO) -> mmap.mmap | bytes:
+    """A file, mapped where its file system can do that: not shared, which some refuse, and as nobody writes it."""
+    try:
+        return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    except OSError:
+        return file.read()
 
 
 def _prune(folder: Path, newest: Path) -> None:
@@ -114,5 +109,6 @@ def _prune(folder: Path, newest: Path) -> None:
     for _, size, path in sorted(files):
         if excess <= 0 or path == newest:
             break
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another process was faster, or it is another user's
+            path.unlink()
         excess -= size

@@ -60,8 +60,8 @@ class Scene:
     render: SceneArrays
 
 
-def load_scene(path: Path, cache_dir: Path | None = None) -> Scene:
-    """Load a `.glb` scene, from `cache_dir` if it has been loaded before.
+def load_scene(path: Path, *cached: Path) -> Scene:
+    """Load a `.glb` scene, from one of the folders `cached` if it has been loaded before.
 
     A bare file is Z-up, like Matterport3D: file (x, y, z) becomes world (x, z, -y). A `<stem>.stage_config.json`
     beside it may give `up`, `front` and `scale`, as in habitat-sim; its other fields do not move the mesh there
@@ -71,7 +71,7 @@ def load_scene(path: Path, cache_dir: Path | None = None) -> Scene:
     Cached arrays are mapped into memory, so worker processes share them and load them in no time.
 
     Raises:
-        UsageError: broken scene or stage config; `cache_dir` cannot be written.
+        UsageError: broken scene or stage config; no cache can be written.
     """
     if not path.is_file():
         raise UsageError(f"{path}: scene file not found")
@@ -81,11 +81,11 @@ def load_scene(path: Path, cache_dir: Path | None = None) -> Scene:
     def build() -> dict[str, NDArray[Any]]:
         return _arrays(read_glb(path, frame), path)
 
-    if cache_dir is None:
+    if not cached:
         return _scene(path, build())
     status = path.stat()
     key = {"format": FORMAT, "size": status.st_size, "mtime": status.st_mtime_ns, "frame": frame.tolist()}
-    return _scene(path, cached_arrays(cache_dir, path, key, build))
+    return _scene(path, cached_arrays(cached, path, key, build))
 
 
 def prepare(source: GlbScene, path: Path) -> Scene:

@@ -80,9 +80,14 @@ def augment(
     if not is_complete(root, config, ("train",)):
         raise UsageError(f"{root}: the houses of these options are not there; run `vlnbench data houses` first")
     noise = noise or Noise()
-    with locked(root, wait=True):  # one writer; the others find its work done
-        kept = _finished(root, config, wanted, noise)
-        return kept or _augment(root, config, wanted, noise, progress or (lambda stage, done, total: None))
+    if kept := _finished(root, config, wanted, noise):
+        return kept
+    try:
+        with locked(root, wait=True):  # one writer; the others find its work done
+            kept = _finished(root, config, wanted, noise)
+            return kept or _augment(root, config, wanted, noise, progress or (lambda stage, done, total: None))
+    except OSError as error:
+        raise UsageError(f"{root}: cannot be written ({error.strerror}); choose a writable folder") from error
 
 
 def _augment(root: Path, config: HousesConfig, wanted: int, noise: Noise, report: Progress) -> EnvDropManifest:

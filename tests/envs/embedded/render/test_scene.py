@@ -151,7 +151,7 @@ def test_changed_scene_or_stage_config_is_rebuilt(tmp_path: Path) -> None:
 def test_unwritable_cache(tmp_path: Path) -> None:
     path = grid(1).save(tmp_path / "a.glb")
     (tmp_path / "cache").write_text("a file, not a folder")
-    with pytest.raises(UsageError, match="cannot write the scene cache"):
+    with pytest.raises(UsageError, match="cannot write the cache"):
         load_scene(path, tmp_path / "cache")
 
 

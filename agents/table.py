@@ -20,7 +20,7 @@ class Listed(NamedTuple):
 
 FAMILIES: dict[str, str] = {
     "streamvln": "agents.streamvln.options:FAMILY",
-    "vlnce": "agents.vlnce.spec:FAMILY",
+    "vlnce": "agents.vlnce.options:FAMILY",
     "janusvln": "agents.janusvln.options:FAMILY",
     "qwen_vl": "agents.qwen_vl.options:FAMILY",
     "navila": "agents.navila.options:FAMILY",

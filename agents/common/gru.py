@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -81,3 +82,28 @@ class _Steps(torch.autograd.Function):
         rows = own.view(steps * slots, 3 * size)
         to_gates = torch.cat([own[:, :, :2].flatten(2), at * to_new], dim=2)
         return to_gates, later, rows.t() @ states[:-1].flatten(0, 1), rows.sum(dim=0)
+
+
+class StateEncoder(nn.Module):
+    """A GRU over steps, whose state is set to zero where an episode begins."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.rnn = Gru(inputs, hidden)
+
+    def forward(self, x: Tensor, state: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
+        """One step or many.
+
+        x: (T * N, C), step t of slot n at t * N + n. state: (N, hidden) before the first step. masks: (T * N,)
+        bool, False where an episode begins. Returns outputs (T * N, hidden) and the state after the last step.
+        """
+        slots = len(state)
+        steps = x.view(-1, slots, x.shape[1])
+        keep = masks.view(-1, slots, 1)
+        begins = (~keep.squeeze(2)).any(dim=1).nonzero().flatten().tolist()
+        bounds = sorted({0, *begins, len(steps)})
+        hidden, outputs = state.unsqueeze(0), []
+        for first, end in pairwise(bounds):
+            output, hidden = self.rnn(steps[first:end], hidden * keep[first])
+            outputs.append(output)
+        return torch.cat(outputs).flatten(0, 1), hidden.squeeze(0)

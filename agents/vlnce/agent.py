@@ -1,30 +1,163 @@
-"""VLN-CE's CMA and Seq2Seq as agents: checkpoints, and what is said of them."""
+"""VLN-CE's CMA and Seq2Seq as agents: checkpoints, what they are shown, and the loop over episodes."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from agents.common.batch_times import measured
 from agents.common.checkpoints.placement import place
+from agents.common.prompts.words import TextFeatures, numbered, tokens, word_numbers
+from agents.common.sight.instead import GRAY, Instead
+from agents.common.sight.options import FramesOptions, Views
+from agents.common.sight.rgbd import check_depth, frame_files, frames, read_frame, share_of
 from agents.common.threads import Threads
-from agents.vlnce.config import FEATURES, Kind
-from agents.vlnce.folder import folder_files, load_folder
-from agents.vlnce.loop import EpisodeLoop, Running
-from agents.vlnce.options import PTH, VLNCEOptions
-from agents.vlnce.policy import Decisions
-from agents.vlnce.released import Loaded, load
-from agents.vlnce.sight import Sight
-from agents.vlnce.spec import FAMILY
-from agents.vlnce.views import TextFeatures
+from agents.vlnce.checkpoint import Loaded, folder_files, load_folder, load_released
+from agents.vlnce.network import Decisions, Policy, Steps
+from agents.vlnce.options import FAMILY, FEATURES, PTH, Config, Kind, VLNCEOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Conventions, Scalar, Sensor
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
+
+
+class Sight(Instead):
+    """Frames, with depth, as a network reads them."""
+
+    def __init__(self, options: FramesOptions, views: Views) -> None:
+        """Raises UsageError for a folder of walks that is missing, broken, without depth or not wanted."""
+        super().__init__(options)
+        self._views = views
+        for file in self.files:
+            check_depth(file, self.walks)
+
+    def of(self, seen: Observation, seed: int) -> tuple[Tensor, Tensor]:
+        """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1], of an observation in an episode of a seed."""
+        if self.kind == "own":
+            return frames(seen, self._views)
+        if self.kind == "gray":
+            size, depth_size = self._views.inputs
+            return torch.full((*size, 3), GRAY, dtype=torch.uint8), torch.full(depth_size, 0.5)
+        walk, number = self.frame(seen.step, seed)
+        rgb, depth = read_frame(*frame_files(walk)[number], self._views)
+        return rgb, share_of(depth)
+
+
+@dataclass(slots=True)
+class Running:
+    """One episode under way: its encoded instruction, (1, C, words) or (1, C), and what the last step left."""
+
+    instruction: Tensor
+    seed: int
+    rng: random.Random
+    state: Tensor
+    previous: int = 0
+    begun: bool = False
+
+
+class EpisodeLoop:
+    """Drives many episodes with one network: a recurrent state per slot, `max_batch` slots in one forward pass at
+    most. `texts`: where instructions' features are read, None for networks that read words."""
+
+    def __init__(
+        self, policy: Policy, config: Config, sight: Sight, max_batch: int, texts: TextFeatures | None = None
+    ) -> None:
+        self._policy: Policy | None = policy
+        self._config, self._sight, self._max_batch, self._texts = config, sight, max_batch, texts
+        self._slots: dict[int, Running] = {}
+        self._numbers = word_numbers(config.vocabulary)
+
+    @torch.no_grad()
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        """Begin an episode: its instruction is encoded once."""
+        words = torch.from_numpy(self._words(episode))
+        encoded = self._model.read(words[None].to(self._device))
+        self._slots[slot] = Running(encoded, seed, random.Random(seed), self._model.new_states(1))
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        """The next action of each slot."""
+        slots, actions = list(observations), dict[int, Action]()
+        for first in range(0, len(slots), self._max_batch):
+            batch = slots[first : first + self._max_batch]
+            actions |= self._act({slot: observations[slot] for slot in batch})
+        return actions
+
+    @torch.no_grad()
+    def _act(self, seen: Mapping[int, Observation]) -> dict[int, Action]:
+        running = [self._slots[slot] for slot in seen]
+        shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
+        rgb, depth = zip(*shown, strict=True)
+        decided = self._decide(running, torch.stack(rgb), torch.stack(depth))
+        chosen = self._choose(list(seen), shown, decided.logits.cpu())
+        for row, (one, action) in enumerate(zip(running, chosen, strict=True)):
+            one.state, one.begun, one.previous = decided.states[row : row + 1], True, action
+        return {slot: Action(action) for slot, action in zip(seen, chosen, strict=True)}
+
+    def _decide(self, running: Sequence[Running], rgb: Tensor, depth: Tensor) -> Decisions:
+        """One step of every episode, whose frames are as `Policy.see` takes them."""
+        features = self._model.see(rgb.to(self._device), depth.to(self._device))
+        steps = Steps(
+            _joined([one.instruction for one in running]),
+            *features,
+            torch.tensor([one.previous for one in running], device=self._device),
+            torch.tensor([one.begun for one in running], device=self._device),
+        )
+        return self._model.decide(steps, torch.cat([one.state for one in running]))
+
+    def _choose(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
+        """The action of each slot by its row of logits (slots, actions); shown: what the network saw."""
+        if not self._config.samples:
+            return [int(row.argmax()) for row in logits]
+        return [_drawn(row, self._slots[slot].rng) for slot, row in zip(slots, logits, strict=True)]
+
+    def feel(self, slot: int, action: Action) -> None:
+        """Remember `action` as the previous one."""
+        self._slots[slot].previous = int(action)
+
+    def close(self) -> None:
+        """Forget all episodes and let go of the network."""
+        self._slots.clear()
+        self._policy = None
+
+    def _words(self, episode: Episode) -> NDArray[Any]:
+        """An instruction as the network reads it."""
+        if self._texts is not None:
+            return self._texts.of(episode)
+        if self._numbers:
+            return numbered(episode.instruction, self._numbers)
+        return tokens(episode, self._config.network.vocab_size)
+
+    @property
+    def _model(self) -> Policy:
+        if self._policy is None:
+            raise RuntimeError("the agent is closed")
+        return self._policy
+
+    @property
+    def _device(self) -> torch.device:
+        return self._model.action_distribution.linear.weight.device
+
+
+def _joined(instructions: Sequence[Tensor]) -> Tensor:
+    """Encoded instructions in one tensor, with zeros behind the shorter ones."""
+    if instructions[0].dim() == 2:
+        return torch.cat(list(instructions))
+    longest = max(one.shape[2] for one in instructions)
+    return torch.cat([functional.pad(one, (0, longest - one.shape[2])) for one in instructions])
+
+
+def _drawn(logits: Tensor, rng: random.Random) -> int:
+    """An action with the probability that the logits give it."""
+    log_probabilities = torch.softmax(logits.double(), dim=0).tolist()
+    return rng.choices(range(len(log_probabilities)), log_probabilities)[0]
+
 
 NAMES: dict[Kind, str] = {"cma": "vlnce-cma", "seq2seq": "vlnce-seq2seq"}
 REHEARSED = 30
@@ -54,7 +187,7 @@ class VLNCEAgent(EpisodeLoop):
         placement = place(options.device, "float32", "eager", torch.float32)
         path = options.checkpoint
         path = path if path.suffix == PTH else find_checkpoint(path, FAMILY)
-        loaded = load(path) if path.suffix == PTH else Loaded(*load_folder(path), folder_files(path))
+        loaded = load_released(path) if path.suffix == PTH else Loaded(*load_folder(path), folder_files(path))
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")

@@ -23,7 +23,7 @@ from agents.janusvln.network import resize as resize_janusvln
 from agents.streamvln import network as checkpoint
 from agents.streamvln.agent import PHRASES, Prompts
 from agents.streamvln.network import StreamVLN
-from agents.vlnce.encoders import Steps
+from agents.vlnce.network import Steps
 from benchmarks.gpu_evidence.pieces import CannotRunError, Job
 from tests.agents.janusvln import recordings as of_janusvln
 from tests.agents.janusvln import test_decode as janusvln_replays

@@ -60,3 +60,32 @@ class MirrorOptions:
             raise UsageError(
                 "--feature-cache: keeps what a frame looks like, not its mirror image; leave --mirror out"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How frames become input: sizes in pixels, depth range in meters, and RxR's resizing.
+
+    `shortest_edge`: frames are scaled so that their shorter side has this length, then cut to `rgb_crop` and
+    `depth_crop` (height, width) around the middle; None: frames go in as they are. `halved`: frames of any size
+    are taken; of their pixels those are kept that a camera with `frame` pixels would see, and of these the mean of
+    every 2 x 2, with 256 levels of depth.
+    """
+
+    frame: tuple[int, int]
+    depth_frame: tuple[int, int]
+    depth_range_m: tuple[float, float]
+    shortest_edge: int | None = None
+    rgb_crop: tuple[int, int] = (224, 224)
+    depth_crop: tuple[int, int] = (256, 256)
+    halved: bool = False
+
+    @property
+    def inputs(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Height and width of what the network reads, RGB and depth."""
+        if self.shortest_edge is not None:
+            return self.rgb_crop, self.depth_crop
+        if not self.halved:
+            return self.frame, self.depth_frame
+        (height, width), (h, w) = self.frame, self.depth_frame
+        return (height // 2, width // 2), (h // 2, w // 2)

@@ -18,7 +18,7 @@ from agents.common.decoders.windows import Windows
 from agents.streamvln.agent import StreamVLNAgent, StreamVLNTinyAgent
 from agents.streamvln.options import StreamVLNOptions
 from tests.agents.streamvln.recordings import recorded, replay
-from tests.agents.vlnce.training.walks import write_walks
+from tests.agents.vlnce.walks import write_walks
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError

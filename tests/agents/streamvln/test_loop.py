@@ -23,7 +23,7 @@ from agents.streamvln.agent import Prompts
 from tests.agents.streamvln.frames import frame
 from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
 from tests.agents.streamvln.test_prompt import Letters
-from tests.agents.vlnce.training.walks import write_walks
+from tests.agents.vlnce.walks import write_walks
 from tests.fakes import make_episode
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation

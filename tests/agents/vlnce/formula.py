@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agents.vlnce.policy import Policy
+from agents.vlnce.network import Policy
 
 GAINS = (
     ("action_distribution.linear.weight", 6.0),

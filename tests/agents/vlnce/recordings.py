@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.vlnce.config import FEATURES, NetworkConfig
-from agents.vlnce.encoders import Steps
-from agents.vlnce.policy import Policy
-from agents.vlnce.released import load
+from agents.vlnce.checkpoint import load_released as load
+from agents.vlnce.network import Policy, Steps
+from agents.vlnce.options import FEATURES, NetworkConfig
 from tests.agents.vlnce import formula
 
 LOOSE = 1e-4

@@ -15,8 +15,9 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from agents.vlnce.config import FEATURE_SIZE, FEATURES, Kind, NetworkConfig
-from agents.vlnce.policy import Policy
+from agents.common.prompts.words import FEATURE_SIZE
+from agents.vlnce.network import Policy
+from agents.vlnce.options import FEATURES, Kind, NetworkConfig
 from tests.agents.vlnce import formula
 
 OLD_NAMES = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}

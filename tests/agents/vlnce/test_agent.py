@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from agents.common.prompts.words import TextFeatures
+from agents.common.sight.options import Views
+from agents.common.sight.rgbd import frames
 from agents.vlnce.agent import CMAAgent, Seq2SeqAgent, VLNCEAgent
-from agents.vlnce.config import Views
 from agents.vlnce.options import VLNCEOptions
-from agents.vlnce.views import TextFeatures, frames
 from tests.agents.vlnce import formula, released
 from tests.agents.vlnce.test_policy import CMA, SEQ2SEQ
 from vlnbench.conformance import AgentConformance

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.config import Config, Views
-from agents.vlnce.encoders import Steps
-from agents.vlnce.policy import Policy, sequence_losses
-from agents.vlnce.spec import FAMILY as VLNCE
-from agents.vlnce.training.learner import Learner
+from agents.common.sight.options import Views
+from agents.vlnce.network import Learner, Policy, Steps, sequence_losses
+from agents.vlnce.options import FAMILY as VLNCE
+from agents.vlnce.options import Config
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.recordings import CONFIGS, LOOSE, Recordings, check_step, step
 from tests.families import Whole

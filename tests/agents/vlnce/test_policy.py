@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.vlnce.config import Kind, NetworkConfig
-from agents.vlnce.encoders import Patches, Steps
-from agents.vlnce.policy import Decisions, Policy, sequence_losses
-from agents.vlnce.presets import PRESETS
+from agents.common.towers.grids import Patches
+from agents.vlnce.network import Decisions, Policy, Steps, sequence_losses
+from agents.vlnce.options import PRESETS, Kind, NetworkConfig
 from tests.agents.vlnce import formula
 from tests.agents.vlnce.released import tiny
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.vlnce.config import Kind
-from agents.vlnce.released import (
+from agents.vlnce.checkpoint import (
     COUNT,
     DDPPO_PREFIX,
     DEPTH_FILE,
@@ -20,8 +19,11 @@ from agents.vlnce.released import (
     RGB_FILE,
     RGB_PREFIX,
     Loaded,
-    load,
 )
+from agents.vlnce.checkpoint import (
+    load_released as load,
+)
+from agents.vlnce.options import Kind
 from tests.agents.vlnce import released
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.agent import CMATinyAgent, Seq2SeqTinyAgent, VLNCEAgent
-from agents.vlnce.folder import read_folder_config
-from agents.vlnce.options import VLNCEOptions
-from agents.vlnce.presets import PRESETS, create
-from agents.vlnce.sight import Sight
-from tests.agents.vlnce.training.walks import write_walks
+from agents.vlnce.agent import CMATinyAgent, Seq2SeqTinyAgent, Sight, VLNCEAgent
+from agents.vlnce.checkpoint import create, read_folder_config
+from agents.vlnce.options import PRESETS, VLNCEOptions
+from tests.agents.vlnce.walks import write_walks
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError

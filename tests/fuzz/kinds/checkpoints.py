@@ -22,16 +22,16 @@ from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders.windows import Windows
 from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
+from agents.common.sight.options import Views
 from agents.janusvln import network as janusvln
 from agents.janusvln.network import read_config as janusvln_config
 from agents.streamvln import network as streamvln
 from agents.streamvln.network import read_config as streamvln_config
 from agents.streamvln.options import recognizes
-from agents.vlnce import released
-from agents.vlnce.config import Config, NetworkConfig, Views
-from agents.vlnce.folder import load_folder, save_folder
-from agents.vlnce.policy import Policy
-from agents.vlnce.spec import recognizes as recognizes_vlnce
+from agents.vlnce.checkpoint import load_folder, load_released, save_folder
+from agents.vlnce.network import Policy
+from agents.vlnce.options import Config, NetworkConfig
+from agents.vlnce.options import recognizes as recognizes_vlnce
 from tests.agents.janusvln import tiny as tiny_janusvln
 from tests.agents.streamvln import tiny as tiny_streamvln
 from tests.agents.vlnce.released import write_tiny
@@ -125,7 +125,7 @@ READERS: Mapping[str, Callable[[Path], None]] = {
     **dict.fromkeys(("streamvln", "sharded", "pickled"), _read_streamvln),
     "janusvln": _read_janusvln,
     "vlnce": _read_vlnce,
-    "released": lambda folder: released.load(folder / RELEASED) and None,
+    "released": lambda folder: load_released(folder / RELEASED) and None,
 }
 
 

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from agents.common.sets.conversations import read_conversations
-from agents.vlnce.training.albums import read_albums
+from agents.vlnce.samples import read_albums
 from envs.embedded.assets import SceneAssets
 from envs.houses.files.manifest import SCENES_DIR
 from envs.houses.files.questions import HFOV_DEG, house_views

@@ -22,10 +22,9 @@ from agents.janusvln.options import PARTS as JANUS_PARTS
 from agents.streamvln.agent import StreamVLNAgent
 from agents.streamvln.options import StreamVLNOptions
 from agents.vlnce.agent import VLNCEAgent
-from agents.vlnce.options import VLNCEOptions
-from agents.vlnce.spec import FAMILY as VLNCE
-from agents.vlnce.training.family import TABLE as RECURRENT_TABLE
-from agents.vlnce.training.options import ACTION_HEAD, STATE_ENCODER
+from agents.vlnce.family import TABLE as RECURRENT_TABLE
+from agents.vlnce.options import ACTION_HEAD, STATE_ENCODER, VLNCEOptions
+from agents.vlnce.options import FAMILY as VLNCE
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.driver import ROOT, log_of, run_all

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agents.questions import write_questions, write_semantics
-from tests.agents.vlnce.training.walks import write_walks
+from tests.agents.vlnce.walks import write_walks
 from tests.training.driver import kill_after, log_of, run_all
 
 pytestmark = pytest.mark.slow

@@ -1,10 +1,11 @@
-"""CMA and Seq2Seq as a model family: what training and planning need to know of them."""
+"""CMA and Seq2Seq as a model family: checkpoints, parts, samples, what they draw, probe inputs of the planner."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,36 +15,183 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.policy import Recorder, SampledActing, Walk, Window
+from agents.common.decoders.sampling import Draws
 from agents.common.sets.trajectories import read_trajectories
+from agents.common.sight.rgbd import check_depth, pack, pack_features
 from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make_auxiliary_loss
 from agents.common.sight.shown import Shown
-from agents.vlnce import encoders, presets, released, resnet
-from agents.vlnce import folder as folders
-from agents.vlnce.config import FEATURES, Config
-from agents.vlnce.options import PTH
-from agents.vlnce.resnet import GRID
-from agents.vlnce.training.albums import AlbumSamples, AlbumSet, read_albums
-from agents.vlnce.training.frames import check_depth, pack, pack_features
-from agents.vlnce.training.learner import Eyes, Learner, feature_shapes
-from agents.vlnce.training.options import (
+from agents.common.towers import grids, resnet
+from agents.common.towers.resnet import GRID
+from agents.vlnce import network
+from agents.vlnce.agent import EpisodeLoop, Sight
+from agents.vlnce.checkpoint import (
+    create,
+    folder_hash,
+    load_folder,
+    load_released,
+    read_folder_config,
+    read_released,
+    save_folder,
+)
+from agents.vlnce.network import Eyes, Learner, feature_shapes
+from agents.vlnce.options import (
     ACTION_HEAD,
     CROSS_MODAL,
     DEPTH_ENCODER,
+    FEATURES,
     INSTRUCTION_ENCODER,
+    PRESETS,
+    PTH,
     RGB_ENCODER,
+    SIZES,
     STATE_ENCODER,
+    Config,
+    VLNCEOptions,
     VLNCEPlanning,
     VLNCEStep,
     VLNCETraining,
 )
-from agents.vlnce.training.policy import ASKED, VLNCEPolicy
-from agents.vlnce.training.samples import WalkSamples, WalkSet, collate
+from agents.vlnce.samples import AlbumSamples, AlbumSet, Sample, WalkSamples, WalkSet, collate, read_albums
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Episode, Sensor
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Plans, Probe
-from vlnbench.training.family.policy import Policy, Sampling, Scored, scored
-from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches, Trains
+from vlnbench.training.family.policy import Policy, Question, Sampling, Scored, scored
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, SetContent, Stretches, Trains
+
+ASKED = ("frames", "words", "walk_of", "previous", "weights", "rows")
+"""Of a collated batch, what the scores of drawn actions depend on."""
+AT_ONCE = 16
+"""Episodes that act, and prompts that are answered, side by side at most."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step to be decided by its scores (actions,). shown: words and frames, or a prompt."""
+
+    slot: int
+    shown: Any
+    logits: Tensor
+
+
+class VLNCEPolicy(Recorder):
+    """A `Policy`; see there. An answer is one action, and there is none that is not in the expected form.
+
+    The whole walk is one window, for its state goes from step to step.
+    """
+
+    at_once = AT_ONCE
+
+    def __init__(self, learner: Learner, sampling: Sampling) -> None:
+        super().__init__(sampling)
+        self.learner = learner
+
+    def decoder(self) -> Learner:
+        """The weights are used where they are."""
+        return self.learner.eval()
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self)
+
+    def run(self, questions: Sequence[_Step]) -> list[list[int]]:
+        return self.drawn(self._draw, questions)
+
+    def _draw(self, steps: Sequence[_Step]) -> list[list[int]]:
+        logits = torch.stack([step.logits for step in steps])[:, None]
+        return self._sampler.draw([Draws(step.slot, 0, 1) for step in steps], logits)
+
+    @torch.no_grad()
+    def asked(self, prompts: Mapping[int, Sample]) -> list[_Step]:
+        batch = collate(list(prompts.values()))
+        logits = self.learner(**{name: batch[name] for name in ASKED}, at_labels=True).cpu()
+        return [_Step(*prompt, row) for prompt, row in zip(prompts.items(), logits, strict=True)]
+
+    def take_in(self, walk: Walk, question: _Step) -> None:
+        walk.see((), question.shown, opens=not walk.answers)
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        return (Action(answer[0]),), True
+
+    def sample(self, window: Window) -> Sample:
+        first, actions = window.shown[0], window.labels
+        if isinstance(first, Sample):
+            labels = first.labels.clone()
+            labels[0, -1] = actions[0]
+            return replace(first, labels=labels)
+        words, rgb, depth = zip(*window.shown, strict=True)
+        return _sample(words[0], (torch.stack(rgb), torch.stack(depth)), [0, *actions[:-1]], actions)
+
+    def asks(self, content: SetContent) -> AskedWalks:
+        return AskedWalks(content, self.learner)
+
+
+class PolicyAgent(SampledActing, EpisodeLoop):
+    """CMA or Seq2Seq in simulators, acting by chance and remembered by its policy."""
+
+    sensors: frozenset[Sensor] = frozenset({"rgb", "depth"})
+
+    def __init__(self, policy: VLNCEPolicy) -> None:
+        self._recorder, self._heard = policy, dict[int, Tensor]()
+        config = policy.learner.whole
+        self.expects: Conventions = config.expects
+        super().__init__(policy.learner, config, Sight(VLNCEOptions(), config.views), AT_ONCE)
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        self._heard[slot] = torch.from_numpy(self._words(episode))
+        super().reset(slot, episode, seed)
+
+    def _choose(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
+        asked = zip(slots, shown, logits, strict=True)
+        steps = [_Step(slot, (self._heard[slot], *frames), row) for slot, frames, row in asked]
+        return [action for (action,) in self._recorder.run(steps)]
+
+
+class AskedWalks:
+    """Walks up to one of their steps, what was done before it and under one of their instructions; see `Asks`.
+
+    Steps that are no examples are not asked.
+    """
+
+    def __init__(self, content: SetContent, learner: Learner) -> None:
+        assert isinstance(content, WalkSet)
+        self._samples = WalkSamples(content, learner.whole, inflection_weight=1.0, known=None)
+        self.places = [i for i, walk in enumerate(content.walks) if len(walk.strays) < len(walk.actions)]
+
+    def question(self, place: int, rng: random.Random) -> Question:
+        whole = self._samples.sample(place, rng)
+        (weights,), (labels,), (previous,) = whole.weights, whole.labels.tolist(), whole.previous.tolist()
+        step = rng.choice(weights.nonzero()[:, 0].tolist())
+        words = rng.choice(whole.words)
+        assert isinstance(whole.frames, tuple)
+        rgb, depth = (each[: step + 1] for each in whole.frames)
+        prompt = _sample(words, (rgb, depth), previous[: step + 1], labels[: step + 1], drawn=1)
+        return Question(prompt, (Action(labels[step]),))
+
+
+def _sample(
+    words: Tensor,
+    frames: tuple[Tensor, Tensor],
+    previous: Sequence[int],
+    labels: Sequence[int],
+    drawn: int | None = None,
+) -> Sample:
+    """A walk under one instruction, of whose actions the last `drawn` have been drawn; None: all."""
+    weights = torch.ones(1, len(labels))
+    if drawn is not None:
+        weights[:, :-drawn] = 0
+    return Sample(
+        words=[words],
+        walk_of=torch.zeros(1, dtype=torch.long),
+        frames=frames,
+        rows=torch.arange(len(labels))[None],
+        previous=torch.tensor(previous)[None],
+        labels=torch.tensor(labels)[None],
+        weights=weights,
+        progress=torch.zeros_like(weights),
+    )
+
 
 AUXILIARY = "auxiliary."
 """Prefix of what learns to tell what frames show and is not kept."""
@@ -67,11 +215,11 @@ class VLNCECheckpoints(Checkpoints):
 
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
-            config = presets.SIZES[source.name] if source.kind == "sizes" else presets.PRESETS[source.name]
+            config = SIZES[source.name] if source.kind == "sizes" else PRESETS[source.name]
         elif source.path.suffix == PTH:
-            config = released.read(source.path)
+            config = read_released(source.path)
         else:
-            config = folders.read_folder_config(source.path)
+            config = read_folder_config(source.path)
         if config.network.reads == FEATURES:
             raise UsageError(
                 f"{source.name}: reads BERT features of RxR, which walks do not hold; R2R's train here"
@@ -79,20 +227,20 @@ class VLNCECheckpoints(Checkpoints):
         return _trained(config, options)
 
     def content_hash(self, path: Path, options: VLNCETraining) -> str:
-        return released.load(path).sha256 if path.suffix == PTH else folders.folder_hash(path)
+        return load_released(path).sha256 if path.suffix == PTH else folder_hash(path)
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        presets.create(preset, folder, texts, seed)
+        create(preset, folder, texts, seed)
 
     def placement(self, options: VLNCETraining, device: torch.device) -> Placement:
         return Placement(place(str(device), "float32", "eager", torch.float32).dtype, {})
 
     def load(self, path: Path, options: VLNCETraining, placement: Placement) -> Learner:
         if path.suffix == PTH:
-            loaded = released.load(path)
+            loaded = load_released(path)
             policy, config = loaded.policy, loaded.config
         else:
-            policy, config, _ = folders.load_folder(path)
+            policy, config, _ = load_folder(path)
         config = _trained(config, options)
         with torch.device("meta"):
             learner = Learner(config)
@@ -112,7 +260,7 @@ class VLNCECheckpoints(Checkpoints):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
         learner = _learner(model)
-        folders.save_folder(learner, learner.whole, folder, without=AUXILIARY)
+        save_folder(learner, learner.whole, folder, without=AUXILIARY)
 
 
 class VLNCETrains(Trains):
@@ -274,7 +422,7 @@ def _print(eyes: Eyes, device: torch.device) -> str:
     shapes = [eyes.config.views, eyes.config.network.normalize_rgb, *map(repr, convolutions)]
     facts = [*shapes, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
     digest = hashlib.sha256(repr(facts).encode())
-    for module in (resnet, encoders):
+    for module in (resnet, grids, network):
         digest.update(Path(str(module.__file__)).read_bytes())
     for part in convolutions:
         for name, tensor in part.state_dict().items():

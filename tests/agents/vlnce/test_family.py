@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.folder import load_folder
-from agents.vlnce.spec import FAMILY
-from agents.vlnce.spec import FAMILY as VLNCE
-from agents.vlnce.training.family import TABLE
-from agents.vlnce.training.learner import Learner
-from agents.vlnce.training.options import PARTS, VLNCEPlanning, VLNCETraining
-from agents.vlnce.training.samples import WalkSamples, inflection_weights
-from agents.vlnce.views import frames, numbered, word_numbers
+from agents.common.prompts.words import numbered, word_numbers
+from agents.common.sight.rgbd import frames
+from agents.vlnce.checkpoint import load_folder
+from agents.vlnce.family import TABLE
+from agents.vlnce.network import Learner
+from agents.vlnce.options import FAMILY, PARTS, VLNCEPlanning, VLNCETraining
+from agents.vlnce.options import FAMILY as VLNCE
+from agents.vlnce.samples import WalkSamples, inflection_weights
 from tests.agents.vlnce import released
-from tests.agents.vlnce.training.walks import write_walks
+from tests.agents.vlnce.walks import write_walks
 from tests.families import Whole
 from vlnbench.conformance import FamilyConformance
 from vlnbench.errors import UsageError

@@ -1,5 +1,4 @@
-"""Reads the frames of walks, RGB and depth, from their files or from one file that holds them decoded, or that
-holds what frozen encoders make of them."""
+"""RGB and depth as recurrent networks read them: from cameras, from files of walks, and kept decoded."""
 
 from __future__ import annotations
 
@@ -15,16 +14,98 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from agents.common.sets.trajectories import Trajectory
+from agents.common.sight.options import Views
 from agents.common.sight.pictures import AGAIN, decoded
-from agents.vlnce.config import Views
-from agents.vlnce.views import halved, scaled
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Observation
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 
+LEVELS = 255
+"""Steps of depth in `Views.halved`."""
 Files = Sequence[tuple[Path, Path]]
 """RGB and depth image of every frame."""
+
+
+def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
+    """RGB, uint8 (H, W, 3), and depth, float32 (H, W) in [0, 1], as the network reads them.
+
+    Raises UsageError for frames of another size than those that the checkpoint was trained with.
+    """
+    if seen.rgb is None or seen.depth is None:
+        raise ValueError("the environment reported no RGB frame or no depth")
+    if views.halved:
+        colors, levels = halved(seen.rgb, seen.depth, views)
+        return torch.from_numpy(colors), share_of(torch.from_numpy(levels))
+    for name, found, wanted in (
+        ("RGB", seen.rgb.shape[:2], views.frame),
+        ("depth", seen.depth.shape, views.depth_frame),
+    ):
+        if found != wanted:
+            (height, width), (h, w) = found, wanted
+            raise UsageError(f"{name} frames are {width}x{height}, the checkpoint was trained with {w}x{h}")
+    depths = torch.from_numpy(scaled(seen.depth, views))
+    rgb = torch.from_numpy(np.ascontiguousarray(seen.rgb))
+    if views.shortest_edge is None:
+        return rgb, depths
+    rgb = _resized(rgb.permute(2, 0, 1), views.shortest_edge).permute(1, 2, 0)
+    return _cropped(rgb, views.rgb_crop), _cropped(
+        _resized(depths[None], views.shortest_edge)[0], views.depth_crop
+    )
+
+
+def scaled(depth: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
+    """Depth in meters as a share of the range that the network knows."""
+    nearest, farthest = views.depth_range_m
+    share = (np.clip(depth, nearest, farthest) - nearest) / np.float32(farthest - nearest)
+    return np.asarray(share.astype(np.float32))
+
+
+def halved(
+    rgb: NDArray[np.uint8], depth: NDArray[np.float32], views: Views
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """RGB, uint8 (h, w, 3), and depth in LEVELS + 1 levels, uint8 (h, w), of frames of any size in meters."""
+    colors = _means(_sampled(rgb, views.frame).astype(np.float32))
+    share = _means(scaled(_sampled(depth, views.depth_frame), views))
+    return np.rint(colors).astype(np.uint8), np.rint(share * LEVELS).astype(np.uint8)
+
+
+def share_of(depth: Tensor) -> Tensor:
+    """Depth in [0, 1], of levels if it is kept in these."""
+    return depth.float() / LEVELS if depth.dtype == torch.uint8 else depth
+
+
+def _sampled(image: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """The pixels of an (H, W) or (H, W, C) image in the middle of the pixels of one of `size`."""
+    if image.shape[:2] == size:
+        return image
+    rows, columns = (
+        ((np.arange(few) + 0.5) * many / few).astype(np.int64)
+        for many, few in zip(image.shape, size, strict=False)
+    )
+    return np.ascontiguousarray(image[rows[:, None], columns])
+
+
+def _means(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Means of every 2 x 2 pixels of an (H, W) or (H, W, C) image."""
+    means: NDArray[np.float32] = (image[::2, ::2] + image[1::2, ::2] + image[::2, 1::2] + image[1::2, 1::2]) / 4
+    return means
+
+
+def _resized(image: Tensor, shortest: int) -> Tensor:
+    """(C, H, W) scaled by areas so that the shorter side is `shortest`; the type stays, as in habitat-lab."""
+    height, width = image.shape[1:]
+    scale = shortest / min(height, width)
+    size = (int(height * scale), int(width * scale))
+    return functional.interpolate(image[None].float(), size=size, mode="area")[0].to(image.dtype)
+
+
+def _cropped(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """The middle of an (H, W) or (H, W, C) image."""
+    top, left = (whole // 2 - part // 2 for whole, part in zip(image.shape, size, strict=False))
+    return image[top : top + size[0], left : left + size[1]]
 
 
 class Windows(Protocol):
@@ -165,3 +246,15 @@ def _frame(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[
             f"{path}: {width}x{height} pixels, the network reads {w}x{h}: collect with --frame-width {w}"
         )
     return found
+
+
+def flat(rgb: Tensor, depth: Tensor) -> Tensor:
+    """A frame as one float32 vector, for the feature cache; `unflat` is the way back, for many."""
+    return torch.cat([rgb.flatten().float(), share_of(depth).flatten()])
+
+
+def unflat(pixels: Tensor, views: Views) -> tuple[Tensor, Tensor]:
+    """(N, numbers) as RGB, uint8 (N, H, W, 3), and depth (N, h, w)."""
+    frame, depth_frame = views.inputs
+    split = frame[0] * frame[1] * 3
+    return pixels[:, :split].to(torch.uint8).view(-1, *frame, 3), pixels[:, split:].view(-1, *depth_frame)

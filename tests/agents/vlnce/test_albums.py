@@ -11,18 +11,17 @@ import pytest
 import torch
 from torch.nn import functional
 
+from agents.common.sight.rgbd import read_frame
 from agents.common.sight.semantics import read_semantics
-from agents.vlnce.folder import load_folder
-from agents.vlnce.resnet import GRID
-from agents.vlnce.spec import FAMILY as VLNCE
-from agents.vlnce.training.albums import VIEWS, AlbumSamples, AlbumSet
-from agents.vlnce.training.family import TABLE
-from agents.vlnce.training.frames import read_frame
-from agents.vlnce.training.options import VLNCETraining
-from agents.vlnce.training.samples import WalkSamples, collate
+from agents.common.towers.resnet import GRID
+from agents.vlnce.checkpoint import load_folder
+from agents.vlnce.family import TABLE
+from agents.vlnce.options import FAMILY as VLNCE
+from agents.vlnce.options import VLNCETraining
+from agents.vlnce.samples import VIEWS, AlbumSamples, AlbumSet, WalkSamples, collate
 from tests.agents.questions import OBJECTS, ROOMS, SIZE, write_questions, write_semantics
-from tests.agents.vlnce.training.test_family import CPU, options, write_released
-from tests.agents.vlnce.training.walks import write_walks
+from tests.agents.vlnce.test_family import CPU, options, write_released
+from tests.agents.vlnce.walks import write_walks
 from tests.families import Whole
 from tests.training.rewarded import rewarded
 from vlnbench.errors import UsageError

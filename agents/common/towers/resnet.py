@@ -13,7 +13,6 @@ BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
 GRID = 4
 """Both networks end in GRID x GRID cells."""
-
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from agents.vlnce.folder import save_folder
-from agents.vlnce.policy import Policy
-from agents.vlnce.presets import PRESETS
-from agents.vlnce.spec import FAMILY as SPEC
-from agents.vlnce.training.family import TABLE
-from agents.vlnce.training.learner import Learner
-from agents.vlnce.training.options import PARTS, VLNCETraining
-from agents.vlnce.training.policy import VLNCEPolicy
-from agents.vlnce.views import words_of
-from tests.agents.vlnce.training.walks import write_walks
+from agents.common.prompts.words import words_of
+from agents.vlnce.checkpoint import save_folder
+from agents.vlnce.family import TABLE, VLNCEPolicy
+from agents.vlnce.network import Learner, Policy
+from agents.vlnce.options import FAMILY as SPEC
+from agents.vlnce.options import PARTS, PRESETS, VLNCETraining
+from tests.agents.vlnce.walks import write_walks
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.objectives.grpo.test_learner import ALONE, Engine

@@ -1,0 +1,546 @@
+"""Checkpoints of CMA and Seq2Seq: folders that training writes, and released files (.pth) with VLN-CE's settings.
+
+A released file is a dictionary of `state_dict` and `config`; those of interrupted trainings hold an optimizer and
+counters beside them. Files from before October 2021 name the RGB network as torchvision does. Fields of the config
+that older versions did not have take the value those versions worked with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agents.common.checkpoints.files import CONFIG, content_hash, read_json
+from agents.common.checkpoints.pickled import read_pickled, reason
+from agents.common.checkpoints.weights import shorten
+from agents.common.prompts.words import FEATURE_SIZE, words_of
+from agents.common.sight.options import Views
+from agents.vlnce.network import Policy
+from agents.vlnce.options import FEATURES, MODEL_TYPE, PRESETS, TOKENS, Config, Kind, NetworkConfig
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Conventions
+from vlnbench.util.durable.fields import short
+from vlnbench.util.durable.limits import regular
+
+POLICIES: dict[str, Kind] = {"CMAPolicy": "cma", "Seq2SeqPolicy": "seq2seq"}
+LARGEST = 1 << 16
+"""No size in a network's config is above this; it keeps products of sizes in range."""
+TRANSFORMS = ("ResizeShortestEdge", "CenterCropperPerSensor")
+
+
+class Fields:
+    """Typed look-ups in one node of a config; complaints name the file, the field and what was expected."""
+
+    def __init__(self, values: Mapping[str, Any], where: str, path: str = "config") -> None:
+        self._values = values
+        self._where = where
+        self._path = path
+
+    def node(self, name: str) -> Fields:
+        """A nested node; one that is absent counts as empty."""
+        found = self._values.get(name, {})
+        if not isinstance(found, dict):
+            raise self.error(name, "a node with fields")
+        return Fields(found, self._where, f"{self._path}.{name}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A positive whole number of at most LARGEST."""
+        value = self._get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+            raise self.error(name, f"a whole number from 1 to {LARGEST}")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A finite number."""
+        value = self._get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
+            raise self.error(name, "a number")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._get(name, default)
+        if not isinstance(value, bool):
+            raise self.error(name, "True or False")
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of the choices; the first where the field is absent."""
+        value = self._get(name, choices[0])
+        if value not in choices:
+            raise self.error(name, " or ".join(choices))
+        return str(value)
+
+    def items(self, name: str) -> list[Any]:
+        """A list; an absent one is empty."""
+        value = self._get(name, ())
+        if not isinstance(value, list | tuple):
+            raise self.error(name, "a list")
+        return list(value)
+
+    def error(self, name: str, expected: str) -> UsageError:
+        """A complaint about one field."""
+        found = repr(self._values[name])[:60] if name in self._values else "nothing"
+        return UsageError(f"{self._where}: {self._path}.{name}: expected {expected}, found {found}")
+
+    def _get(self, name: str, default: Any) -> Any:
+        return self._values.get(name, default)
+
+
+def read_config(values: Any, where: str) -> Config:
+    """Read the `config` of a checkpoint. Raises UsageError for one that is absent, wrong or not supported.
+
+    VLN-CE evaluates its RxR models by sampling, its R2R models greedily unless EVAL.SAMPLE says otherwise.
+    """
+    if not isinstance(values, dict) or not isinstance(values.get("MODEL"), dict):
+        raise UsageError(f"{where}: config: expected VLN-CE's settings with MODEL, which its trainers store there")
+    config = Fields(values, where)
+    network = _network(config.node("MODEL"))
+    simulator = config.node("TASK_CONFIG").node("SIMULATOR")
+    rxr = network.reads == FEATURES
+    return Config(
+        network=network,
+        views=_views(config, simulator, rxr),
+        expects=_expects(simulator, rxr),
+        samples=rxr or config.node("EVAL").flag("SAMPLE"),
+    )
+
+
+def _network(model: Fields) -> NetworkConfig:
+    kind = _kind(model)
+    text, rgb, depth = (model.node(f"{name}_ENCODER") for name in ("INSTRUCTION", "RGB", "DEPTH"))
+    state, progress = model.node("STATE_ENCODER"), model.node("PROGRESS_MONITOR")
+    reads = text.choice("sensor_uuid", (TOKENS, FEATURES))
+    text.choice("rnn_type", ("LSTM",))
+    state.choice("rnn_type", ("GRU",))
+    rgb.choice("cnn_type", ("TorchVisionResNet50",))
+    depth.choice("cnn_type", ("VlnResnetDepthEncoder",))
+    depth.choice("backbone", ("resnet50",))
+    if model.node("CMA").flag("rcm_state_encoder"):
+        raise model.node("CMA").error("rcm_state_encoder", "False")
+    bidirectional = text.flag("bidirectional")
+    if kind == "seq2seq" and bidirectional:
+        raise text.error("bidirectional", "False for Seq2Seq")
+    config = NetworkConfig(
+        kind=kind,
+        reads=reads,
+        vocab_size=text.size("vocab_size", 2504),
+        embedding_size=text.size("embedding_size"),
+        text_size=text.size("hidden_size"),
+        bidirectional=bidirectional,
+        rgb_size=rgb.size("output_size"),
+        depth_size=depth.size("output_size"),
+        state_size=state.size("hidden_size"),
+        normalize_rgb=model.flag("normalize_rgb"),
+        ablate_instruction=model.flag("ablate_instruction"),
+        ablate_depth=model.flag("ablate_depth"),
+        ablate_rgb=model.flag("ablate_rgb"),
+        use_prev_action=model.node("SEQ2SEQ").flag("use_prev_action"),
+        progress_monitor=progress.flag("use"),
+        progress_weight=progress.number("alpha", 1.0),
+        tune_embeddings=text.flag("fine_tune_embeddings"),
+        tune_rgb=rgb.flag("trainable"),
+        tune_depth=depth.flag("trainable"),
+    )
+    if reads == FEATURES and config.embedding_size != FEATURE_SIZE:
+        raise text.error("embedding_size", f"{FEATURE_SIZE}, the length of RxR's BERT features")
+    half = config.state_size // 2
+    for encoder, size in ((rgb, config.rgb_size), (depth, config.depth_size)):
+        if kind == "cma" and (config.state_size % 2 or size > half):
+            raise encoder.error("output_size", f"at most half of an even STATE_ENCODER.hidden_size ({half})")
+    return config
+
+
+def _kind(model: Fields) -> Kind:
+    """By the policy's name; configs from before there was one say `CMA.use`."""
+    if "policy_name" not in model:
+        return "cma" if model.node("CMA").flag("use") else "seq2seq"
+    return POLICIES[model.choice("policy_name", tuple(POLICIES))]
+
+
+def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
+    rgb, depth = simulator.node("RGB_SENSOR"), simulator.node("DEPTH_SENSOR")
+    frame = (rgb.size("HEIGHT", 480 if rxr else 224), rgb.size("WIDTH", 640 if rxr else 224))
+    depth_frame = (depth.size("HEIGHT", 480 if rxr else 256), depth.size("WIDTH", 640 if rxr else 256))
+    nearest, farthest = (
+        depth.number("MIN_DEPTH", 0.5 if rxr else 0.0),
+        depth.number("MAX_DEPTH", 5.0 if rxr else 10),
+    )
+    if not 0 <= nearest < farthest or not depth.flag("NORMALIZE_DEPTH", True):
+        raise depth.error("MAX_DEPTH", "meters above MIN_DEPTH, with NORMALIZE_DEPTH True")
+    transforms = config.node("RL").node("POLICY").node("OBS_TRANSFORMS")
+    usual = list(TRANSFORMS) if rxr else []
+    enabled = transforms.items("ENABLED_TRANSFORMS") if "ENABLED_TRANSFORMS" in transforms else usual
+    if not enabled:
+        return Views(frame, depth_frame, (nearest, farthest))
+    if enabled != list(TRANSFORMS):
+        raise transforms.error("ENABLED_TRANSFORMS", f"none or {', '.join(TRANSFORMS)}")
+    edge = transforms.node("RESIZE_SHORTEST_EDGE").size("SIZE", 256)
+    crops = _crops(transforms.node("CENTER_CROPPER_PER_SENSOR"))
+    rgb_crop, depth_crop = crops.get("rgb", (224, 224)), crops.get("depth", (256, 256))
+    return Views(frame, depth_frame, (nearest, farthest), edge, rgb_crop, depth_crop)
+
+
+def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
+    crops: dict[str, tuple[int, int]] = {}
+    for item in cropper.items("SENSOR_CROPS"):
+        match item:
+            case ["rgb" | "depth" as sensor, [int(height), int(width)]] if min(height, width) >= 1:
+                crops[sensor] = (height, width)
+            case _:
+                raise cropper.error("SENSOR_CROPS", "[sensor, [height, width]] for rgb and depth")
+    return crops
+
+
+def _expects(simulator: Fields, rxr: bool) -> Conventions:
+    """The camera and the steps that the network was trained with; VLN-CE's defaults where the config has none."""
+    rgb = simulator.node("RGB_SENSOR")
+    heights = rgb.items("POSITION") or [0.0, 0.88 if rxr else 1.25, 0.0]
+    if len(heights) != 3 or not all(isinstance(value, int | float) for value in heights):
+        raise rgb.error("POSITION", "three numbers")
+    return Conventions(
+        width=rgb.size("WIDTH", 640 if rxr else 224),
+        height=rgb.size("HEIGHT", 480 if rxr else 224),
+        hfov=rgb.number("HFOV", 79.0 if rxr else 90.0),
+        camera_height_m=float(heights[1]),
+        forward_m=simulator.number("FORWARD_STEP_SIZE", 0.25),
+        turn_deg=simulator.number("TURN_ANGLE", 30.0 if rxr else 15.0),
+    )
+
+
+SETTINGS = ("habitat.config.default.Config",)
+"""The class of habitat-lab whose objects VLN-CE's trainers store as `config`."""
+DEPTH_PREFIX, RGB_PREFIX = "net.depth_encoder.visual_encoder.", "net.rgb_encoder.cnn."
+DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")
+RGB_FILE = Path("resnet50-0676ba61.pth")
+"""torchvision's first weights for ResNet-50; the second ones are another network's."""
+DDPPO_PREFIX = "actor_critic.net.visual_encoder."
+COUNT = ".num_batches_tracked"
+"""How often batch norm has averaged: older files of torchvision lack it, and nothing here reads it."""
+TORCHVISION = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor in a file, and its name there."""
+
+    path: Path
+    key: str
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint's network on the CPU, in evaluation mode, its config, the files it came from and their hash."""
+
+    policy: Policy
+    config: Config
+    sha256: str
+    files: tuple[Path, ...]
+
+
+def load_released(path: Path) -> Loaded:
+    """Read a checkpoint. Convolutions that it lacks are looked for beside it: see DEPTH_FILE and RGB_FILE.
+
+    Raises UsageError, one line with file and key, before a network is built in memory, for files that
+    `read_pickled` or `read_config` refuse and for weights that are not exactly those of the network in the
+    config; and for weights that are not finite.
+    """
+    config, entries, files = _read(path)
+    counted = path.parent / RGB_FILE not in files
+    with torch.device("meta"):
+        policy = Policy(config.network)
+    counts = [name for name in policy.state_dict() if name.endswith(COUNT) and name not in entries]
+    _check(entries, policy, path, () if counted else counts)
+    zeros = {name: torch.tensor(0) for name in counts}
+    policy.load_state_dict(zeros | {name: _copied(entry) for name, entry in entries.items()}, assign=True)
+    return Loaded(policy.eval(), config, content_hash(files), tuple(files))
+
+
+def read_released(path: Path) -> Config:
+    """The config of a checkpoint, widths of its ResNets included. Raises UsageError as `load_released`."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[Config, dict[str, Entry], list[Path]]:
+    content = read_pickled(path, SETTINGS, checksums=True)
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
+    config = read_config(content.get("config"), str(path))
+    entries = _renamed(_entries(path, content["state_dict"]))
+    files = [path, *_complete(entries, path)]
+    return replace(config, network=_with_shapes(config.network, entries, path)), entries, files
+
+
+def _entries(path: Path, state: Mapping[Any, Any]) -> dict[str, Entry]:
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or not isinstance(key, str):
+            raise UsageError(f"{path}: state_dict[{short(key)}]: expected a tensor under a name")
+    return {key: Entry(path, key, tensor) for key, tensor in state.items()}
+
+
+def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Entries under today's names; torchvision's classifier, which old files carry unused, is left out."""
+    renamed: dict[str, Entry] = {}
+    for key, entry in entries.items():
+        if key.startswith(RGB_PREFIX):
+            child, _, rest = key.removeprefix(RGB_PREFIX).partition(".")
+            if child == "fc":
+                continue
+            key = f"{RGB_PREFIX}{TORCHVISION.get(child, child)}.{rest}"
+        elif key in ("net.rgb_encoder.fc.weight", "net.rgb_encoder.fc.bias"):
+            key = key.replace(".fc.", ".fc.1.")
+        if key in renamed:
+            path, other = entry.path, renamed[key].key
+            raise UsageError(f"{path}: {entry.key} and {other} are two names of one weight")
+        renamed[key] = entry
+    return renamed
+
+
+def _complete(entries: dict[str, Entry], path: Path) -> list[Path]:
+    """Add the convolutions that a checkpoint lacks as a whole from the files beside it; returns those files."""
+    used = []
+    if not any(key.startswith(DEPTH_PREFIX) for key in entries):
+        place = path.parent / DEPTH_FILE
+        if not place.is_file():
+            raise UsageError(f"{path} lacks the depth encoder: put DD-PPO's {DEPTH_FILE.name} at {place}")
+        found = _beside(place)
+        cut = len(DDPPO_PREFIX)
+        entries |= {
+            DEPTH_PREFIX + key[cut:]: entry for key, entry in found.items() if key.startswith(DDPPO_PREFIX)
+        }
+        used.append(place)
+    if not any(key.startswith(RGB_PREFIX) for key in entries):
+        place = path.parent / RGB_FILE
+        if not place.is_file():
+            raise UsageError(f"{path} lacks the RGB encoder: put torchvision's {RGB_FILE} at {place}")
+        found = _beside(place)
+        entries |= _renamed({RGB_PREFIX + key: entry for key, entry in found.items()})
+        used.append(place)
+    return used
+
+
+def _beside(place: Path) -> dict[str, Entry]:
+    """The tensors of another file, with or without a `state_dict` around them."""
+    content = read_pickled(place, SETTINGS, checksums=True)
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
+    if not isinstance(state, dict):
+        raise UsageError(f"{place}: expected the weights of an encoder, by name")
+    return _entries(place, state)
+
+
+def _with_shapes(config: NetworkConfig, entries: Mapping[str, Entry], path: Path) -> NetworkConfig:
+    """The config with what only the weights tell: number of actions and widths of the two ResNets."""
+
+    def rows(key: str, allowed: Sequence[int], expected: str) -> int:
+        shape = entries[key].tensor.shape if key in entries else ()
+        if not shape:
+            raise UsageError(f"{path}: {key} is missing: these are not the weights of a {config.kind} of VLN-CE")
+        if shape[0] not in allowed:
+            raise UsageError(f"{path}: {entries[key].key} {list(shape)}: expected {expected}")
+        return shape[0]
+
+    return replace(
+        config,
+        num_actions=rows("action_distribution.linear.weight", (4, 6), "4 actions, or 6 with looking up and down"),
+        rgb_width=rows(RGB_PREFIX + "0.weight", range(1, 1025), "1 to 1024 channels"),
+        depth_planes=rows(DEPTH_PREFIX + "backbone.conv1.0.weight", range(2, 1025, 2), "2, 4, ... 1024 channels"),
+    )
+
+
+def _check(entries: Mapping[str, Entry], policy: Policy, path: Path, spare: Collection[str]) -> None:
+    """Raise UsageError unless `entries` are exactly what the network holds; `spare` may be missing."""
+    wanted = policy.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+    faults = {
+        "missing": [name for name in wanted if name not in entries and name not in spare],
+        "unexpected": [entries[name].key for name in entries if name not in wanted],
+        "misshapen": [
+            f"{entry.key} {list(entry.tensor.shape)} for {list(shapes[name])}"
+            for name, entry in entries.items()
+            if name in shapes and entry.tensor.shape != shapes[name]
+        ],
+        "of another type": [
+            f"{entry.key} ({str(entry.tensor.dtype).removeprefix('torch.')})"
+            for name, entry in entries.items()
+            if name in wanted and wanted[name].dtype != entry.tensor.dtype
+        ],
+    }
+    found = [f"{len(names)} {kind}: {shorten(names)}" for kind, names in faults.items() if names]
+    if found:
+        raise UsageError(
+            f"{path}: the weights are not those of the {policy.config.kind} in its config: {'; '.join(found)}"
+        )
+
+
+def _copied(entry: Entry) -> Tensor:
+    """A tensor in memory of its own, not a view of a file that may be replaced."""
+    tensor = entry.tensor.detach().clone(memory_format=torch.contiguous_format)
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise UsageError(f"{entry.path}: {entry.key} holds numbers that are not finite")
+    return tensor
+
+
+WEIGHTS = "model.safetensors"
+_Record = TypeVar("_Record", bound="NetworkConfig | Views | Conventions")
+
+
+def read_folder_config(folder: Path) -> Config:
+    """The config of a checkpoint folder. Raises UsageError for a field that is absent, unknown or wrong."""
+    path = folder / CONFIG
+    values = read_json(path)
+    if values.get("model_type") != MODEL_TYPE:
+        raise UsageError(f"{path}: model_type: expected {MODEL_TYPE!r}")
+    words = values.get("vocabulary", [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{path}: vocabulary: expected a list of words")
+    network = _record(NetworkConfig, values, "network", path)
+    if network.reads != TOKENS:
+        raise UsageError(f"{path}: network.reads: expected {TOKENS!r}, found {short(network.reads)}")
+    if words and network.vocab_size != len(words) + 2:
+        raise UsageError(f"{path}: network.vocab_size: expected {len(words) + 2}, 2 more than the vocabulary has")
+    return Config(
+        network=network,
+        views=_record(Views, values, "views", path),
+        expects=_record(Conventions, values, "expects", path),
+        samples=values.get("samples") is True,
+        vocabulary=tuple(words),
+    )
+
+
+def load_folder(folder: Path) -> tuple[Policy, Config, str]:
+    """The network in evaluation mode, its config, and a hash of its files.
+
+    Raises UsageError, before a network is built in memory, for weights that are not exactly those of the config.
+    """
+    config = read_folder_config(folder)
+    path = folder / WEIGHTS
+    try:
+        state = load_file(regular(path))
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{path}: cannot be read ({reason(error)}); copy the checkpoint again") from None
+    with torch.device("meta"):
+        policy = Policy(config.network)
+    wanted = {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    if differing := [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]:
+        raise UsageError(
+            f"{path}: the weights are not those of the {config.network.kind} in {CONFIG}: {shorten(differing)}"
+        )
+    broken = next((name for name, each in state.items() if not bool(torch.isfinite(each).all())), None)
+    if broken is not None:
+        raise UsageError(f"{path}: {broken} holds numbers that are not finite")
+    policy.load_state_dict(state, assign=True)
+    return policy.eval(), config, folder_hash(folder)
+
+
+def save_folder(policy: Policy, config: Config, folder: Path, without: str | None = None) -> None:
+    """Write a checkpoint folder, which appears at its name only when complete.
+
+    without: weights whose names begin so are not written.
+    """
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    values = {
+        "model_type": MODEL_TYPE,
+        "network": asdict(policy.config),
+        "views": asdict(config.views),
+        "expects": asdict(config.expects),
+        "samples": config.samples,
+        "vocabulary": config.vocabulary,
+    }
+    (part / CONFIG).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    kept = {
+        name: each.detach().contiguous()
+        for name, each in policy.state_dict().items()
+        if without is None or not name.startswith(without)
+    }
+    save_file(kept, part / WEIGHTS)
+    shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors keeps them from everybody else
+    os.replace(part, folder)
+
+
+def folder_hash(folder: Path) -> str:
+    """Hash of config and weights. Raises UsageError where one is missing."""
+    for path in folder_files(folder):
+        if not path.is_file():
+            raise UsageError(f"{path} is missing; copy the whole checkpoint")
+    return content_hash(folder_files(folder))
+
+
+def folder_files(folder: Path) -> tuple[Path, ...]:
+    """The files that loading a folder reads."""
+    return folder / CONFIG, folder / WEIGHTS
+
+
+def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Path) -> _Record:
+    """One node of the config; every field has the type that the class gives it."""
+    node = values.get(name)
+    if not isinstance(node, dict):
+        raise UsageError(f"{path}: {name}: expected an object")
+    hints = get_type_hints(kind)
+    if unknown := [key for key in node if key not in hints]:
+        raise UsageError(f"{path}: {name}.{short(unknown[0])}: not a field that is known here")
+    found: dict[str, Any] = {}
+    for each in fields(kind):
+        if each.name not in node:
+            raise UsageError(f"{path}: {name}.{each.name}: missing")
+        value = node[each.name]
+        value = tuple(value) if isinstance(value, list) else value
+        if not _fits(value, hints[each.name]):
+            raise UsageError(
+                f"{path}: {name}.{each.name}: not a value that this field can have, {short(node[each.name])}"
+            )
+        found[each.name] = value
+    return kind(**found)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field has; sizes are whole numbers from 1 to LARGEST."""
+    kind, inside = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value in inside
+    if kind is UnionType:
+        return any(_fits(value, each) for each in inside)
+    if kind is tuple:
+        return isinstance(value, tuple) and len(value) == len(inside) and all(map(_fits, value, inside))
+    if hint is int:
+        return type(value) is int and 1 <= value <= LARGEST
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < 1e9
+    return type(value) is hint
+
+
+MOST_WORDS = 5000
+
+
+def create(preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and the words of `texts`. The same arguments give the same
+    bytes."""
+    counts = Counter(word for text in texts for word in words_of(text))
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+    config = PRESETS[preset]
+    config = replace(
+        config,
+        network=replace(config.network, vocab_size=len(frequent) + 2),
+        vocabulary=tuple(frequent),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        policy = Policy(config.network)
+    save_folder(policy, config, folder)

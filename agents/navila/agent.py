@@ -80,9 +80,8 @@ def question_text(instruction: str, frames: int) -> str:
 
 def normalized(instruction: str) -> str:
     """An instruction as the published training writes it."""
-    text = instruction.replace("\r", " ").replace("\n", " ").capitalize()
-    text = re.sub(r"(\. )([a-z])", lambda found: found[1] + found[2].upper(), text)
-    return re.sub(r"\s+\.", ".", text)
+    text = instruction.replace("\r\n", " ").replace("\n", " ").capitalize()
+    return re.sub(r"\s+\.", ".", re.sub(r"\.\s[a-z]", lambda found: found[0].upper(), text))
 
 
 def sentence(action: Action, steps: int = 1) -> str:

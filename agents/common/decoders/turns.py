@@ -257,7 +257,7 @@ class Decoder:
         while not all(row.done for row in rows):
             self._keep(rows, self._forward(rows, range(len(rows)), cache, features), cache)
         for i, row in enumerate(rows):
-            kept = cache.row(i) if self._keeps else features.new_empty(0)
+            kept = cache.row(i) if self._keeps else features.new_empty(0, 0)
             self._windows[row.turn.slot] = Window(kept, row.output)
 
     def _forward(self, rows: Sequence[Row], group: range, cache: TurnCache, features: Tensor) -> list[Tensor]:

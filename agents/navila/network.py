@@ -280,7 +280,7 @@ def load(
     Raises UsageError, before any tensor is read, for a folder or config that is no NaVILA checkpoint, for pickled,
     damaged or absent weight files and for keys or shapes that do not match the configs.
     """
-    config = read_config(folder, frames)
+    config, rows = read_config(folder, frames), len(load_tokenizer(folder))
     paths = {name: weights.weight_files(folder / name, trust_pickle) for name in FOLDERS}
     named = {name: partial(_named, name) for name in FOLDERS}
     entries: dict[str, weights.Entry] = {}
@@ -291,7 +291,7 @@ def load(
     weights.check_entries(entries, model, folder)
     for name in FOLDERS:
         weights.fill(model, paths[name], dtype or config.dtype, torch.device(device), named[name])
-    _cut_rows(model, len(load_tokenizer(folder)))
+    _cut_rows(model, rows)
     model.fill_buffers(device)
     return model.eval()
 

@@ -76,13 +76,13 @@ def test_eight_frames_are_shown(length: int, wanted: list[int]) -> None:
 ASKED = (
     "Imagine you are a robot programmed for navigation tasks. You have been given a video of historical "
     'observations #\n#\n, and current observation #\n. Your assigned task is: "go Left.\n" Analyze this series of '
-    "images to decide your next action, which could be turning left or right by a specific degree, moving forward a "
-    "certain distance, or stop if the task is completed."
+    "images to decide your next action, which could be turning left or right by a specific degree, moving forward "
+    "a certain distance, or stop if the task is completed."
 )
 HEADER = (
     "\x01<|start_header_id|>system<|end_header_id|>\n\nYou are a helpful language and vision assistant. You are "
-    "able to understand the visual content that the user provides, and assist the user with a variety of tasks using "
-    "natural language.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+    "able to understand the visual content that the user provides, and assist the user with a variety of tasks "
+    "using natural language.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
 )
 ANSWER = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
 

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import transformers
+from annotated_types import Ge
 from PIL import Image
 
 from agents.base import EpisodeAgent
@@ -26,6 +27,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Sensor
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.util import hub
+from vlnbench.util.bounds import Count, Natural
 
 SETTINGS = ("history", "actions_per_answer", "side", "max_new_tokens", "turn_deg")
 
@@ -57,22 +59,18 @@ def question(processor: Any, template: Template, instruction: str, done: Sequenc
 class VisionLanguageOptions(CheckpointOptions):
     """What the command line offers for this agent; a field's comment is its help."""
 
-    history: int = 4
+    history: Natural = 4
     """Earlier frames in a question, evenly spread over the episode so far."""
-    actions_per_answer: int = 4
+    actions_per_answer: Count = 4
     """Actions that the model is asked for at once, at most."""
-    side: int = 384
+    side: Annotated[int, Ge(16)] = 384
     """Pixels of the longer side of a frame in a question."""
-    max_new_tokens: int = 48
+    max_new_tokens: Count = 48
     """Tokens of an answer, at most."""
-    turn_deg: float = 15.0
+    turn_deg: Annotated[float, Ge(1)] = 15.0
     """Degrees of a turn, which the question names; the benchmark has to have the same."""
     prompt: Path | None = None
     """File with the question, fields in braces; default the one that comes with vlnbench."""
-
-    def check(self) -> None:
-        super().check()
-        self.at_least(history=0, actions_per_answer=1, side=16, max_new_tokens=1, turn_deg=1)
 
 
 class VisionLanguageAgent(EpisodeAgent):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.util.bounds import Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +15,5 @@ class LanguageModelOptions(CheckpointOptions):
 
     attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the language model; auto takes flash attention where it is installed, else SDPA."""
-    max_new_tokens: int = 512
+    max_new_tokens: Count = 512
     """Tokens of one answer at most."""
-
-    def check(self) -> None:
-        super().check()
-        self.at_least(max_new_tokens=1)

@@ -14,7 +14,8 @@ from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count, NotNegative, Positive
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 """What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
@@ -47,7 +48,7 @@ class JanusVLNInputs(Inputs):
 class JanusVLNShown:
     """Options that decide what the network sees. None: as the checkpoint was trained."""
 
-    history: int | None = None
+    history: Count | None = None
     """Earlier frames shown beside the current one, spread evenly over the episode so far; default as the
     checkpoint was trained, 8 as published."""
     image_width: int | None = None
@@ -72,20 +73,16 @@ class JanusVLNOptions(JanusVLNAsked, CheckpointOptions):
     """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is SDPA, which has PyTorch's own flash kernels."""
-    max_new_tokens: int = 24
+    max_new_tokens: Count = 24
     """Tokens of one answer at most."""
-    first_frames: int = 8
+    first_frames: Count = 8
     """Frames from the start of an episode of which VGGT keeps keys and values."""
-    recent_frames: int = 48
+    recent_frames: Count = 48
     """The same of the latest frames. Fewer need less memory, 0.15 GB each with the published sizes, and answer
     otherwise."""
-    max_steps: int = 400
+    max_steps: Count = 400
     """Step from which on every action is STOP; a STOP near the goal succeeds. 400 as published; 500 is the
     benchmarks' own limit."""
-
-    def check(self) -> None:
-        super().check()
-        self.at_least(max_new_tokens=1, history=1, first_frames=1, recent_frames=1, max_steps=1)
 
 
 PARTS = ("mm_vision", "mm_mlp", "mm_llm", "geometry_merger")
@@ -110,14 +107,13 @@ class JanusVLNStep(JanusVLNShown, StepOptions):
     separated by commas. The published training: mm_mlp,mm_llm,geometry_merger."""
     train_head: bool = False
     """Train the output layer though mm_llm is frozen, as the published code does whatever its switches say."""
-    batch: int = 1
+    batch: Count = 1
     """Steps of walks per GPU and forward pass."""
-    accumulation: int = 8
+    accumulation: Count = 8
     """Forward passes per optimizer step."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        at_least("history", self.history, 1)
         if self.image_width is not None:
             image_width(self.image_width, f"--image-width {self.image_width}")
         if self.train_head and LLM in self.parts:
@@ -138,13 +134,13 @@ class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
         GEOMETRY_MERGER: "geometry_lr",
     }
 
-    vision_tower_lr: float | None = None
+    vision_tower_lr: Positive | None = None
     """Learning rate of Qwen's vision tower (published: 1e-6, but it does not train there)."""
-    projector_lr: float | None = None
+    projector_lr: Positive | None = None
     """Learning rate of Qwen's merger (published: 1e-5)."""
-    geometry_lr: float | None = None
+    geometry_lr: Positive | None = None
     """Learning rate of the geometry merger (published: 1e-5)."""
-    weight_decay: float = 0.01
+    weight_decay: NotNegative = 0.01
     """Decoupled weight decay of everything but biases: of norms, too, as the published training has it."""
     tokenizer: Path | None = None
     """Folder with the tokenizer's files, where the checkpoint has none."""
@@ -164,7 +160,7 @@ class JanusVLNPlanning(JanusVLNStep, PlanOptions):
     model: str = "janusvln-7b"
     """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
     its config and the shapes of its tensors are read)."""
-    text_tokens: int = 230
+    text_tokens: Count = 230
     """Tokens of a sample that are not images; long RxR instructions make it about 400."""
     attn: Literal["sdpa", "eager"] = "sdpa"
     """Attention of the language model."""
@@ -182,17 +178,12 @@ class JanusVLNInference(JanusVLNShown, InferenceOptions):
     model: str = "janusvln-7b"
     """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
     its config and the shapes of its tensors are read)."""
-    first_frames: int = 8
+    first_frames: Count = 8
     """Frames from the start of an episode of which VGGT keeps keys and values."""
-    recent_frames: int = 48
+    recent_frames: Count = 48
     """The same of the latest frames."""
-    text_tokens: int = 230
+    text_tokens: Count = 230
     """Tokens of a question that are not images; long RxR instructions make it about 400."""
-
-    def check(self) -> None:
-        super().check()
-        for name in ("history", "first_frames", "recent_frames", "text_tokens"):
-            at_least(name, getattr(self, name), 1)
 
 
 def recognizes(folder: Path) -> bool:

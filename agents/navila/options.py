@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
@@ -14,7 +16,8 @@ from agents.common.options import LanguageModelOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count, Positive
 
 PARTS = ("vision_tower", "mm_projector", "language_model")
 """Tunable parts, by the names of the original's flags (tune_vision_tower, and so on)."""
@@ -56,31 +59,23 @@ class NaVILAInputs(Inputs):
 class NaVILAShown:
     """Options that decide what the network sees. None: as the checkpoint was trained."""
 
-    frames: int | None = None
+    frames: Annotated[int, Ge(2)] | None = None
     """Frames of a question, the current one among them; default the checkpoint's (num_video_frames), 8."""
     instructions: Instructions | None = None
     """How instructions are written: published trains with all but the beginnings of sentences in lower case, and
     evaluates with the text as it is; raw: as it is, always; normalized: never. Default as trained, else
     published."""
 
-    def check_shown(self) -> None:
-        """Raise UsageError for the first of these that cannot be."""
-        at_least("frames", self.frames, 2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class NaVILAOptions(NaVILAShown, LanguageModelOptions):
     """How NaVILA is loaded and run."""
 
-    max_new_tokens: int = 32
+    max_new_tokens: Count = 32
     """Tokens of one answer at most."""
     unreadable: Literal["forward", "stop"] = "forward"
     """What an answer is that names no action, where the published code fails: a step ahead, which it means to take
     then, or the end of the episode."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_shown()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +90,6 @@ class NaVILAStep(NaVILAShown, StepOptions):
     """Parts that are trained; everything else does not change by a single byte. One word may name several,
     separated by commas."""
 
-    def check(self, world_size: int = 1) -> None:
-        super().check(world_size)
-        self.check_shown()
-
 
 @dataclass(frozen=True, kw_only=True)
 class NaVILATraining(NaVILAStep, TrainOptions):
@@ -107,9 +98,9 @@ class NaVILATraining(NaVILAStep, TrainOptions):
 
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
 
-    vision_tower_lr: float | None = None
+    vision_tower_lr: Positive | None = None
     """Learning rate of the vision tower."""
-    projector_lr: float | None = None
+    projector_lr: Positive | None = None
     """Learning rate of the projector."""
     attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the language model."""
@@ -142,13 +133,8 @@ class NaVILAInference(NaVILAShown, InferenceOptions):
     model: str = "navila-8b"
     """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
     read)."""
-    max_new_tokens: int = 32
+    max_new_tokens: Count = 32
     """Tokens of one answer at most."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_shown()
-        at_least("max_new_tokens", self.max_new_tokens, 1)
 
 
 Part = Mapping[str, Any]

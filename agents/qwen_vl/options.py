@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count, Natural, Positive
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
 """What config.json of a plain checkpoint says; JanusVLN's says more."""
@@ -50,19 +52,13 @@ class QwenVLShown:
     None: as the checkpoint was trained, and for one that does not say so the defaults of `QwenVLInputs`.
     """
 
-    history: int | None = None
+    history: Natural | None = None
     """Earlier frames shown beside the current one, spread evenly over the episode so far; default as
     the checkpoint was trained, 4 where it does not say."""
-    max_pixels: int | None = None
+    max_pixels: Annotated[int, Ge(LEAST_PIXELS)] | None = None
     """Pixels of a frame at most; every 28 x 28 of them take one position; default as trained, else 401408."""
-    actions_per_answer: int | None = None
+    actions_per_answer: Count | None = None
     """Actions in one answer at most; they are done before the model is asked again; default as trained, else 4."""
-
-    def check_shown(self) -> None:
-        """Raise UsageError for the first of these that cannot be."""
-        at_least("history", self.history, 0)
-        at_least("actions_per_answer", self.actions_per_answer, 1)
-        at_least("max_pixels", self.max_pixels, LEAST_PIXELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +70,9 @@ class QwenVLAsked(QwenVLShown):
     answers: Answers | None = None
     """Names of actions alone (plain), or within <answer> tags (tagged, VLM-R1), before which there may be <think>
     tags; default as trained, else plain."""
-    turn_deg: float | None = None
+    turn_deg: Annotated[float, Ge(1)] | None = None
     """Degrees of a turn that the prompt speaks of; a benchmark with another is refused; default as trained, else
     15."""
-
-    def check_shown(self) -> None:
-        super().check_shown()
-        if self.turn_deg is not None and not self.turn_deg >= 1:
-            raise UsageError(f"--turn-deg {self.turn_deg:g}: expected 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,15 +83,10 @@ class QwenVLOptions(QwenVLAsked, CheckpointOptions):
     """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is sdpa."""
-    max_new_tokens: int = 64
+    max_new_tokens: Count = 64
     """Tokens of one answer at most; thinking takes hundreds."""
     constrained: bool = False
     """Let nothing be answered but what can be read, without thinking; for up to 6 actions per answer."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_shown()
-        self.at_least(max_new_tokens=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +100,6 @@ class QwenVLStep(QwenVLShown, StepOptions):
     """Parts that are trained; everything else does not change by a single byte. One word may name several,
     separated by commas."""
 
-    def check(self, world_size: int = 1) -> None:
-        super().check(world_size)
-        self.check_shown()
-
 
 @dataclass(frozen=True, kw_only=True)
 class QwenVLTraining(QwenVLAsked, QwenVLStep, TrainOptions):
@@ -125,9 +107,9 @@ class QwenVLTraining(QwenVLAsked, QwenVLStep, TrainOptions):
 
     RATES: ClassVar[Mapping[str, str]] = {VISION: "vision_lr", MERGER: "merger_lr"}
 
-    vision_lr: float | None = None
+    vision_lr: Positive | None = None
     """Learning rate of the vision tower."""
-    merger_lr: float | None = None
+    merger_lr: Positive | None = None
     """Learning rate of the merger."""
     tokenizer: Path | None = None
     """Folder with the tokenizer's files, where the checkpoint has none."""
@@ -142,9 +124,9 @@ class QwenVLPlanning(QwenVLStep, PlanOptions):
     model: str = "qwen2.5-vl-3b"
     """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
     that comes with vlnbench, by its name, or a folder (only its config is read)."""
-    text_tokens: int = 260
+    text_tokens: Count = 260
     """Tokens of a question that are not images."""
-    answer_tokens: int = 24
+    answer_tokens: Count = 24
     """Tokens of an answer."""
     attn: Literal["sdpa", "eager"] = "sdpa"
     """Attention of the language model."""
@@ -162,13 +144,8 @@ class QwenVLInference(QwenVLShown, InferenceOptions):
     model: str = "qwen2.5-vl-7b"
     """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
     that comes with vlnbench, by its name, or a folder (only its config is read)."""
-    text_tokens: int = 260
+    text_tokens: Count = 260
     """Tokens of a question that are not images; long RxR instructions make it about 430."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_shown()
-        at_least("text_tokens", self.text_tokens, 1)
 
 
 def recognizes(folder: Path) -> bool:

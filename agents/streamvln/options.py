@@ -17,7 +17,8 @@ from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule, rule_of
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, above_zero, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count, Positive
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
 """Tunable parts, by the names of LLaVA-NeXT, which StreamVLN's training has kept."""
@@ -51,13 +52,13 @@ class StreamVLNStep(StepOptions):
     tunable_parts: tuple[str, ...] = PARTS
     """Parts that are trained; everything else does not change by a single byte. One word may name several,
     separated by commas."""
-    frames: int = 32
+    frames: Count = 32
     """Steps per window."""
-    history: int = 8
+    history: Count = 8
     """Memory frames per window."""
-    future_steps: int = 4
+    future_steps: Count = 4
     """Actions per turn."""
-    image_size: int | None = None
+    image_size: Count | None = None
     """Width and height in pixels to which images are resized; default the checkpoint's. Another size interpolates
     the vision tower's position table."""
     vision_tower: Path | None = None
@@ -73,11 +74,6 @@ class StreamVLNStep(StepOptions):
         """Turns of a window, each with one frame."""
         return -(-self.frames // self.future_steps)
 
-    def check(self, world_size: int = 1) -> None:
-        super().check(world_size)
-        for name in ("frames", "history", "future_steps", "image_size"):
-            at_least(name, getattr(self, name), 1)
-
 
 @dataclass(frozen=True, kw_only=True)
 class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOptions):
@@ -88,9 +84,9 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
 
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
 
-    vision_tower_lr: float | None = None
+    vision_tower_lr: Positive | None = None
     """Learning rate of the vision tower."""
-    projector_lr: float | None = None
+    projector_lr: Positive | None = None
     """Learning rate of the projector."""
     tokenizer: Path | None = None
     """Folder with the tokenizer's files, where the checkpoint has none."""
@@ -101,9 +97,9 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
     before each answer, which a model trained from scratch has to have seen."""
     augment: bool = True
     """Jitter brightness, saturation, sharpness, contrast and depth of color, frame by frame."""
-    inflection_weight: float = 1.0
+    inflection_weight: Positive = 1.0
     """Weight in the loss of an action that differs from the one before it (VLN-CE trains with 3.2)."""
-    questions_at_once: int | None = None
+    questions_at_once: Count | None = None
     """Of the questions about an image a window asks so many, drawn anew every epoch, in any order: where all are
     asked in order, later answers can be read off earlier ones. Default all, as published data want it."""
     packed: Path | None = None
@@ -112,8 +108,6 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        above_zero("inflection_weight", self.inflection_weight)
-        at_least("questions_at_once", self.questions_at_once, 1)
         self.check_auxiliary(VISION_TOWER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.feature_cache is not None and self.augment:
@@ -133,7 +127,7 @@ class StreamVLNPlanning(StreamVLNStep, PlanOptions):
     model: str = "streamvln-8b"
     """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
     vlnbench, by its name, or a folder (only its config is read)."""
-    text_tokens: int = 450
+    text_tokens: Count = 450
     """Tokens of a window that are not images; long RxR instructions make it about 750."""
     attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention of the language model; the first two need the same memory."""
@@ -151,17 +145,12 @@ class StreamVLNInference(InferenceOptions):
     model: str = "streamvln-8b"
     """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
     vlnbench, by its name, or a folder (only its config is read)."""
-    image_size: int | None = None
+    image_size: Count | None = None
     """Width and height in pixels of images; default the checkpoint's."""
     vision_tower: Path | None = None
     """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
-    max_new_tokens: int = 512
+    max_new_tokens: Count = 512
     """Tokens of one answer at most."""
-
-    def check(self) -> None:
-        super().check()
-        for name in ("image_size", "max_new_tokens"):
-            at_least(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True, kw_only=True)

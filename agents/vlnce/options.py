@@ -14,7 +14,8 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.rollout.agent_options import DeviceOptions
 from vlnbench.training.family.spec import FamilySpec
-from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions, above_zero, at_least
+from vlnbench.training.options import PlanOptions, Precision, StepOptions, TrainOptions
+from vlnbench.util.bounds import BelowOne, Count, NotNegative, Positive
 
 MODEL_TYPE = "vlnce"
 """What config.json of a checkpoint folder calls itself."""
@@ -79,34 +80,31 @@ class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
         DEPTH_ENCODER: "depth_lr",
     }
 
-    learning_rate: float = 2.5e-4
+    learning_rate: Positive = 2.5e-4
     """Learning rate of the parts that have none of their own."""
-    instruction_lr: float | None = None
+    instruction_lr: Positive | None = None
     """Learning rate of the instruction encoder."""
-    rgb_lr: float | None = None
+    rgb_lr: Positive | None = None
     """Learning rate of the RGB encoder."""
-    depth_lr: float | None = None
+    depth_lr: Positive | None = None
     """Learning rate of the depth encoder."""
     schedule: Literal["cosine", "linear", "constant"] = "constant"
     """How learning rates fall after the warm-up."""
-    warmup: float = 0.0
+    warmup: BelowOne = 0.0
     """Share of the steps in which learning rates rise from 0."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of weights and gradients; auto is float32, and there is no other here."""
-    inflection_weight: float = 3.2
+    inflection_weight: Positive = 3.2
     """Weight in the loss of a step whose label differs from the one before it (RxR: 1.9)."""
     packed: Path | None = None
     """Folder in which decoded frames are kept, a file per set that all processes read; where neither rgb_encoder
     nor depth_encoder is trained, what they make of frames. A frame takes 12 kB (features: 6) for the small
     networks and 413 kB (CMA's features: 139) for the published ones."""
-    progress_weight: float | None = None
+    progress_weight: NotNegative | None = None
     """Weight of the progress monitor beside the actions, 0 for none; default the checkpoint's."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        above_zero("inflection_weight", self.inflection_weight)
-        if self.progress_weight is not None and not 0 <= self.progress_weight < 1e9:
-            raise UsageError(f"--progress-weight {self.progress_weight}: expected 0 or more")
         self.check_auxiliary(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
         if self.dtype == "bfloat16":
@@ -131,15 +129,13 @@ class VLNCEPlanning(VLNCEStep, PlanOptions):
 
     dtype: Precision = "fp32"
     """Precision of weights and gradients: fp32."""
-    length: int = 60
+    length: Count = 60
     """Steps of a walk."""
-    words: int = 40
+    words: Count = 40
     """Words of an instruction."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        for name in ("length", "words"):
-            at_least(name, getattr(self, name), 1)
         if self.dtype != "fp32":
             raise UsageError(f"--dtype {self.dtype}: these networks compute in float32; leave it out")
 

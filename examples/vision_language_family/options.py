@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
 
 from agents.common.inputs import Inputs
 from agents.common.prompts.navigation import checked, read_template
@@ -13,7 +15,8 @@ from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count, Natural, Positive
 from vlnbench.util.durable.files import read_object
 
 PARTS = ("vision", "projector", "language", "head")
@@ -38,21 +41,16 @@ class SeenInputs(Inputs):
 class Seen:
     """The same as options of every command. None: as the checkpoint was trained, else as above."""
 
-    history: int | None = None
+    history: Natural | None = None
     """Earlier frames in a question, evenly spread over the episode so far; default as trained, else 4."""
-    actions_per_answer: int | None = None
+    actions_per_answer: Count | None = None
     """Actions that the model is asked for at once, at most; default as trained, else 4."""
-    side: int | None = None
+    side: Annotated[int, Ge(16)] | None = None
     """Pixels of the longer side of a frame in a question; default as trained, else 384."""
-    turn_deg: float | None = None
+    turn_deg: Annotated[float, Ge(1)] | None = None
     """Degrees of a turn, which the question names; default as trained, else 15."""
     prompt: Path | None = None
     """File with the question, fields in braces; default as trained, else the one that comes with vlnbench."""
-
-    def check_seen(self) -> None:
-        """Raise UsageError for the first of these that cannot be."""
-        for name, least in (("history", 0), ("actions_per_answer", 1), ("side", 16), ("turn_deg", 1)):
-            at_least(name, getattr(self, name), least)
 
 
 def inputs_of(folder: Path, given: Seen) -> SeenInputs:
@@ -66,13 +64,8 @@ def inputs_of(folder: Path, given: Seen) -> SeenInputs:
 class SeenAgentOptions(Seen, CheckpointOptions):
     """How a checkpoint is loaded and asked."""
 
-    max_new_tokens: int = 48
+    max_new_tokens: Count = 48
     """Tokens of an answer, at most."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_seen()
-        self.at_least(max_new_tokens=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +78,6 @@ class SeenStep(Seen, StepOptions):
     tunable_parts: tuple[str, ...] = PARTS
     """Parts that are trained: vision, projector, language, head. One word may name several, with commas."""
 
-    def check(self, world_size: int = 1) -> None:
-        super().check(world_size)
-        self.check_seen()
-
 
 @dataclass(frozen=True, kw_only=True)
 class SeenTraining(SeenStep, TrainOptions):
@@ -96,7 +85,7 @@ class SeenTraining(SeenStep, TrainOptions):
 
     RATES: ClassVar[Mapping[str, str]] = {VISION: "vision_lr"}
 
-    vision_lr: float | None = None
+    vision_lr: Positive | None = None
     """Learning rate of the vision tower."""
 
 
@@ -108,10 +97,6 @@ class SeenPlanning(SeenStep, PlanOptions):
 @dataclass(frozen=True, kw_only=True)
 class SeenInference(Seen, InferenceOptions):
     """Memory of a question late in an episode; frames are of 640 x 480 pixels."""
-
-    def check(self) -> None:
-        super().check()
-        self.check_seen()
 
 
 def recognizes(folder: Path) -> bool:

@@ -119,11 +119,10 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _type(hint: Any) -> str:
-    return (
-        hint.__name__
-        if isinstance(hint, type) and not get_args(hint)
-        else re.sub(r"\b(typing|pathlib|_local)\.", "", str(hint))
-    )
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__name__
+    shown = re.sub(r"\b(typing|pathlib|_local)\.", "", str(hint))
+    return re.sub(r"Optional\[(\w+)\]", r"\1 | None", shown)  # as it is written, whatever made the union
 
 
 def _helps(kind: type) -> dict[str, str]:

@@ -150,7 +150,7 @@ BAD: dict[str, dict[str, Any]] = {
     "--max-batch 0: expected 1 or more": {"evaluate": {"max_batch": 0}},
     "batch 'two': input should be a valid integer": {"axes": {"batch": ["two"]}},
     "batch True: expected a number": {"axes": {"batch": [True]}},
-    "zero 4: expected a stage": {"axes": {"zero": [4]}},
+    "zero 4: expected 0 to 3": {"axes": {"zero": [4]}},
     "unknown tunable part 'mm_vision': did you mean 'mm_vision_tower'": {"axes": {"tunable_parts": ["mm_vision"]}},
     "holds no annotations.json; unknown set 'EnvDrp': did you mean 'EnvDrop'": {
         "axes": {"sets": [["R2R", "EnvDrp"]]},

@@ -37,10 +37,10 @@ def test_privileged_agents_are_not_served() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"port": 70000}, r"--port 70000: expected 0 \(any free one\) to 65535"),
+        ({"port": 70000}, "--port 70000: expected 0 to 65535"),
         ({"max_slots": 0}, "--max-slots 0: expected 1 or more"),
         ({"max_message_mb": 0}, "--max-message-mb 0: expected 1 or more"),
-        ({"answer_timeout": 0.0}, "--answer-timeout 0: expected more than 0 seconds"),
+        ({"answer_timeout": 0.0}, "--answer-timeout 0.0: expected a number above 0"),
         ({"host": "0.0.0.0"}, "--host 0.0.0.0: others can reach it; set a token"),
         ({"agent": "stopp"}, "did you mean 'stop'"),
     ],

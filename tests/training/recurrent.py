@@ -28,7 +28,8 @@ from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Plans, Probe
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches, Trains
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions, at_least
+from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.util.bounds import Count
 
 PARTS = ("reader", "eyes", "memory", "head")
 SIDE, WORDS = 8, 32
@@ -44,12 +45,11 @@ class RecurrentStep(StepOptions):
     """Parts that are trained."""
     gradient_checkpointing: bool = False
     """Not possible here."""
-    length: int = 6
+    length: Count = 6
     """Steps through which the gradient flows."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        at_least("length", self.length, 1)
         if self.gradient_checkpointing:
             raise UsageError("--gradient-checkpointing: a recurrent policy has no blocks; leave it out")
 

@@ -6,12 +6,16 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Gt
 
 from vlnbench.defaults import AGENT, BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import Choice
 from vlnbench.evaluation.until.rule import Rule, parse_until
 from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.util.bounds import Count, Natural, check_bounds
 from vlnbench.util.trackers import parse_trackers
 
 
@@ -54,25 +58,25 @@ class EvalOptions:
     env: str = ENV
     """Environment: name from `vlnbench list`, or an import string package.module:Class, called with body, folder
     of scenes, sensors and --sim."""
-    video: int = 0
+    video: Natural = 0
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
-    envs: int | None = None
+    envs: Count | None = None
     """Simulators of an agent, each in a process of its own; default as many as keep an agent busy that is timed
     when it is loaded, otherwise one per CPU core, at most 4. Results do not depend on it, nor on the three options
     that follow."""
-    agents: int | None = None
+    agents: Count | None = None
     """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
     --gpus or of the Ray cluster, otherwise one agent in the main process."""
     gpus: tuple[str, ...] = ()
     """GPUs, named as in CUDA_VISIBLE_DEVICES, on which agents run and their simulators render."""
     ray: str = ""
     """Run the agents on a Ray cluster at this address: auto, HOST:PORT or ray://HOST:PORT."""
-    episode_timeout: float = 300.0
+    episode_timeout: Annotated[float, Gt(0)] = 300.0
     """Seconds that simulator or agent may take for one answer. A simulator that hangs costs its episode (timeout)
     and is replaced; an agent that hangs ends the program with exit code 124."""
-    max_errors: float = 0.05
+    max_errors: Annotated[float, Ge(0)] = 0.05
     """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
     """When resuming, run failed episodes again instead of keeping their rows; an episode's last row counts."""
@@ -91,13 +95,7 @@ class EvalOptions:
 
     def check(self) -> None:
         """Raise UsageError for numbers that make no sense."""
-        minima = {"video": 0, "max_errors": 0, "envs": 1, "agents": 1}
-        for name, least in minima.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
-        if not self.episode_timeout > 0:
-            raise UsageError(f"--episode-timeout {self.episode_timeout:g}: expected more than 0 seconds")
+        check_bounds(self)
         self.choice.check()
         _ = self.rule
         self.agent_options.check()

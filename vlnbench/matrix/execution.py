@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
+from vlnbench.util.bounds import Count, Natural, Positive, check_bounds
 
 
 @dataclass(frozen=True)
 class Execution:
     """How a matrix is carried out. Nothing here changes a result, and it may change while a matrix is half done.
 
-    jobs: settings at a time where they run on the CPU. gpus_per_setting: 0 keeps to the CPU. Settings that run
+    jobs: Count
     at a time share the machine's cores evenly. gpu: memory of one GPU, such as 80GB, by which plans are judged;
     default that of the GPUs that are there. unfit: what is done with settings that do not fit by their plan.
     train_timeout_s, eval_timeout_s: for one command. tflops: what one device computes per second while training,
@@ -22,23 +23,17 @@ class Execution:
     and evaluations, see `store`.
     """
 
-    jobs: int = 1
-    gpus_per_setting: int = 1
+    jobs: Count = 1
+    gpus_per_setting: Natural = 1
     gpu: str | None = None
     unfit: Literal["run", "skip"] = "run"
-    train_timeout_s: float | None = None
-    eval_timeout_s: float | None = None
-    tflops: float | None = None
+    train_timeout_s: Positive | None = None
+    eval_timeout_s: Positive | None = None
+    tflops: Positive | None = None
     store: Path | None = None
 
     def check(self, where: str) -> None:
         """Raise UsageError for numbers that make no sense."""
-        for name, least in (("jobs", 1), ("gpus_per_setting", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{where}.{name} {getattr(self, name)}: expected {least} or more")
-        for name in ("train_timeout_s", "eval_timeout_s", "tflops"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise UsageError(f"{where}.{name} {value}: expected a number above 0")
+        check_bounds(self, f"{where}.")
         if self.gpu is not None and not re.fullmatch(r"[1-9]\d{0,3}(\.\d{1,3})?(GB|GiB)", self.gpu):
             raise UsageError(f"{where}.gpu {self.gpu}: expected a size such as 80GB or 79.2GiB")

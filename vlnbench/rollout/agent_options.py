@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from vlnbench.errors import UsageError
+from vlnbench.util.bounds import Count, check_bounds
 
 MAX_BATCH = 8
 
@@ -20,7 +21,7 @@ MAX_BATCH = 8
 class AgentOptions:
     """What every agent can be told."""
 
-    max_batch: int | None = None
+    max_batch: Count | None = None
     """Episodes that the agent acts on at once, at most; default 8, or fewer where the agent is timed when it is
     loaded and more are not faster."""
 
@@ -35,15 +36,9 @@ class AgentOptions:
         return "auto"
 
     def check(self) -> None:
-        """Raise UsageError for the first value that cannot be. Looks at no file and loads nothing."""
-        self.at_least(max_batch=1)
-
-    def at_least(self, **minima: float) -> None:
-        """Raise UsageError for an option below its minimum, or NaN; None is allowed."""
-        for name, least in minima.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise UsageError(f"--{name.replace('_', '-')} {value}: expected {least:g} or more")
+        """Raise UsageError for the first value that cannot be: a number beyond the bounds of its annotation
+        (`vlnbench.util.bounds`), and what a class adds. Looks at no file and loads nothing."""
+        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True)

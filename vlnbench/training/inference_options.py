@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.options import at_least
+from vlnbench.util.bounds import Count, Natural, check_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +25,13 @@ class InferenceOptions:
     """The GPU of one copy of the model; more of them hold more copies."""
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     """Precision of weights and activations."""
-    max_batch: int = 1
+    max_batch: Count = 1
     """Episodes that the agent acts on at once."""
-    simulators: int = 1
+    simulators: Natural = 1
     """Simulators of habitat-sim that render on the same GPU; 0 for the embedded one, which needs none."""
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be. Families add checks."""
-        at_least("max_batch", self.max_batch, 1)
-        at_least("simulators", self.simulators, 0)
+        check_bounds(self)
         if self.dtype not in ("bf16", "fp16", "fp32"):
             raise UsageError(f"--dtype {self.dtype}: expected bf16, fp16 or fp32")

@@ -9,9 +9,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from annotated_types import Interval
 
 from vlnbench.errors import UsageError, unknown
+from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Positive, check_bounds
 from vlnbench.util.names import split_names
 
 LAUNCHER_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -59,16 +62,16 @@ class StepOptions:
     tunable_parts: tuple[str, ...] = ()
     """Parts that are trained; everything else does not change by a single byte. One word may name several,
     separated by commas."""
-    lora_rank: int = 0
+    lora_rank: Natural = 0
     """Train low-rank adapters of this rank on the frozen language model's linear layers (merged when saving); 0:
     none."""
-    batch: int = 2
+    batch: Count = 2
     """Windows per GPU and forward pass."""
-    accumulation: int = 2
+    accumulation: Count = 2
     """Forward passes per optimizer step."""
     optimizer: Optimizer = "adamw"
     """adamw8bit needs bitsandbytes and CUDA. muon learns from scratch in fewer steps (--zero 0)."""
-    zero: int = 2
+    zero: Annotated[int, Interval(ge=0, le=3)] = 2
     """DeepSpeed ZeRO stage, 0 to 3."""
     offload_optimizer: bool = False
     """Keep optimizer states in host memory (ZeRO 1 to 3)."""
@@ -102,10 +105,8 @@ class StepOptions:
 
     def check(self, world_size: int = 1) -> None:
         """Raise UsageError for the first option that cannot be. Looks at no file. Families add checks."""
+        check_bounds(self)
         self._check_parts()
-        for name in ("batch", "accumulation"):
-            at_least(name, getattr(self, name), 1)
-        at_least("lora_rank", self.lora_rank, 0)
         self._check_zero(world_size)
 
     def _check_parts(self) -> None:
@@ -122,8 +123,6 @@ class StepOptions:
             )
 
     def _check_zero(self, world_size: int) -> None:
-        if self.zero not in range(4):
-            raise UsageError(f"--zero {self.zero}: expected a stage from 0 to 3")
         if self.offload_optimizer and self.zero == 0:
             raise UsageError("--offload-optimizer: needs --zero 1, 2 or 3")
         if self.offload_parameters and self.zero != 3:
@@ -195,30 +194,30 @@ class TrainOptions(StepOptions):
     """Sets whose words a preset:NAME knows beside those of the sets that it is trained on: for trainings that
     go on from it."""
 
-    lora_alpha: float = 16.0
+    lora_alpha: Positive = 16.0
     """Scale of the adapters: their product is multiplied by alpha / rank."""
-    lora_dropout: float = 0.05
+    lora_dropout: BelowOne = 0.05
     """Dropout in front of the adapters."""
 
-    epochs: float = 1.0
+    epochs: Positive = 1.0
     """Passes over the data, where neither --steps nor --steps-of is given."""
-    steps: int | None = None
+    steps: Count | None = None
     """Optimizer steps."""
     steps_of: tuple[str, ...] = ()
     """As many optimizer steps as --epochs over these sets would take: compares data at equal compute."""
-    learning_rate: float = 2e-5
+    learning_rate: Positive = 2e-5
     """Learning rate of the parts that have none of their own."""
-    weight_decay: float = 0.0
+    weight_decay: NotNegative = 0.0
     """Decoupled weight decay of matrices; biases and norms have none."""
-    adam_beta2: float = 0.999
+    adam_beta2: BelowOne = 0.999
     """Decay of AdamW's second moments (muon: where it is AdamW); short trainings from scratch want less."""
-    clip: float = 1.0
+    clip: Positive = 1.0
     """Largest norm of the gradient."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How learning rates fall after the warm-up."""
-    warmup: float = 0.03
+    warmup: BelowOne = 0.03
     """Share of the steps in which learning rates rise from 0."""
-    min_lr: float = 0.0
+    min_lr: BelowOne = 0.0
     """Where the schedule ends, as a fraction of each learning rate."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -238,25 +237,25 @@ class TrainOptions(StepOptions):
     feature_cache: Path | None = None
     """Folder in which features of frames are kept, where the part that makes them is frozen; not for frames that
     are altered every time."""
-    feature_cache_gb: float = 20.0
+    feature_cache_gb: Positive = 20.0
     """Largest size of that folder in GB (1e9 bytes). When it is full, what is in it stays and no more is added."""
     tracker: tuple[str, ...] = ()
     """Trackers that follow the run: tensorboard, trackio, wandb, or import strings."""
 
-    workers: int = 2
+    workers: Natural = 2
     """Processes that read frames, per GPU."""
-    prefetch: int = 2
+    prefetch: Count = 2
     """Batches that each of these processes reads ahead."""
     pin_memory: bool = False
     """Read batches into pinned memory, from which copies to a GPU are faster."""
-    hang_minutes: float = 20.0
+    hang_minutes: NotNegative = 20.0
     """Minutes without progress after which every process says in which step, phase and call to the others it is,
     and ends; 0 waits for ever."""
-    seed: int = 0
+    seed: Natural = 0
     """Seed of the order of windows, of phrases and of jitter."""
-    log_every: int = 10
+    log_every: Count = 10
     """Optimizer steps between lines of train_log.jsonl."""
-    save_every: int = 500
+    save_every: Count = 500
     """Optimizer steps between resumable states."""
 
     @property
@@ -276,36 +275,18 @@ class TrainOptions(StepOptions):
         return own or self.learning_rate
 
     def check(self, world_size: int = 1) -> None:
-        self._check_numbers()
         super().check(world_size)
         for part, name in self.RATES.items():
             if getattr(self, name) is not None and part not in self.parts:
                 raise UsageError(f"{flag(name)}: {part} is not in --tunable-parts, so nothing would use it")
         if not self.mixture:
             raise UsageError("--sets: expected at least one set")
-        if self.feature_cache is not None:
-            self._check_cache()
-
-    def _check_numbers(self) -> None:
-        for name in ("log_every", "save_every", "prefetch"):
-            at_least(name, getattr(self, name), 1)
-        if not 0 <= self.hang_minutes < math.inf:
-            raise UsageError(f"--hang-minutes {self.hang_minutes}: expected 0 or more")
         if self.group_ranks and not self.group_by_length:
             raise UsageError("--group-ranks: needs --group-by-length")
-        for name in ("workers", "seed"):
-            at_least(name, getattr(self, name), 0)
-        for name in ("learning_rate", *self.RATES.values(), "epochs", "clip", "lora_alpha", "feature_cache_gb"):
-            above_zero(name, getattr(self, name))
-        for name in ("warmup", "min_lr", "lora_dropout", "adam_beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UsageError(f"{flag(name)} {getattr(self, name)}: expected a fraction from 0 to below 1")
-        if not 0 <= self.weight_decay < math.inf:
-            raise UsageError(f"--weight-decay {self.weight_decay}: expected 0 or more")
-        if self.steps is not None:
-            at_least("steps", self.steps, 1)
-            if self.steps_of:
-                raise UsageError("--steps and --steps-of both say how long to train: give one")
+        if self.steps is not None and self.steps_of:
+            raise UsageError("--steps and --steps-of both say how long to train: give one")
+        if self.feature_cache is not None:
+            self._check_cache()
 
     def _check_cache(self) -> None:
         if self.CACHED is None:
@@ -344,18 +325,6 @@ def parse_set(text: str) -> tuple[str, float]:
     if not name or not 0 < value < math.inf:
         raise UsageError(f"--sets {text}: expected NAME or NAME:WEIGHT with a weight above 0")
     return name, value
-
-
-def at_least(name: str, value: int | None, least: int) -> None:
-    """Raise UsageError for an option below its least value; None is an option that is not given."""
-    if value is not None and value < least:
-        raise UsageError(f"{flag(name)} {value}: expected at least {least}")
-
-
-def above_zero(name: str, value: float | None) -> None:
-    """Raise UsageError for an option that is no finite number above 0; None is an option that is not given."""
-    if value is not None and not 0 < value < math.inf:
-        raise UsageError(f"{flag(name)} {value}: expected a number above 0")
 
 
 def flag(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from vlnbench.errors import UsageError
 from vlnbench.training.options import LearnsFrom
+from vlnbench.util.bounds import NotNegative, Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +28,13 @@ class FramesOptions:
 class AuxiliaryOptions:
     """How much the auxiliary loss counts."""
 
-    semantic_weight: float = 0.0
+    semantic_weight: NotNegative = 0.0
     """Weight of telling which objects, colors and rooms the parts of a frame show, where sets of questions know
     them (data questions --semantic). What tells them is not kept."""
 
     def check_auxiliary(self, part: str, parts: Collection[str], cached: bool) -> None:
         """Raise UsageError for what cannot be. part: what sees; parts: what is trained; cached: its features are
         kept."""
-        if not 0 <= self.semantic_weight < 1e9:
-            raise UsageError(f"--semantic-weight {self.semantic_weight}: expected 0 or more")
         if self.semantic_weight and cached:
             raise UsageError("--feature-cache: encoders that are kept learn nothing; leave --semantic-weight out")
         if self.semantic_weight and part not in parts:
@@ -46,14 +45,12 @@ class AuxiliaryOptions:
 class MirrorOptions:
     """How often the other way round is shown."""
 
-    mirror: float = 0.0
+    mirror: Share = 0.0
     """Chance that a walk, or a question about a view, is seen in a mirror: frames, turns and the words "left" and
     "right". True of texts that use these words for directions alone, as the houses' do."""
 
     def check_mirror(self, learns_from: LearnsFrom, cached: bool) -> None:
         """Raise UsageError for what cannot be. cached: features of frames are kept."""
-        if not 0 <= self.mirror <= 1:
-            raise UsageError(f"--mirror {self.mirror}: expected 0 to 1")
         if self.mirror and learns_from != "labels":
             raise UsageError("--mirror: for --objective supervised; leave it out")
         if self.mirror and cached:

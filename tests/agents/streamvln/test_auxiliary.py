@@ -133,7 +133,6 @@ def test_without_the_option_nothing_is_read_or_told(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"tunable_parts": ("mm_language_model",)}, "mm_vision_tower is not in --tunable-parts"),
-        ({"semantic_weight": -1.0}, "--semantic-weight -1.0: expected 0 or more"),
         ({"feature_cache": Path("cache")}, "leave --semantic-weight out"),
     ],
 )

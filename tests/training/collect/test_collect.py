@@ -223,9 +223,9 @@ def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tm
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"disturbance": 1.0}, "--disturbance 1.0: expected a chance from 0 to below 1"),
+        ({"disturbance": 1.0}, "--disturbance 1.0: expected 0 to below 1"),
         ({"disturbance": 0.1, "dagger": True}, "--disturbance: with --dagger the model strays by itself"),
-        ({"workers": 0}, "--workers 0: expected at least 1"),
+        ({"workers": 0}, "--workers 0: expected 1 or more"),
         ({"set": "rxr"}, "--set rxr: houses-r2r has episodes in r2r format"),
         ({"frame_width": 101}, "--frame-width 101: expected 1 to 640"),
         ({"frame_width": 1280}, "--frame-width 1280: expected 1 to 640"),

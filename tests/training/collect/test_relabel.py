@@ -183,11 +183,11 @@ def test_the_driver_is_who_is_recorded() -> None:
     ("changes", "message"),
     [
         ({"relabel": 0.5}, "--relabel: nobody drives without --dagger"),
-        ({"relabel": 1.5, "dagger": True}, "--relabel 1.5: expected a chance from 0 to 1"),
+        ({"relabel": 1.5, "dagger": True}, "--relabel 1.5: expected 0 to 1"),
         ({"longest": 3}, "--longest, --overrule-stops, --stop-within and --seed: for walks"),
         ({"overrule_stops": True, "dagger": True}, "--stop-within and --seed: for walks"),
         ({"stop_within": 1.5}, "--stop-within and --seed: for walks"),
-        ({"relabel": 0.5, "dagger": True, "stop_within": -1.0}, "--stop-within -1.0: expected 0 meters or more"),
+        ({"relabel": 0.5, "dagger": True, "stop_within": -1.0}, "--stop-within -1.0: expected 0 or more"),
         ({"relabel": 0.5, "dagger": True, "longest": 0}, "--longest 0: expected 1 to 498"),
     ],
 )

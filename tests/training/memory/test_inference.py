@@ -69,7 +69,7 @@ def test_a_question_of_qwen_is_that_of_the_real_network() -> None:
         model.logits(read(model, rows, model.images(frames))[1]).float()
     assert planned.activations == pytest.approx(memory.peak, rel=0.1)
     assert plan_inference(replace(options, history=2)).activations < 0.7 * planned.activations
-    with pytest.raises(UsageError, match="--history -1: expected at least 0"):
+    with pytest.raises(UsageError, match="--history -1: expected 0 or more"):
         plan_inference(replace(options, history=-1))
 
 
@@ -83,7 +83,7 @@ def test_episodes_and_simulators_add_up() -> None:
 
 
 def test_what_is_wrong_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageError, match="--max-batch 0: expected at least 1"):
+    with pytest.raises(UsageError, match="--max-batch 0: expected 1 or more"):
         plan_inference(replace(SMALL, max_batch=0))
     with pytest.raises(UsageError, match="--image-width 100: expected a multiple of 28"):
         plan_inference(replace(SMALL, image_width=100))

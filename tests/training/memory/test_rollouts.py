@@ -68,5 +68,5 @@ def test_settings_that_cannot_be() -> None:
         plan(StreamVLNPlanning(**COMMON, objective="grpo"))
     with pytest.raises(UsageError, match="unknown objective 'grop': did you mean 'grpo'"):
         rewards(objective="grop", group=8)
-    with pytest.raises(UsageError, match="--group 1: an answer is judged beside others"):
+    with pytest.raises(UsageError, match="--group 1: expected 2 or more"):
         rewards(group=1)

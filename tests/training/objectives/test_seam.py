@@ -21,19 +21,15 @@ from vlnbench.training.memory.zero import Sharding, Usage
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.objectives.spec import ObjectiveSpec
 from vlnbench.training.objectives.supervised import Supervised
-from vlnbench.training.options import at_least
+from vlnbench.util.bounds import Count
 
 ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPlanning:
-    teachers: int = 1
+    teachers: Count = 1
     """Networks that are asked beside."""
-
-    def check(self, world_size: int = 1) -> None:
-        super().check(world_size)  # type: ignore[misc]
-        at_least("teachers", self.teachers, 1)
 
 
 class OwnMemory(StepMemory):
@@ -75,7 +71,7 @@ def test_an_objective_of_one_s_own_is_planned_with_its_own_memory(capsys: pytest
             "--objective unplanned: does not say what memory its steps take",
         ),
         (("--objective", f"{__name__}:Own"), "expected a vlnbench.training.objectives.spec.ObjectiveSpec"),
-        (("--objective", NAME, "--teachers", "0"), "--teachers 0: expected at least 1"),
+        (("--objective", NAME, "--teachers", "0"), "--teachers 0: expected 1 or more"),
         (("--objective", NAME, "--beta", "1"), "leave out --beta (--beta is an option of grpo)"),
         (("--group", "4"), "objective 'supervised' takes other options: leave out --group"),
         (("--objective", "grop"), "unknown objective 'grop': did you mean 'grpo'"),

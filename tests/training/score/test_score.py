@@ -189,7 +189,7 @@ def test_questions_that_ask_for_no_way_are_not_scored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch": 0}, "--batch 0: expected at least 1"),
+        ({"batch": 0}, "--batch 0: expected 1 or more"),
         ({"sets": ()}, "--sets : expected at least one"),
         ({"frames": ("own", "own")}, "--frames own own: expected at least one, each once"),
         ({"frames": ("red",)}, "--frames red: expected own, gray, other"),

@@ -17,6 +17,7 @@ from vlnbench.matrix.fields import convert, digest, hashed, types_of
 from vlnbench.matrix.spec import Setting
 from vlnbench.training.family.find import find_family, get_family
 from vlnbench.training.objectives import OBJECTIVES, get_objective
+from vlnbench.training.options import TrainOptions
 
 
 def document_of_today(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,9 +85,11 @@ def _train_key(recorded: Mapping[str, Any]) -> str | None:
     try:
         name, checkpoint = recorded.get("family"), str(recorded["checkpoint"])
         family = get_family(name) if name else find_family("", checkpoint)[0]
-        kind = get_objective(recorded.get("objective", "supervised")).train_options(family.check_training())
+        kind = get_objective(recorded.get("objective", TrainOptions.objective)).train_options(
+            family.check_training()
+        )
         types = types_of(kind, without=("out",))
-        # every training had GRPO's options once, whatever it minimized
+        # every training had the options of all objectives once
         dropped = {"out"} | (elsewhere - {*types})
         known = {option: value for option, value in recorded.items() if option not in dropped}
         return digest(hashed(kind(**convert(known, types, "recorded"), out=Path()), family))

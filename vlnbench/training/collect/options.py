@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from vlnbench.defaults import BENCHMARK, DRIVER, ENV
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions, set_options
+from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Share, check_bounds
 
 MAX_ACTIONS = 498
 """Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
@@ -29,7 +31,7 @@ class CollectOptions:
     """Split; default train, for the set envdrop envdrop."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
-    workers: int = 1
+    workers: Count = 1
     """Processes that walk."""
     gpus: tuple[str, ...] = ()
     """With --dagger: GPUs, named as in CUDA_VISIBLE_DEVICES, on each of which one agent drives; --workers are
@@ -39,7 +41,7 @@ class CollectOptions:
     tours: int | None = None
     """Walk only this many, taken from the scenes in turn (with --relabel: drawn, see --seed); episodes that differ
     in their instruction alone share a tour."""
-    disturbance: float = 0.0
+    disturbance: BelowOne = 0.0
     """Chance, before every action, of a short random burst from which the follower finds back."""
     sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
@@ -52,17 +54,17 @@ class CollectOptions:
     """Collect although the split does not hold the published number of episodes."""
     dagger: bool = False
     """Let a model drive and the expert correct it, and keep the walks that reach the goal with a detour."""
-    relabel: float | None = None
+    relabel: Share | None = None
     """With --dagger: DAgger as VLN-CE does it, with this chance that the expert acts, at every step anew, and the
     expert's action as label of every frame. All walks are kept."""
-    longest: int = MAX_ACTIONS
+    longest: Annotated[int, Interval(ge=1, le=MAX_ACTIONS)] = MAX_ACTIONS
     """With --relabel: cut walks after so many actions."""
     overrule_stops: bool = False
     """With --relabel: where the model would stop and the expert not, the expert acts from then on."""
-    stop_within: float | None = None
+    stop_within: NotNegative | None = None
     """With --relabel: the expert stops, and the label is STOP, at every frame so many meters (geodesic) or less
     from the goal; default 0.5 m before it, where a model that drives alone seldom comes."""
-    seed: int = 0
+    seed: Natural = 0
     """With --relabel: seed of who acts and, with --tours, of which episodes are walked."""
     depth: bool = False
     """Write depth, distances to the goal and instruction tokens too, for agents that see depth."""
@@ -73,23 +75,14 @@ class CollectOptions:
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be. Looks at no file."""
-        if self.workers < 1:
-            raise UsageError(f"--workers {self.workers}: expected at least 1")
-        if not 0 <= self.disturbance < 1:
-            raise UsageError(f"--disturbance {self.disturbance}: expected a chance from 0 to below 1")
+        check_bounds(self)
         if self.relabel is not None:
             if not self.dagger:
                 raise UsageError("--relabel: nobody drives without --dagger; give it too")
-            if not 0 <= self.relabel <= 1:
-                raise UsageError(f"--relabel {self.relabel}: expected a chance from 0 to 1")
         elif self.longest != MAX_ACTIONS or self.seed or self.overrule_stops or self.stop_within is not None:
             raise UsageError(
                 "--longest, --overrule-stops, --stop-within and --seed: for walks with --relabel; leave them out"
             )
-        if self.stop_within is not None and not 0 <= self.stop_within < math.inf:
-            raise UsageError(f"--stop-within {self.stop_within}: expected 0 meters or more")
-        if not 1 <= self.longest <= MAX_ACTIONS:
-            raise UsageError(f"--longest {self.longest}: expected 1 to {MAX_ACTIONS}")
         if self.dagger and self.disturbance:
             raise UsageError("--disturbance: with --dagger the model strays by itself; leave one of them out")
         if not self.dagger and (self.agent != DRIVER or set_options(self.agent_options)):
@@ -109,7 +102,7 @@ class QuestionsOptions:
     """Folder of the set, e.g. trajectory_data/Questions."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
-    views: int = 12000
+    views: Count = 12000
     """How many images, spread evenly over the train houses of the generated benchmark."""
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
@@ -117,13 +110,11 @@ class QuestionsOptions:
     """Write depth too, for agents that see depth."""
     semantic: bool = False
     """Write to what every pixel belongs, too: object, color and room."""
-    seed: int = 0
+    seed: Natural = 0
     """Seed of the places and questions."""
-    workers: int = 1
+    workers: Count = 1
     """Processes that look."""
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be."""
-        for name, least in (("views", 1), ("workers", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"--{name} {getattr(self, name)}: expected at least {least}")
+        check_bounds(self)

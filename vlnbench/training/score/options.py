@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError
-from vlnbench.training.options import at_least
+from vlnbench.util.bounds import Count, check_bounds
 
 FRAMES = ("own", "gray", "other")
 """What can be seen: a set's own frames, gray ones, or those of another scene."""
@@ -28,7 +28,7 @@ class ScoreOptions:
     """What is seen: own, gray (nothing), other (another scene)."""
     family: str = ""
     """Model family: a name, or an import string; default that of the checkpoint."""
-    batch: int = 8
+    batch: Count = 8
     """Windows at once."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the network computes."""
@@ -37,7 +37,7 @@ class ScoreOptions:
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be. Looks at no file."""
-        at_least("batch", self.batch, 1)
+        check_bounds(self)
         for name, values in (("sets", self.sets), ("frames", self.frames)):
             if not values or len(set(values)) < len(values):
                 raise UsageError(f"--{name} {' '.join(values)}: expected at least one, each once")

@@ -251,12 +251,12 @@ ALONE = Process(0, 0, 1, None)  # type: ignore[arg-type]
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group": 1}, "--group 1: an answer is judged beside others; expected at least 2"),
+        ({"group": 1}, "--group 1: expected 2 or more"),
         ({"group": 3}, "--batch 4 x --accumulation 1 is 4 answers or walks per update: expected a multiple of"),
-        ({"temperature": 0.0}, "--temperature 0: at 0 all answers of a group are the same"),
+        ({"temperature": 0.0}, "--temperature 0.0: expected a number above 0"),
         ({"rollouts": None}, "--rollouts: --objective grpo needs it"),
-        ({"top_p": 0.0}, "--top-p 0: expected a chance above 0"),
-        ({"clip_low": 1.0}, "--clip-low 1: expected less than 1"),
+        ({"top_p": 0.0}, "--top-p 0.0: expected a number above 0, up to 1"),
+        ({"clip_low": 1.0}, "--clip-low 1.0: expected"),
         ({"beta": -1.0}, "--beta -1.0: expected 0 or more"),
         ({"iterations": 3, "save_every": 500}, "--save-every 500: expected a multiple of --iterations 3"),
         ({"expert_prefix": 0.5}, "--expert-prefix: for --rollouts episodes; leave it out"),
@@ -328,7 +328,7 @@ def test_a_family_without_chances_is_refused(workshop: Path) -> None:
         ),
         (
             ["--temperature", "0"],
-            "--temperature 0: at 0 all answers of a group are the same and nothing is learned",
+            "--temperature 0.0: expected a number above 0",
         ),
         (
             ["--sets", "Questions"],

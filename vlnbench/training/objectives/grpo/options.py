@@ -5,14 +5,16 @@ They are mixed into a family's options: what they know of these (`batch`, say) i
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Interval
 
 from vlnbench.defaults import BENCHMARK, ENV
 from vlnbench.errors import UsageError
-from vlnbench.training.options import LearnsFrom, at_least, flag
+from vlnbench.training.options import LearnsFrom, flag
+from vlnbench.util.bounds import BelowOne, Count, NotNegative, Positive
 
 if TYPE_CHECKING:
     from vlnbench.training.options import StepOptions as _Step
@@ -31,11 +33,11 @@ Scaling = Literal["group", "batch", "none"]
 class GRPOPlanning(_Step):
     """What memory depends on."""
 
-    group: int | None = None
+    group: Annotated[int, Ge(2)] | None = None
     """Answers to each prompt, or walks from each start; default the largest number up to 8 that parts an update
     evenly. An update takes --batch x --accumulation x GPUs answers or walks, a multiple of this; a forward pass
     has --batch windows of them."""
-    beta: float = 0.0
+    beta: NotNegative = 0.0
     """Weight of the divergence from the network at the start, which is kept for it (with --lora-rank and no
     tunable part it is the network without its adapters)."""
 
@@ -61,10 +63,6 @@ class GRPOPlanning(_Step):
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        if self.group is not None and self.group < 2:
-            raise UsageError(f"--group {self.group}: an answer is judged beside others; expected at least 2")
-        if not 0 <= self.beta < math.inf:
-            raise UsageError(f"--beta {self.beta}: expected 0 or more")
         size, completions = self.group_size(world_size), self.completions(world_size)
         if size and completions % size == 0:
             return
@@ -88,40 +86,40 @@ class GRPOOptions(GRPOPlanning, _Train):
     rewards: tuple[str, ...] = ()
     """Names of rewards or import strings package.module:function, each as NAME or NAME:WEIGHT, added up; default
     match-decayed for steps, success-near for episodes."""
-    temperature: float = 1.0
-    """Of the network's probabilities when it acts."""
-    top_p: float = 1.0
+    temperature: Positive = 1.0
+    """Of the network's probabilities when it acts; above 0, where all answers of a group would be the same."""
+    top_p: Annotated[float, Interval(gt=0, le=1)] = 1.0
     """The likeliest tokens that together have this chance can be drawn. Below 1 what is learned are still the
     log-probabilities among all tokens, as TRL has it: the network is evaluated without leaving tokens out."""
-    clip_low: float = 0.2
+    clip_low: Annotated[float, Interval(gt=0, lt=1)] = 0.2
     """How far the probability of a token may fall in an update, as a share, before it is clipped."""
-    clip_high: float = 0.28
+    clip_high: Positive = 0.28
     """How far it may rise."""
     aggregation: Aggregation = "dapo"
     """What counts alike in the loss: every answer or walk (grpo), every token of the update (dapo), of a forward
     pass (bnpo), or against the longest that can be (dr_grpo)."""
     reward_scaling: Scaling = "group"
     """By which standard deviation rewards are divided: that of the group, of the whole update, or none."""
-    iterations: int = 1
+    iterations: Count = 1
     """Optimizer steps on the same rollouts."""
     even_groups: Literal["keep", "skip", "resample"] = "skip"
     """Groups whose rewards are all the same: keep counts them in the means, skip does not, resample takes other
     prompts instead."""
-    resamples: int = 2
+    resamples: Count = 2
     """With --even-groups resample: how often, at most, in an update."""
-    answer_tokens: int = 24
+    answer_tokens: Count = 24
     """Tokens of one answer, at most."""
-    step_cap: int = 500
+    step_cap: Count = 500
     """Actions of a walk, at most."""
-    turn_cap: int | None = None
+    turn_cap: Count | None = None
     """Answers of a walk, at most."""
-    stop_beyond: float | None = None
+    stop_beyond: Positive | None = None
     """Walks end after this many times as many actions as the reference has."""
-    expert_prefix: float = 0.0
+    expert_prefix: BelowOne = 0.0
     """Walks begin where the expert is after this share of its actions; the share falls evenly to 0."""
-    prefix_updates: int | None = None
+    prefix_updates: Count | None = None
     """Updates until walks begin at the start; default half of them."""
-    rollouts_gb: float = 1.0
+    rollouts_gb: NotNegative = 1.0
     """Largest size of the run's folder rollouts/ in GB (1e9 bytes), in which every answer or walk is kept with its
     rewards. When it is full, what is in it stays and no more is added; 0: none are kept."""
     benchmark: str = BENCHMARK
@@ -132,7 +130,7 @@ class GRPOOptions(GRPOPlanning, _Train):
     """Folder that holds datasets/ and scene_datasets/."""
     allow_partial: bool = False
     """Train although the split does not hold the published number of episodes."""
-    envs: int = 2
+    envs: Count = 2
     """Simulators per GPU, each in a process."""
     sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""
@@ -158,33 +156,13 @@ class GRPOOptions(GRPOPlanning, _Train):
     def _check_drawing(self) -> None:
         if self.rollouts is None:
             raise UsageError("--rollouts: --objective grpo needs it: steps or episodes")
-        if not 0 < self.temperature < math.inf:
-            raise UsageError(
-                f"--temperature {self.temperature:g}: at 0 all answers of a group are the same and nothing is "
-                "learned; expected a number above 0"
-            )
-        if not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p:g}: expected a chance above 0, up to 1")
-        for name in ("clip_low", "clip_high"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"{flag(name)} {getattr(self, name):g}: expected a number above 0")
-        if not self.clip_low < 1:
-            raise UsageError(f"--clip-low {self.clip_low:g}: expected less than 1, for no probability is below 0")
 
     def _check_lengths(self) -> None:
-        for name in ("iterations", "resamples", "answer_tokens", "step_cap", "turn_cap", "envs", "prefix_updates"):
-            at_least(name, getattr(self, name), 1)
         if self.save_every % self.iterations:
             raise UsageError(
                 f"--save-every {self.save_every}: expected a multiple of --iterations {self.iterations}, for "
                 "rollouts are not made again"
             )
-        if not 0 <= self.rollouts_gb < math.inf:
-            raise UsageError(f"--rollouts-gb {self.rollouts_gb:g}: expected 0 or more")
-        if self.stop_beyond is not None and not 0 < self.stop_beyond < math.inf:
-            raise UsageError(f"--stop-beyond {self.stop_beyond:g}: expected a number above 0")
-        if not 0 <= self.expert_prefix < 1:
-            raise UsageError(f"--expert-prefix {self.expert_prefix:g}: expected a share from 0 to below 1")
         if self.expert_prefix and not self.FOLLOWS:
             raise UsageError(
                 "--expert-prefix: these networks go by what they did before and cannot take over from the expert; "

@@ -113,9 +113,9 @@ class NaVILAPlanning(NaVILAStep, PlanOptions):
     model: str = "navila-8b"
     """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
     read)."""
-    text_tokens: int = 230
+    text_tokens: Count = 230
     """Tokens of a question that are not images; long RxR instructions make it about 350."""
-    answer_tokens: int = 12
+    answer_tokens: Count = 12
     """Tokens of an answer."""
     attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention of the language model; the first two need the same memory."""

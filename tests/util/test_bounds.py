@@ -45,6 +45,17 @@ def test_what_lies_beyond_is_one_line(field: str, value: Any, message: str) -> N
     assert str(error.value) == message
 
 
+def test_another_default_has_the_same_bounds() -> None:
+    @dataclass(frozen=True)
+    class Derived(Options):
+        count: int | None = 4
+        share: Annotated[float, Ge(2)] = 2.0
+
+    check_bounds(Derived())
+    with pytest.raises(UsageError, match="--count 0: expected 1 or more"):
+        check_bounds(Derived(count=0))
+
+
 def test_a_field_of_a_file_is_named_as_it_stands_there() -> None:
     with pytest.raises(UsageError, match=r"^f\.yaml: run\.batch_size -1: expected 0 or more$"):
         check_bounds(Options(batch_size=-1), "f.yaml: run.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -38,9 +38,13 @@ def check_bounds(options: Any, where: str = "--") -> None:
 
 @cache
 def _bounds(kind: type) -> dict[str, tuple[Any, ...]]:
-    hints = get_type_hints(kind, include_extras=True)
-    found = {each.name: _of(hints[each.name]) for each in fields(kind)}
-    return {name: bounds for name, bounds in found.items() if bounds}
+    """Bounds by field. Those of a base hold where a class that derives from it gives only another default."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for base in reversed(kind.__mro__):
+        if is_dataclass(base):
+            hints = get_type_hints(base, include_extras=True)
+            found |= {each.name: bounds for each in fields(base) if (bounds := _of(hints[each.name]))}
+    return found
 
 
 def _of(hint: Any) -> tuple[Any, ...]:

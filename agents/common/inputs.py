@@ -8,6 +8,7 @@ in the run's identity. So a checkpoint that was trained with unusual inputs is e
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -54,7 +55,7 @@ class Inputs:
         if not path.exists():
             return None
         try:
-            return TypeAdapter(cls).validate_json(read_bounded(path))
+            return TypeAdapter(cls).validate_json(read_bounded(path).removeprefix(BOM_UTF8))
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error})") from error
         except ValidationError as error:

@@ -23,9 +23,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from agents.common.checkpoints import weights
-from agents.common.checkpoints.files import Fields, GenerationSettings
+from agents.common.checkpoints.files import GenerationSettings, flat_fields
 from agents.common.inputs import INPUTS
-from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config
+from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config, released_name
 from agents.common.qwen2_5_vl.decode import Choose
 from agents.common.qwen2_5_vl.decode import Decoder as Answers
 from agents.common.qwen2_5_vl.image import Grid, grid_of
@@ -93,7 +93,7 @@ def read_config(folder: Path) -> JanusVLNConfig:
 def parse_config(raw: Mapping[str, Any], where: str) -> JanusVLNConfig:
     """The same from a config.json's content; `where` is its name in messages."""
     qwen = qwen_config(raw, where, ARCHITECTURE, "JanusVLN")
-    fields = Fields(raw, where)
+    fields = flat_fields(raw, where)
     fields.choice("reference_frame", "first", default="first")
     fields.choice("add_ground_classifier", False, default=False)
     return JanusVLNConfig(
@@ -246,7 +246,8 @@ def shapes(folder: Path, *, eager: bool = False, trust_pickle: bool = False) -> 
     files and for keys or shapes that do not match.
     """
     config = read_config(folder)
-    entries = weights.read_entries(weights.weight_files(folder, trust_pickle))
+    paths = weights.weight_files(folder, trust_pickle)
+    entries = weights.read_entries(paths, named=released_name(config.tied))
     sizes = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(folder))
     with torch.device("meta"):
         model = JanusVLN(config, sizes, eager)
@@ -269,7 +270,8 @@ def load(
     """
     model = shapes(folder, eager=eager, trust_pickle=trust_pickle)
     paths = weights.weight_files(folder, trust_pickle)
-    weights.fill(model, paths, dtype or model.config.dtype, torch.device(device))
+    named = released_name(model.config.tied)
+    weights.fill(model, paths, dtype or model.config.dtype, torch.device(device), named)
     model.vggt.requires_grad_(False)
     return model.eval()
 

@@ -19,7 +19,16 @@ from torch.nn import functional
 
 from agents.common.checkpoints import files, weights
 from agents.common.checkpoints import tokenizer as tokenizers
-from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, Fields, GenerationSettings, read_json
+from agents.common.checkpoints.files import (
+    CONFIG,
+    DTYPES,
+    GENERATION,
+    Fields,
+    GenerationSettings,
+    dtype_of,
+    flat_fields,
+    read_json,
+)
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
@@ -101,7 +110,7 @@ def parse_config(
     if raw.get("model_type") != MODEL_TYPE:
         raise fields.error("model_type", f'"{MODEL_TYPE}" (a NaVILA checkpoint)')
     llm, tower = parts
-    language = Fields(llm, f"{where}/{FOLDERS[0]}/{CONFIG}")
+    language = flat_fields(llm, f"{where}/{FOLDERS[0]}/{CONFIG}")
     for own, kind in (
         (language, "llama"),
         (Fields(tower, f"{where}/{FOLDERS[1]}/{CONFIG}"), "siglip_vision_model"),
@@ -116,10 +125,9 @@ def parse_config(
     longest = min(longest, language.integer("tokenizer_model_max_length", default=longest))
     rhythm = {"num_history": shown - 1, "num_frames": 1, "num_future_steps": 1}
     seen = {"vision_config": tower, "mm_hidden_size": tower.get("hidden_size"), "max_position_embeddings": longest}
-    dtype = language.choice("torch_dtype", *DTYPES, default=llm.get("dtype", "float16"))
     return NaVILAConfig(
-        **vars(read_sizes(Fields({**llm, **seen, **rhythm}, language.where), None)),
-        dtype=DTYPES[dtype],
+        **vars(read_sizes(Fields({**language.values, **seen, **rhythm}, language.where), None)),
+        dtype=dtype_of(language, "float16"),
         raw=dict(raw),
         parts=parts,
     )

@@ -28,6 +28,7 @@ from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenV
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.util.hub import spoken
 
 SYSTEM = "You are a helpful assistant."
 TAGGED = (
@@ -131,7 +132,7 @@ class QwenVLAgent(EpisodeLoop):
         if options.checkpoint is None:
             raise UsageError("agent 'qwen_vl' needs a model: name its folder with --checkpoint")
         options.check()
-        folder = find_checkpoint(options.checkpoint, FAMILY)
+        folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
         config, inputs = read_config(folder), inputs_of(folder, options)
         if options.constrained and inputs.actions_per_answer > MOST_CONSTRAINED:
             raise UsageError(
@@ -177,7 +178,7 @@ class QwenVLAgent(EpisodeLoop):
         count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(
             (
-                f"checkpoint {folder}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
+                f"checkpoint {spoken(folder)}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
                 f"{placement.device}, {placement.attn} attention",
                 described(inputs, folder),
             )

@@ -18,7 +18,7 @@ from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.inputs import INPUTS
 from agents.common.prompts.navigation import checked, read_template
-from agents.common.qwen2_5_vl.config import QwenConfig, config_file, qwen_config
+from agents.common.qwen2_5_vl.config import QwenConfig, config_file, qwen_config, released_name
 from agents.common.qwen2_5_vl.decode import Choose, Decoder
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
@@ -76,10 +76,6 @@ class QwenVL(QwenNetwork):
         return self.output(hidden, rows, input_ids, labels, want_logits, at_labels)
 
 
-NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
-"""Beginnings of parameters' names as transformers 5 has them, and as the released folders do."""
-
-
 def load(
     folder: Path,
     *,
@@ -95,24 +91,12 @@ def load(
     files and for keys or shapes that do not match. Keys may be those of the released folders or of transformers 5.
     """
     config = read_config(folder)
-    paths = weights.weight_files(folder, trust_pickle)
+    paths, named = weights.weight_files(folder, trust_pickle), released_name(config.tied)
     with torch.device("meta"):
         model = QwenVL(config, eager)
-    weights.check_entries(weights.read_entries(paths, named=_released_name), model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device), _released_name)
+    weights.check_entries(weights.read_entries(paths, named=named), model, folder)
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device), named)
     return model.eval()
-
-
-def _released_name(name: str) -> str:
-    """A parameter's name in the released folders.
-
-    Since 4.52, transformers nests tower and language model below `model.`; whoever saves without turning the names
-    back writes them so (`conversion_mapping.py`, `Qwen2VLForConditionalGeneration`, in transformers 5.23).
-    """
-    for nested, released in NESTED.items():
-        if name.startswith(nested):
-            return released + name.removeprefix(nested)
-    return name
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from agents.common.checkpoints import files, weights
 from agents.common.checkpoints import tokenizer as tokenizers
-from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, Fields, read_json
+from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, dtype_of, flat_fields, read_json
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
@@ -68,17 +68,12 @@ def read_config(folder: Path, vision_tower: Path | None = None) -> StreamVLNConf
 
 def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None = None) -> StreamVLNConfig:
     """The same from a config.json's content; `where` is its name in messages."""
-    fields = Fields(raw, where)
+    fields = flat_fields(raw, where)
     if raw.get("model_type") != MODEL_TYPE:
         raise fields.error("model_type", f'"{MODEL_TYPE}" (a StreamVLN checkpoint)')
     fields.choice("mm_projector_type", "mlp2x_gelu")
     fields.choice("mm_spatial_pool_mode", "bilinear")
-    dtype = fields.choice("torch_dtype", *DTYPES, default=raw.get("dtype", "bfloat16"))
-    return StreamVLNConfig(
-        **vars(read_sizes(fields, vision_tower)),
-        dtype=DTYPES[dtype],
-        raw=dict(raw),
-    )
+    return StreamVLNConfig(**vars(read_sizes(fields, vision_tower)), dtype=dtype_of(fields), raw=dict(raw))
 
 
 def _backbone(config: StreamVLNConfig, attn: str) -> Any:
@@ -262,6 +257,7 @@ class StreamVLN(nn.Module):
 
 UNUSED = frozenset({"model.image_newline"})
 """In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 NEWLINE = 198
 """The newline's token id, which the training labels of StreamVLN count on."""
 
@@ -294,8 +290,13 @@ def load(
     skeleton = fast and would_be_fast(count, attn, torch.device(device), dtype or config.dtype)
     with torch.device("meta"):
         model = StreamVLN(config, attn, skeleton)
+    shared = config.tied and HEAD not in entries and EMBEDDINGS in entries
+    if shared:  # here the output layer has its own memory, and numbers of its own once it is trained
+        entries[HEAD] = entries[EMBEDDINGS]
     weights.check_entries(entries, model, folder)
     weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    if shared:
+        model.lm_head.weight = nn.Parameter(model.model.embed_tokens.weight.detach().clone())
     model.fill_buffers(device)
     if image_size is not None and image_size != config.vision.image_size:
         model.resize_images(image_size)
@@ -310,7 +311,7 @@ def load_tokenizer(folder: Path, tokenizer: Path | None = None) -> Tokenizer:
     source = _tokenizer_folder(folder, tokenizer)
     words = (BLOCK_START, BLOCK_END, "\n", *SYMBOLS)
     loaded = tokenizers.load_tokenizer(source, words, "LLaVA-Video-7B-Qwen2")
-    rows = Fields(read_json(folder / CONFIG), str(folder / CONFIG)).integer("vocab_size")
+    rows = flat_fields(read_json(folder / CONFIG), str(folder / CONFIG)).integer("vocab_size")
     tokenizers.check_rows(loaded, source, rows)
     if (newline := loaded.encode("\n", add_special_tokens=False)) != [NEWLINE]:
         raise UsageError(f"{source}: the newline must be token {NEWLINE}, as in Qwen2, not {newline}")
@@ -376,5 +377,6 @@ def config_to_save(model: StreamVLN) -> dict[str, Any]:
         "num_frames": config.num_frames,
         "num_history": config.num_history,
         "num_future_steps": config.num_future_steps,
+        "tie_word_embeddings": False,
         "torch_dtype": next(name for name, dtype in DTYPES.items() if dtype == model.dtype),
     }

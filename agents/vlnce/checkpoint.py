@@ -18,13 +18,12 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from agents.common.checkpoints.files import CONFIG, content_hash, read_json
-from agents.common.checkpoints.pickled import read_pickled, reason
-from agents.common.checkpoints.weights import shorten
+from agents.common.checkpoints.pickled import read_pickled
+from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, shorten, weight_files
 from agents.common.prompts.words import FEATURE_SIZE, words_of
 from agents.common.sight.options import Views
 from agents.vlnce.network import Policy
@@ -32,7 +31,6 @@ from agents.vlnce.options import FEATURES, MODEL_TYPE, PRESETS, TOKENS, Config, 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.util.durable.fields import short
-from vlnbench.util.durable.limits import regular
 
 POLICIES: dict[str, Kind] = {"CMAPolicy": "cma", "Seq2SeqPolicy": "seq2seq"}
 LARGEST = 1 << 16
@@ -395,7 +393,6 @@ def _copied(entry: Entry) -> Tensor:
     return tensor
 
 
-WEIGHTS = "model.safetensors"
 _Record = TypeVar("_Record", bound="NetworkConfig | Views | Conventions")
 
 
@@ -427,24 +424,15 @@ def load_folder(folder: Path) -> tuple[Policy, Config, str]:
 
     Raises UsageError, before a network is built in memory, for weights that are not exactly those of the config.
     """
-    config = read_folder_config(folder)
-    path = folder / WEIGHTS
-    try:
-        state = load_file(regular(path))
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path}: cannot be read ({reason(error)}); copy the checkpoint again") from None
+    config, paths = read_folder_config(folder), weight_files(folder)
     with torch.device("meta"):
         policy = Policy(config.network)
-    wanted = {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    if differing := [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]:
-        raise UsageError(
-            f"{path}: the weights are not those of the {config.network.kind} in {CONFIG}: {shorten(differing)}"
-        )
-    broken = next((name for name, each in state.items() if not bool(torch.isfinite(each).all())), None)
-    if broken is not None:
-        raise UsageError(f"{path}: {broken} holds numbers that are not finite")
-    policy.load_state_dict(state, assign=True)
+    check_entries(read_entries(paths), policy, folder)
+    fill(policy, paths, torch.float32, torch.device("cpu"))
+    for name, buffer in policy.named_buffers():
+        if buffer.is_meta:  # counts of batches, which some do not save and nothing reads
+            module, _, leaf = name.rpartition(".")
+            policy.get_submodule(module).register_buffer(leaf, torch.tensor(0))
     return policy.eval(), config, folder_hash(folder)
 
 
@@ -470,22 +458,19 @@ def save_folder(policy: Policy, config: Config, folder: Path, without: str | Non
         for name, each in policy.state_dict().items()
         if without is None or not name.startswith(without)
     }
-    save_file(kept, part / WEIGHTS)
-    shutil.copymode(part / CONFIG, part / WEIGHTS)  # safetensors keeps them from everybody else
+    save_file(kept, part / SINGLE)
+    shutil.copymode(part / CONFIG, part / SINGLE)  # safetensors keeps them from everybody else
     os.replace(part, folder)
 
 
 def folder_hash(folder: Path) -> str:
-    """Hash of config and weights. Raises UsageError where one is missing."""
-    for path in folder_files(folder):
-        if not path.is_file():
-            raise UsageError(f"{path} is missing; copy the whole checkpoint")
+    """Hash of config and weights."""
     return content_hash(folder_files(folder))
 
 
 def folder_files(folder: Path) -> tuple[Path, ...]:
-    """The files that loading a folder reads."""
-    return folder / CONFIG, folder / WEIGHTS
+    """The files that loading a folder reads. Raises UsageError where one is missing."""
+    return folder / CONFIG, *weight_files(folder)
 
 
 def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Path) -> _Record:

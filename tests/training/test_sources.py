@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agents.vlnce.spec import FAMILY as VLNCE
 
 from agents.vlnce.agent import VLNCEAgent
 from agents.vlnce.options import VLNCEOptions
@@ -14,6 +15,7 @@ from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import find_checkpoint, find_source, shipped, with_weights
+from vlnbench.util.hub import spoken
 
 COMMIT = "c" * 40
 NAME = "hf:org/cma@v1"
@@ -46,6 +48,49 @@ def test_a_name_too_long_for_a_path_is_refused_like_any_other() -> None:
         find_source("0" * 5000, [])
 
 
+def test_a_name_like_one_of_the_hub_is_told_how_to_be_typed() -> None:
+    with pytest.raises(
+        UsageError, match=r"no such file or folder \(on the Hugging Face hub: --model hf:Org/name\)"
+    ):
+        find_source("Org/name", [], "--model")
+
+
+def test_adapters_of_the_hub_go_over_a_folder(hub: FakeHub) -> None:
+    """Told apart by a few bytes, and refused where they stand alone; the pickle is fetched where it is trusted."""
+    low, whole = "adapter_model.safetensors", "non_lora_trainables.bin"
+    files = {
+        "adapter_config.json": b'{"peft_type": "LORA"}',
+        low: b"tensors",
+        whole: b"pickle",
+        "optimizer.pt": b"-",
+    }
+    hub.repositories["org/lora"] = Repository({COMMIT: files}, {"main": COMMIT})
+    with pytest.raises(
+        UsageError, match=r"hf:org/lora: holds no config.json; it holds adapters: name BASE\+hf:org"
+    ):
+        find_source("hf:org/lora", [])
+    base = shipped()["cma-tiny"]
+    for name in (f"{base}+hf:org/lora", "cma-tiny+hf:org/lora", f"{NAME}+hf:org/lora"):
+        family, source = find_family("", name)
+        assert family.name == "vlnce"
+        assert source.name.endswith(f"+hf:org/lora@{COMMIT}")
+        assert f"org/lora/{low}" not in hub.downloads
+    with pytest.raises(UsageError, match=r"its weights are pickles \(non_lora_trainables.bin\)"):
+        with_weights(source)
+    path = with_weights(source, trust_pickle=True).path
+    assert path is not None
+    assert (path / "adapters" / whole).read_bytes() == b"pickle"
+    assert (path / "model.safetensors").is_file()
+    assert spoken(path) == f"hf:org/cma@{COMMIT}+hf:org/lora@{COMMIT}"
+    assert not (path / "adapters" / "optimizer.pt").exists()
+    for name, line in (
+        (f"{base}+nowhere", "nowhere: no adapters"),
+        ("cma+hf:org/lora", "is no checkpoint folder"),
+    ):
+        with pytest.raises(UsageError, match=line):
+            find_source(name, [VLNCE])
+
+
 def test_an_agent_of_the_hub_is_the_one_of_the_folder(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     there = VLNCEAgent(VLNCEOptions(checkpoint=Path(NAME), device="cpu"))
     here = VLNCEAgent(VLNCEOptions(checkpoint=shipped()["cma-tiny"], device="cpu"))
@@ -60,7 +105,7 @@ def test_an_agent_of_the_hub_is_the_one_of_the_folder(hub: FakeHub, monkeypatch:
 
 
 KINDS = {
-    "adapter_config.json": "holds adapters, not a model: merge them into their base",
+    "adapter_config.json": "holds adapters, not a model: name what they were trained on before them",
     "zero_to_fp32.py": "holds what DeepSpeed resumes from, not a model: run `python zero_to_fp32.py . NEW`",
 }
 

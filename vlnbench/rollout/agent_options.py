@@ -58,8 +58,8 @@ class CheckpointOptions(DeviceOptions):
     """What agents that load a checkpoint in Hugging Face's layout, as training writes it, can be told."""
 
     checkpoint: Path | None = None
-    """Folder of a trained checkpoint, hf:ORG/NAME@REVISION on the Hugging Face hub, or the name of one that comes
-    with vlnbench."""
+    """Folder of a trained checkpoint, hf:ORG/NAME@REVISION on the Hugging Face hub, the name of one that comes
+    with vlnbench, or BASE+ADAPTERS, any of these and low-rank adapters over it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU."""
     trust_pickle: bool = False

@@ -49,7 +49,7 @@ from vlnbench.training.setup import (
 from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
 from vlnbench.util.durable.files import append_line, open_for_append, write_json
-from vlnbench.util.hub import is_hub
+from vlnbench.util.hub import PREFIX
 from vlnbench.util.monitor import spread, training_note
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
@@ -74,7 +74,7 @@ def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
     spec, source = chosen or find_family(options.family, options.checkpoint)
     if not isinstance(options, spec.check_training()):
         raise UsageError(f"--checkpoint {options.checkpoint}: is of the family {spec.name}, the options are not")
-    if is_hub(source.name):  # the run says which commit it is, and goes on with that one
+    if PREFIX in source.name:  # the run says which commit it is, and goes on with that one
         source, options = with_weights(source), replace(options, checkpoint=source.name)
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written

@@ -15,13 +15,27 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.json_stream import sha256
+from vlnbench.util.durable.limits import regular
 
 PREFIX = "hf:"
 CONFIG = "config.json"
 """What every checkpoint has; where it lies, the rest does."""
+ADAPTER_CONFIG = "adapter_config.json"
+"""The same of adapters."""
+BASE, ADAPTERS = "base", "adapters"
+"""Links to two folders in one that joins them, see `training.family.sources`."""
 TEXTS = ("*.json", "*.txt", "*.jinja")
 TENSORS = ("*.safetensors",)
 PICKLES = ("*.bin", "*.pt", "*.pth")
+BESIDE = re.compile(
+    r"\.|(optimizer|scheduler|scaler|rng_state|random_states|training_args|training_state|mm_projector"
+    r"|adapter_model|non_lora_trainables)[\w.-]*$"
+)
+"""Names of files beside a model's weights that are none of these: of macOS, of trainers, of adapters."""
+ADAPTER_WEIGHTS = ("adapter_model.", "non_lora_trainables.")
+"""How files of adapters begin: PEFT's, and LLaVA's of weights that were trained as they are."""
+POINTER = b"version https://git-lfs"
+"""How a file begins that stands for one which Git has not fetched."""
 LARGEST_TEXT = 64 << 20
 """Bytes: tokenizers have about a tenth of it."""
 _NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
@@ -50,11 +64,17 @@ def is_hub(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def fetch(name: str, *, weights: bool = True, trust_pickle: bool = False) -> Fetched:
+def could_be_hub(name: str) -> bool:
+    """Whether a name is like one of the hub without what those begin with."""
+    return _NAME.fullmatch(PREFIX + name) is not None
+
+
+def fetch(name: str, *, weights: bool = True, trust_pickle: bool = False, config: str = CONFIG) -> Fetched:
     """The files of a checkpoint, downloaded where the cache has not got them.
 
     weights: False fetches only the text beside them, which says what the checkpoint is. trust_pickle: takes
-    pickled weights where there are no others. What is downloaded is held against the hash that the hub names.
+    pickled weights where there are no others. config: the file that has to be there, `ADAPTER_CONFIG` of adapters.
+    What is downloaded is held against the hash that the hub names.
 
     Raises UsageError, one line, for names that are none, repositories that are not there or not for everyone,
     pickled weights, hashes that differ, and where there is neither a network nor a copy in the cache.
@@ -68,24 +88,45 @@ def fetch(name: str, *, weights: bool = True, trust_pickle: bool = False) -> Fet
     except UsageError:
         raise
     except Exception as error:  # of requests or httpx, or OfflineModeIsEnabled: no answer, for whatever reason
-        return _cached(name, repository, revision, error)
-    chosen = sorted(_matching(files, TEXTS), key=lambda file: file.name == CONFIG)
+        return _cached(name, repository, revision, config, error)
+    chosen = sorted(_matching(files, TEXTS), key=lambda file: file.name == config)
     if large := next((file for file in chosen if (file.size or 0) > LARGEST_TEXT), None):
         raise UsageError(f"{name}: {large.name} has {large.size} bytes; expected at most {LARGEST_TEXT}")
-    if CONFIG not in [file.name for file in chosen]:
-        raise UsageError(f"{name}: holds no {CONFIG}; expected a checkpoint in Hugging Face's layout")
+    if config not in [file.name for file in chosen]:
+        told = "expected a checkpoint in Hugging Face's layout"
+        if any(file.name == ADAPTER_CONFIG for file in chosen):
+            told = f"it holds adapters: name BASE+{name}, with what they were trained on as BASE"
+        raise UsageError(f"{name}: holds no {config}; {told}")
     if weights:
-        chosen = [*_weights(name, files, trust_pickle), *chosen]  # the config last: where it is, the rest is
-    folder = _download(name, repository, revision, commit, chosen)
+        wanted = [each for group in _groups(files, config) for each in _weights(name, group, trust_pickle)]
+        chosen = [*wanted, *chosen]  # the config last: where it is, the rest is
+    folder = _download(name, repository, revision, commit, chosen, config)
     return Fetched(f"{PREFIX}{repository}@{commit}", folder)
 
 
 def spoken(folder: Path) -> str:
     """The name of a folder for a reader: hf:ORG/NAME@COMMIT if it lies in the hub's cache, else its path."""
+    if (folder / ADAPTERS).is_symlink():
+        return "+".join(spoken((folder / name).readlink()) for name in (BASE, ADAPTERS))
     place = folder.parent.parent.name
     if folder.parent.name == "snapshots" and place.startswith("models--") and _COMMIT.fullmatch(folder.name):
         return f"{PREFIX}{place.removeprefix('models--').replace('--', '/', 1)}@{folder.name}"
     return str(folder)
+
+
+def fetched(path: Path) -> Path:
+    """The same path. Raises UsageError for a file that only says where Git would fetch it from."""
+    try:
+        with regular(path).open("rb") as file:
+            begins = file.read(len(POINTER))
+    except OSError:  # whoever opens it says why it cannot be
+        return path
+    if begins == POINTER:
+        raise UsageError(
+            f"{path} is a pointer of Git LFS, not the file itself: run `git lfs install && git lfs pull` in "
+            f"{path.parent}, or download the checkpoint with `hf download`"
+        )
+    return path
 
 
 def _list(name: str, repository: str, revision: str | None) -> tuple[str, list[_File]]:
@@ -107,9 +148,17 @@ def _list(name: str, repository: str, revision: str | None) -> tuple[str, list[_
     listed = [
         _File(each.rfilename, each.size, each.lfs and each.lfs["sha256"])
         for each in found.siblings or ()
-        if "/" not in each.rfilename
+        if "/" not in each.rfilename and not each.rfilename.startswith(".")
     ]
     return str(found.sha), listed
+
+
+def _groups(files: Sequence[_File], config: str) -> list[list[_File]]:
+    """The files that may be weights: of a model, or of adapters and of what was trained whole beside them."""
+    if config == CONFIG:
+        return [[file for file in files if not BESIDE.match(file.name)]]
+    low_rank, whole = ([file for file in files if file.name.startswith(stem)] for stem in ADAPTER_WEIGHTS)
+    return [low_rank, whole] if whole else [low_rank]
 
 
 def _weights(name: str, files: Sequence[_File], trust_pickle: bool) -> list[_File]:
@@ -130,16 +179,18 @@ def _matching(files: Sequence[_File], patterns: Sequence[str]) -> list[_File]:
     return [file for file in files if any(fnmatch(file.name, pattern) for pattern in patterns)]
 
 
-def _download(name: str, repository: str, revision: str | None, commit: str, files: Sequence[_File]) -> Path:
+def _download(
+    name: str, repository: str, revision: str | None, commit: str, files: Sequence[_File], config: str
+) -> Path:
     """The folder of the commit, with at least these files in it."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError
 
     for file in files:
-        if isinstance(try_to_load_from_cache(repository, file.name, revision=commit), str) and file.name != CONFIG:
+        if isinstance(try_to_load_from_cache(repository, file.name, revision=commit), str) and file.name != config:
             continue
         try:  # with the revision as it was given, the cache remembers what it means, for a time without a network
-            wanted = revision if file.name == CONFIG else commit
+            wanted = revision if file.name == config else commit
             path = Path(hf_hub_download(repository, file.name, revision=wanted))
         except GatedRepoError as error:
             raise UsageError(_gated(name, repository)) from error
@@ -153,18 +204,18 @@ def _download(name: str, repository: str, revision: str | None, commit: str, fil
     return path.parent
 
 
-def _cached(name: str, repository: str, revision: str | None, error: Exception) -> Fetched:
+def _cached(name: str, repository: str, revision: str | None, config: str, error: Exception) -> Fetched:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    config = try_to_load_from_cache(repository, CONFIG, revision=revision)
-    if not isinstance(config, str):
+    kept = try_to_load_from_cache(repository, config, revision=revision)
+    if not isinstance(kept, str):
         wanted = f"{repository} --revision {revision}" if revision else repository
         raise UsageError(
             f"{name}: the hub does not answer ({_first_line(error)}) and {HF_HUB_CACHE} has no copy; run "
             f"`hf download {wanted}` where there is a network, or name a folder"
         ) from error
-    folder = Path(config).parent
+    folder = Path(kept).parent
     return Fetched(f"{PREFIX}{repository}@{folder.name}", folder)
 
 

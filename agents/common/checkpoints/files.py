@@ -13,6 +13,7 @@ import torch
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import MAX_VALUE, read_bounded, regular
+from vlnbench.util.hub import fetched
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -74,6 +75,31 @@ def _shown(value: Any) -> str:
         return "something nested"
 
 
+OUTER = ("model_type", "architectures", "tie_word_embeddings")
+"""Fields of config.json that mean the whole network, and in `text_config` its language model."""
+
+
+def flat_fields(raw: Mapping[str, Any], where: str) -> Fields:
+    """The fields of a config.json as transformers 4 wrote them, whichever version wrote it.
+
+    Later versions write the language model's sizes under `text_config`, its rotary settings as `rope_parameters`
+    and `torch_dtype` as `dtype`, of which the inner one may be left over from what was trained on.
+    """
+    text = raw.get("text_config")
+    flat = {**raw, **(text if isinstance(text, dict) else {})}
+    flat |= {name: raw[name] for name in OUTER if name in raw}
+    types = (each.get(name) for each in (raw, flat) for name in ("torch_dtype", "dtype"))
+    flat["torch_dtype"] = next((each for each in types if each is not None), None)
+    if isinstance(rope := flat.get("rope_parameters"), dict):
+        flat = {"rope_theta": rope.get("rope_theta"), **flat, "rope_scaling": rope}
+    return Fields(flat, where)
+
+
+def dtype_of(fields: Fields, default: str = "bfloat16") -> torch.dtype:
+    """The type of a checkpoint's numbers."""
+    return DTYPES[fields.choice("torch_dtype", *DTYPES, default=default)]
+
+
 @dataclass(frozen=True)
 class GenerationSettings:
     """Token ids that end an answer, and the repetition penalty (1: none) on tokens of the same answer."""
@@ -88,7 +114,7 @@ def generation_settings(folder: Path) -> GenerationSettings:
     A checkpoint without the file ends answers with config.json's `eos_token_id`, as transformers has it.
     """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
-    fields = Fields(read_json(path), str(path))
+    fields = flat_fields(read_json(path), str(path))
     found = fields.values.get("eos_token_id")
     eos: list[Any] = found if isinstance(found, list) else [found]
     if not eos or not all(isinstance(token, int) and not isinstance(token, bool) for token in eos):
@@ -113,7 +139,7 @@ def content_hash(paths: Iterable[Path]) -> str:
 def read_json(path: Path, most: int = MAX_VALUE) -> dict[str, Any]:
     """A JSON object from a file of at most so many bytes. Raises UsageError for anything else."""
     try:
-        value = json.loads(read_bounded(path, most).decode())
+        value = json.loads(read_bounded(fetched(path), most))  # bytes: with or without a byte order mark
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(value, dict):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
+from vlnbench.util.hub import fetched
 
 MAX_PICKLE = 8 << 20
 """Bytes of a checkpoint's pickle, which holds names and settings, about 0.3 MB."""
@@ -36,7 +37,7 @@ def read_pickled(path: Path, settings: Sequence[str] = (), checksums: bool = Fal
     name anything but tensors and `settings`, or that claim more bytes than they have.
     """
     try:
-        with regular(path).open("rb") as file:
+        with fetched(regular(path)).open("rb") as file:
             zipped = file.read(2) == b"PK"
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); expected a file of PyTorch") from None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import tokenizers
@@ -12,7 +15,7 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 from agents.common.checkpoints.files import read_json
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import short
-from vlnbench.util.durable.limits import MAX_TABLE
+from vlnbench.util.durable.limits import MAX_TABLE, read_bounded
 
 TOKENIZER = ("tokenizer.json", "vocab.json")
 """Either of these makes a folder one with a tokenizer."""
@@ -91,11 +94,12 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
         if path.suffix == ".json":
             read_json(path, MAX_TABLE)
     try:
-        tokenizer = _plain(folder) if whole else None
-        if tokenizer is None:
-            from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # made at run time
+        with _unmarked(folder) as readable:
+            tokenizer = _plain(readable) if whole else None
+            if tokenizer is None:
+                from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # made at run time
 
-            tokenizer = Qwen2TokenizerFast.from_pretrained(folder, local_files_only=True)
+                tokenizer = Qwen2TokenizerFast.from_pretrained(readable, local_files_only=True)
     except Exception as error:  # the Rust tokenizer raises nothing more specific
         reason = short(" ".join(f"{type(error).__name__}: {error}".split()))
         raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
@@ -105,6 +109,19 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
                 f"{folder}: tokenizer has no token {text!r}; expected the Qwen2 tokenizer of the checkpoint"
             )
     return tokenizer
+
+
+@contextmanager
+def _unmarked(folder: Path) -> Iterator[Path]:
+    """The folder; where files in it begin with byte order marks, which are refused, copies without these."""
+    files = {path: read_bounded(path, MAX_TABLE) for name in TOKENIZER_FILES if (path := folder / name).is_file()}
+    if not any(content.startswith(BOM_UTF8) for content in files.values()):
+        yield folder
+        return
+    with TemporaryDirectory() as copies:
+        for path, content in files.items():
+            Path(copies, path.name).write_bytes(content.removeprefix(BOM_UTF8))
+        yield Path(copies)
 
 
 def load_by_file(folder: Path, tokens: Sequence[str], lender: str) -> Tokenizer:
@@ -118,7 +135,8 @@ def load_by_file(folder: Path, tokens: Sequence[str], lender: str) -> Tokenizer:
         raise UsageError(f"{folder}: no tokenizer ({path.name} is missing); copy that of {lender}")
     read_json(path, MAX_TABLE)
     try:
-        tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(path)))
+        with _unmarked(folder) as readable:
+            tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(readable / path.name)))
     except Exception as error:  # the Rust tokenizer raises nothing more specific
         raise UsageError(f"{path}: cannot be read ({short(' '.join(str(error).split()))})") from error
     for text in tokens:

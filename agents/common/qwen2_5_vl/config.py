@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from agents.common.checkpoints.files import CONFIG, DTYPES, MAX_LAYERS, Fields, read_json
+from agents.common.checkpoints.files import CONFIG, MAX_LAYERS, Fields, dtype_of, flat_fields, read_json
+from agents.common.decoders.sizes import LanguageSizes, language_sizes
 from vlnbench.training.family.sources import no_checkpoint
 
 MODEL_TYPE = "qwen2_5_vl"
@@ -19,6 +20,9 @@ MERGE = 2
 """Patches along one side of what becomes one embedding."""
 BLOCK = PATCH * MERGE
 """Pixels along one side of what becomes one embedding."""
+NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
+"""Beginnings of parameters' names as newer transformers have them, and as the released folders do."""
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -35,30 +39,17 @@ class VisionSizes:
 
 
 @dataclass(frozen=True)
-class QwenConfig:
+class QwenConfig(LanguageSizes):
     """Sizes of language model and vision tower.
 
     `raw` is config.json as it was read; saving writes it back with what changed.
     """
 
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    vocab_size: int
-    rope_theta: float
     rope_sections: tuple[int, ...]
-    rms_norm_eps: float
-    tied: bool
     image_token: int
     vision: VisionSizes
     dtype: torch.dtype
     raw: Mapping[str, Any]
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
 
 def config_file(folder: Path) -> tuple[dict[str, Any], str]:
@@ -70,49 +61,41 @@ def config_file(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def qwen_config(raw: Mapping[str, Any], where: str, architecture: str, kind: str) -> QwenConfig:
-    """The sizes in a config.json's content, in both layouts of transformers.
+    """The sizes in a config.json's content, in every layout of transformers; see `flat_fields`.
 
-    transformers 5 writes the language model's sizes under `text_config` and its rotary settings as
-    `rope_parameters`; 4 writes them beside everything else. architecture: the network's name there; kind: what
-    people call it. Raises UsageError, which begins with `where`, for the first field that does not fit.
+    architecture: the network's name there; kind: what people call it. Raises UsageError, which begins with
+    `where`, for the first field that does not fit.
     """
-    text = raw.get("text_config")
-    flat = {**raw, **(text if isinstance(text, dict) else {})}
-    rope = flat.get("rope_parameters")
-    if isinstance(rope, dict):
-        kind = rope.get("rope_type", "default")
-        flat |= {"rope_scaling": {"mrope_section": rope.get("mrope_section"), "type": kind}}
-        flat.setdefault("rope_theta", rope.get("rope_theta"))
-    flat["tie_word_embeddings"] = raw.get("tie_word_embeddings", flat.get("tie_word_embeddings", False))
-    fields = Fields(flat, where)
+    fields = flat_fields(raw, where)
     if raw.get("model_type") != MODEL_TYPE:
         raise fields.error("model_type", f'"{MODEL_TYPE}" (a {kind} checkpoint)')
     if raw.get("architectures") != [architecture]:
         raise fields.error("architectures", f'["{architecture}"] (a {kind} checkpoint)')
-    fields.choice("hidden_act", "silu", default="silu")
-    fields.choice("use_sliding_window", False, default=False)
-    hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    kv_heads = fields.integer("num_key_value_heads")
-    if hidden % (2 * heads):
-        raise fields.error("hidden_size", f"an even multiple of num_attention_heads ({heads})")
-    if heads % kv_heads:
-        raise fields.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
+    sizes = language_sizes(fields, "mrope")
     return QwenConfig(
-        hidden_size=hidden,
-        intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers", most=MAX_LAYERS),
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        vocab_size=fields.integer("vocab_size"),
-        rope_theta=fields.number("rope_theta"),
-        rope_sections=_sections(fields, hidden // heads // 2),
-        rms_norm_eps=fields.number("rms_norm_eps"),
-        tied=fields.choice("tie_word_embeddings", False, True, default=False),
+        **vars(sizes),
+        rope_sections=_sections(fields, sizes.head_dim // 2),
         image_token=fields.integer("image_token_id"),
-        vision=_vision(fields, hidden),
-        dtype=DTYPES[fields.choice("torch_dtype", *DTYPES, default=flat.get("dtype", "bfloat16"))],
+        vision=_vision(fields, sizes.hidden_size),
+        dtype=dtype_of(fields),
         raw=dict(raw),
     )
+
+
+def released_name(tied: bool) -> Callable[[str], str]:
+    """Of a network's parameters in a file: their names in the released folders.
+
+    Since 4.52, transformers nests tower and language model below `model.`; whoever saves without turning the names
+    back writes them so (`conversion_mapping.py`, `Qwen2VLForConditionalGeneration`, in transformers 5.23). An
+    output layer that is `tied` to the embeddings has their name.
+    """
+
+    def name_of(name: str) -> str:
+        nested = next((each for each in NESTED if name.startswith(each)), "")
+        name = NESTED.get(nested, "") + name.removeprefix(nested)
+        return EMBEDDINGS if tied and name == HEAD else name
+
+    return name_of
 
 
 def _sections(fields: Fields, count: int) -> tuple[int, ...]:
@@ -120,11 +103,10 @@ def _sections(fields: Fields, count: int) -> tuple[int, ...]:
     scaling = fields.values.get("rope_scaling")
     if not isinstance(scaling, dict):
         raise fields.error("rope_scaling", "an object with mrope_section")
-    own = Fields(scaling, f"{fields.where}: rope_scaling")
-    own.choice("type", "default", "mrope", default="default")
     found = scaling.get("mrope_section")
     whole = isinstance(found, list) and all(type(part) is int and part >= 0 for part in found)
     if not whole or len(found or ()) != 3 or sum(found or ()) != count:
+        own = Fields(scaling, f"{fields.where}: rope_scaling")
         raise own.error("mrope_section", f"three numbers with sum {count}, half of a head's width")
     return tuple(found or ())
 

@@ -165,6 +165,7 @@ def test_tensor_in_two_shards(goldens: Path, copied: Path) -> None:
 )
 def test_broken_index(tmp_path: Path, content: str) -> None:
     write_tiny(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors.index.json").write_text(content)
     assert "model.safetensors.index.json" in refusal(lambda: checkpoint.load(tmp_path))
 

@@ -80,7 +80,6 @@ def test_history_that_the_config_does_not_state_is_eight(value: str | None) -> N
         ("rms_norm_eps", float("nan"), "a number from 0 to 1e30"),
         ("mm_projector_type", "linear", '"mlp2x_gelu"'),
         ("mm_spatial_pool_mode", "max", '"bilinear"'),
-        ("tie_word_embeddings", True, "false"),
         ("tie_word_embeddings", 0, "false"),
         ("use_sliding_window", True, "false"),
         ("torch_dtype", "int8", '"float32" or "bfloat16"'),

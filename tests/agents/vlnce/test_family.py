@@ -392,7 +392,7 @@ def test_the_published_sizes_are_planned() -> None:
         ("network", "state_size", 0, "network.state_size: not a value that this field can have, 0"),
         ("network", "state_size", None, "network.state_size: not a value that this field can have, None"),
         ("network", "kind", "lstm", "network.kind: not a value"),
-        ("network", "state_size", 64, "the weights are not those of the cma"),
+        ("network", "state_size", 64, "the weights are not those of the model in config.json"),
         ("views", "frame", [96], "views.frame: not a value"),
         ("expects", "hfov", "wide", "expects.hfov: not a value"),
         ("network", "color", 1, "network.color: not a field that is known here"),

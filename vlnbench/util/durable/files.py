@@ -27,7 +27,8 @@ _ABANDONED_S = 600.0
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UsageError if it cannot be read."""
     try:
-        found = _DECODER.decode(read_bounded(path).decode())
+        content = read_bounded(path)
+        found = _DECODER.decode(content.decode(json.detect_encoding(content)))  # of UTF-8, a byte order mark goes
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:

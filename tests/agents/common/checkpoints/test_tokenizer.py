@@ -66,3 +66,15 @@ def test_a_folder_that_says_more_is_left_to_transformers(
     before = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps(before | change))
     assert tokenizer._plain(folder) is None
+
+
+@pytest.mark.parametrize("more", ["", "special_tokens_map.json"])  # with which transformers read it
+def test_byte_order_marks_change_nothing(tmp_path: Path, ours: Tokenizer, more: str) -> None:
+    shutil.copytree(FOLDER, tmp_path / "copy")
+    if more:
+        (tmp_path / "copy" / more).write_text("{}")
+    for path in (tmp_path / "copy").glob("*token*.json"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    read = tokenizer.load_tokenizer(tmp_path / "copy", ("<|im_start|>",), "")
+    ids = ours.encode("<|im_start|>you can see", add_special_tokens=False)
+    assert read.encode("<|im_start|>you can see", add_special_tokens=False) == ids

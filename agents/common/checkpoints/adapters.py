@@ -1,0 +1,143 @@
+"""Adapters over a base: those of PEFT, and what LLaVA saves beside them, added to the base's weights when read.
+
+`vlnbench.training.family.sources` makes one folder of BASE+ADAPTERS, with the adapters in a folder of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from agents.common.checkpoints.files import Fields, read_json
+from vlnbench.errors import UsageError
+from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS
+
+LOW_RANK = ("adapter_model.safetensors", "adapter_model.bin")
+WHOLE = ("non_lora_trainables.safetensors", "non_lora_trainables.bin")
+"""What LLaVA's trainers save of the weights that were trained as they are, such as the projector's."""
+NAMED = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.default)?(?:\.weight)?")
+STARTS = (True, False, "gaussian", "eva")
+"""Ways to begin a training of adapters (init_lora_weights) that leave the base as it was."""
+
+
+def adapter_files(folder: Path) -> list[Path]:
+    """The weight files of the adapters over a checkpoint folder; none where it has none."""
+    if (folder.parent / ADAPTERS).is_symlink():
+        raise UsageError(f"{folder.name}/: adapters are not merged into models in parts; merge them with peft")
+    if not (folder / ADAPTERS).is_dir():
+        return []
+    places = ([folder / ADAPTERS / name for name in names] for names in (LOW_RANK, WHOLE))
+    low_rank, whole = (next(filter(Path.is_file, paths), None) for paths in places)
+    if low_rank is None:
+        raise UsageError(f"{(folder / ADAPTERS).resolve()} has no adapters: expected {' or '.join(LOW_RANK)}")
+    return [low_rank] if whole is None else [low_rank, whole]
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a weight file holds adapters and not a model's own weights."""
+    return path.name in (*LOW_RANK, *WHOLE)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The factors of one weight's change, (rank, columns) and (rows, rank), and how much their product counts."""
+
+    first: Tensor
+    second: Tensor
+    scale: float
+    turned: bool
+
+    def product(self) -> Tensor:
+        """What is added to the weight, float32."""
+        found = self.scale * (self.second.float() @ self.first.float())
+        return found.T if self.turned else found
+
+
+@dataclass
+class Adapters:
+    """What files of adapters do to the weights of their base, by the model's names."""
+
+    path: Path
+    changes: dict[str, Factors] = field(default_factory=dict)
+    replaced: dict[str, Tensor] = field(default_factory=dict)
+
+    def over(self, name: str, tensor: Tensor) -> Tensor:
+        """A weight of the base with its adapters."""
+        tensor = self.replaced.get(name, tensor)
+        return tensor.float() + self.changes[name].product() if name in self.changes else tensor
+
+    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted."""
+        own = {name: tuple(each.product().shape) for name, each in self.changes.items()}
+        own |= {name: tuple(each.shape) for name, each in self.replaced.items()}
+        for name, shape in own.items():
+            if shapes.get(name) != shape:
+                found = list(shapes[name]) if name in shapes else "no such weight"
+                raise UsageError(
+                    f"{self.path}: adapts {ascii(name)[1:-1]:.120} {list(shape)}, the base has {found}: expected "
+                    "the base that the adapters were trained on"
+                )
+
+
+def read_adapters(
+    files: Iterable[Path],
+    tensors: Callable[[Path], Iterable[tuple[str, Tensor]]],
+    named: Callable[[str], str],
+) -> Adapters | None:
+    """What the adapters among weight files do; None where there are none. named: the model's name of one.
+
+    Raises UsageError for adapters of another kind than low-rank ones, and for factors that do not fit together.
+    """
+    chosen = [path for path in files if is_adapter(path)]
+    if not chosen:
+        return None
+    settings = _Settings(chosen[0].parent / ADAPTER_CONFIG)
+    found = Adapters(chosen[0])
+    pairs: dict[str, dict[str, Tensor]] = {}
+    embeddings = set()
+    for path in chosen:
+        for stored, tensor in tensors(path):
+            name = stored.removeprefix("base_model.model.")
+            matched = NAMED.fullmatch(name)
+            if matched is None:
+                whole = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
+                found.replaced[named(whole)] = tensor
+                continue
+            pairs.setdefault(matched[1], {})[matched[3]] = tensor
+            if matched[2]:
+                embeddings.add(matched[1])
+    for module, pair in pairs.items():
+        first, second = pair.get("A"), pair.get("B")
+        if first is None or second is None or not first.ndim == second.ndim == 2 or len(first) != second.shape[1]:
+            raise UsageError(f"{found.path}: {ascii(module)[1:-1]:.120}: expected lora_A and lora_B of one rank")
+        scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
+        found.changes[named(f"{module}.weight")] = Factors(first, second, scale, turned)
+    return found
+
+
+class _Settings:
+    """How adapters count, by adapter_config.json. Raises UsageError for kinds that are not merged here."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._fields = path, Fields(read_json(path), str(path))
+        self._fields.choice("peft_type", "LORA")
+        self._fields.choice("use_dora", False, default=False)
+        start = self._fields.values.get("init_lora_weights")
+        if start is not None and start not in STARTS:
+            raise self._fields.error("init_lora_weights", "a start that leaves the base as it is; merge with peft")
+        self.turned: bool = self._fields.choice("fan_in_fan_out", False, True, default=False)
+        self._root: bool = self._fields.choice("use_rslora", False, True, default=False)
+
+    def scale(self, module: str, rank: int) -> float:
+        """By how much the product of a module's factors counts."""
+        patterns = self._fields.values.get("alpha_pattern") or {}
+        if not isinstance(patterns, dict):
+            raise self._fields.error("alpha_pattern", "an object")
+        own = [value for name, value in patterns.items() if f".{module}".endswith(f".{name}")]
+        alpha = Fields({"alpha_pattern": own[0]}, str(self._path)).number("alpha_pattern") if own else None
+        alpha = self._fields.number("lora_alpha") if alpha is None else alpha
+        return alpha / (rank**0.5 if self._root else rank)

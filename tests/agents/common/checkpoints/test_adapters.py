@@ -1,0 +1,115 @@
+"""Adapters merge as PEFT merges them; what is not merged here is refused by its field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, weight_files
+from vlnbench.errors import UsageError
+from vlnbench.training.family.sources import joined
+
+peft = pytest.importorskip("peft")
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.first, self.second, self.head = nn.Linear(4, 6), nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.head(self.second(self.first(self.words(ids))))
+        return found
+
+
+def write(folder: Path, **settings: Any) -> Tensor:
+    """A base, adapters over it by PEFT, and what the two answer."""
+    torch.manual_seed(0)
+    base = Small()
+    (folder / "base").mkdir()
+    save_file(base.state_dict(), folder / "base" / SINGLE)
+    chosen: dict[str, Any] = {"target_modules": ["first", "second"], "r": 2, "lora_alpha": 6, **settings}
+    adapted = peft.get_peft_model(base, peft.LoraConfig(**chosen))
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter)
+    adapted.save_pretrained(folder / "lora")
+    found: Tensor = adapted.eval()(torch.arange(7)).detach()
+    return found
+
+
+def read(folder: Path) -> nn.Module:
+    whole = joined(folder / "base", folder / "lora")
+    paths = weight_files(whole)
+    with torch.device("meta"):
+        model = Small()
+    check_entries(read_entries(paths), model, whole)
+    fill(model, paths, torch.float32, torch.device("cpu"))
+    return model
+
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "rank-stabilized": {"use_rslora": True},
+    "ranks of their own": {"rank_pattern": {"first": 3}, "alpha_pattern": {"second": 1}},
+    "embeddings": {"target_modules": ["words", "second"]},
+    "a head trained whole": {"modules_to_save": ["head"]},
+    "biases": {"bias": "all"},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_they_merge_as_in_peft(tmp_path: Path, name: str) -> None:
+    expected = write(tmp_path, **SETTINGS[name])
+    assert torch.allclose(read(tmp_path)(torch.arange(7)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"peft_type": "IA3"}, r'adapter_config.json: peft_type: expected "LORA", found "IA3"'),
+        ({"use_dora": True}, "use_dora: expected false"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights: expected a start that leaves the base as it is"),
+        ({"lora_alpha": None}, "lora_alpha: expected a number"),
+        ({"alpha_pattern": ["first"]}, "alpha_pattern: expected an object"),
+    ],
+)
+def test_what_is_not_merged_is_refused(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+    write(tmp_path)
+    path = tmp_path / "lora" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UsageError, match=expected):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("base_model.model.first.lora_A.weight", r"adapts first\.weight \[6, 9\], the base has \[6, 4\]"),
+        ("base_model.model.other.weight", r"adapts other\.weight \[2, 9\], the base has no such weight"),
+        ("base_model.model.third.lora_A.weight", "third: expected lora_A and lora_B of one rank"),
+    ],
+)
+def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expected: str) -> None:
+    write(tmp_path)
+    path = tmp_path / "lora" / "adapter_model.safetensors"
+    save_file(load_file(path) | {name: torch.ones(2, 9)}, path)
+    with pytest.raises(UsageError, match=expected):
+        read(tmp_path)
+
+
+def test_a_tokenizer_is_never_of_two_halves(tmp_path: Path) -> None:
+    write(tmp_path)
+    for place, name in (("base", "vocab.json"), ("base", "merges.txt"), ("lora", "tokenizer.json")):
+        (tmp_path / place / name).write_text("{}")
+    names = {path.name for path in joined(tmp_path / "base", tmp_path / "lora").iterdir()}
+    assert names == {SINGLE, "tokenizer.json", "base", "adapters"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agents.vlnce.spec import FAMILY as VLNCE
 
 from agents.vlnce.agent import VLNCEAgent
+from agents.vlnce.options import FAMILY as VLNCE
 from agents.vlnce.options import VLNCEOptions
 from tests.fake_hub import FakeHub, Repository, disconnect, serve_hub, use
 from vlnbench.cli import main

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Qwen2Config
 
-from agents.common.decoders.qwen2 import language_config, vision_config
+from agents.common.decoders.qwen2 import language_sizes, vision_config
 from agents.common.towers.siglip import KNOWN_TOWERS
 from agents.streamvln.network import parse_config, read_config
 from tests.agents.streamvln.tiny import tiny_config, tiny_raw
@@ -36,7 +37,8 @@ def test_recorded_checkpoint(goldens: Path) -> None:
 
 def test_parts_for_transformers() -> None:
     config = tiny_config(rope_theta=12345.0)
-    language, vision = language_config(config, "eager"), vision_config(config, "eager")
+    language = Qwen2Config(**language_sizes(config, "eager"))
+    vision = vision_config(config, "eager")
     assert language.rope_parameters["rope_theta"] == 12345.0
     assert language.layer_types == ["full_attention"] * 2
     assert (vision.num_hidden_layers, vision.image_size, vision.vision_use_head) == (2, 96, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults import folders, models, processes, surroundings
+from tests.faults import file_systems, folders, models, processes, surroundings
 from tests.faults.registry import FAULTS
 
-__all__ = ["FAULTS", "folders", "models", "processes", "surroundings"]
+__all__ = ["FAULTS", "file_systems", "folders", "models", "processes", "surroundings"]

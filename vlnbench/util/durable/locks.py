@@ -260,11 +260,11 @@ def _alive(owner: Owner, can: bool, shared: bool) -> bool | None:
 
 
 def _gone(path: Path, before: Owner | None) -> bool:
-    """Whether nobody touches a lock for as long as a holder never leaves it alone."""
-    who = before or "a process"
-    _say_once(f"{path.parent}: locked by {who}; looking for up to {GONE_S:g} s whether it is still at work")
+    """Whether nobody touches a lock for as long as a holder never leaves it alone, or its maker unwritten."""
+    limit, who = (GONE_S, before) if before else (BEAT_S, "a process")
+    _say_once(f"{path.parent}: locked by {who}; looking for up to {limit:g} s whether it is still at work")
     last, seen, when = _state(path), 0.0, time.monotonic()
-    while seen < GONE_S:
+    while seen < limit:
         time.sleep(min(_POLL_S, BEAT_S / 2))
         if _state(path) != last:
             return False

@@ -5,7 +5,7 @@ each of them, it is killed with all its processes just before that change (a wri
 again, and what it leaves is compared with what the undisturbed one left. `--every N` takes each Nth change only.
 `--fault torn` also cuts everything below a hidden name to half its length, since libraries write there without
 telling Python. `--fault full` has the disk full at each of them instead: the command must end in one line, and go
-on afterwards.
+on afterwards. `--locks` does it on a file system whose locks are NFS's, or all refused with that error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import runpy
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.crash.commands import COMMANDS, PRELOADED, ROOT, Command, Found
+from tests.faults.file_systems import BELOW, shimmed
 from tests.faults.tried import Tried, commit, read_tried, write_tried
 from vlnbench.cli import main
 
@@ -127,15 +129,21 @@ def enumerate_points() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=COMMANDS)
     parser.add_argument("--fault", choices=("kill", "torn", "full"), default="kill")
+    parser.add_argument("--locks", choices=("nfs", "ENOLCK", "ENOSYS"))
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--record", type=Path, help="keep what came of it in this file, and go on from it")
     options = parser.parse_args()
+    if options.locks and BELOW not in os.environ:  # a library is preloaded when a process starts
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, **shimmed(Path(folder), options.locks)}
+            again = [sys.executable, "-m", "tests.crash.points", *sys.argv[1:]]
+            return subprocess.run(again, env=environment, check=False).returncode
     command = COMMANDS[options.name]
     for name in (*PRELOADED, *command.preloaded):
         importlib.import_module(name)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get(BELOW)) as folder:
         given, undisturbed, changes = prepared(command, Path(folder))
         happened, first = recorded(options, len(changes))
         for at in range(first, len(changes) + 1, options.every):
@@ -150,7 +158,8 @@ def enumerate_points() -> int:
             if options.record is not None:
                 write_tried(options.record, made(options, len(changes), happened, at))
     bad, took = happened["differs"], time.monotonic() - start
-    print(f"{options.name} {options.fault}: {happened.total()} of {len(changes)} changes, {bad} bad, {took:.0f} s")
+    what = made(options, len(changes), happened, 0).what
+    print(f"{what}: {happened.total()} of {len(changes)} changes, {bad} bad, {took:.0f} s")
     return bool(bad)
 
 
@@ -168,9 +177,11 @@ def recorded(options: argparse.Namespace, changes: int) -> tuple[Counter[str], i
 def made(options: argparse.Namespace, changes: int, happened: Counter[str], last: int) -> Tried:
     """The record of a run up to a change."""
     words = [options.name, *(["--fault", options.fault] if options.fault != "kill" else [])]
+    words += [f"--locks {options.locks}"] if options.locks else []
     words += [f"--every {options.every}"] if options.every > 1 else []
     words += [f"--first {options.first}"] if options.first > 1 else []
-    what, how = f"{options.fault} {options.name}", f"python -m tests.crash.points {' '.join(words)}"
+    what = " ".join([options.fault, options.name, *([options.locks] if options.locks else [])])
+    how = f"python -m tests.crash.points {' '.join(words)}"
     more = {"changes": changes, "last": last}
     return Tried(what, how, commit(), happened.total(), dict(happened), happened["differs"], more)
 

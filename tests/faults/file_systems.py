@@ -25,6 +25,7 @@ from tests.faults.worlds import (
     write_world,
 )
 
+BELOW = "SHIM_BELOW"
 SLOW = "tests.faults.envs:slow"
 HOLDS = (
     "of three runs begun at once one runs; a second one is refused; killed (SIGKILL), the same command goes on; "
@@ -33,8 +34,8 @@ HOLDS = (
 MACHINES = "/proc/self/mountinfo", "/proc/sys/kernel/random/boot_id"
 
 
-def shimmed(folder: Path, locks: str, machine: str = "") -> dict[str, str | None]:
-    """Environment in which `folder/place` is on such a file system: what locks do there, see shim.c.
+def shimmed(folder: Path, locks: str, machine: str = "") -> dict[str, str]:
+    """Environment in which `folder/place` is on such a file system. locks: what they do there, see shim.c.
 
     machine: another name is another machine, which has mounted the folder over the network.
     """
@@ -50,7 +51,8 @@ def shimmed(folder: Path, locks: str, machine: str = "") -> dict[str, str | None
             files[path] = folder / f"{machine}-{Path(path).name}"
             files[path].write_text(text)
     instead = ":".join(f"{path}={other}" for path, other in files.items())
-    return {"LD_PRELOAD": str(library), "SHIM_BELOW": str(place), "SHIM_LOCKS": locks, "SHIM_FILES": instead}
+    number = str(getattr(errno, locks, locks))
+    return {"LD_PRELOAD": str(library), BELOW: str(place), "SHIM_LOCKS": number, "SHIM_FILES": instead}
 
 
 def _holds(folder: Path, locks: str) -> str:
@@ -93,14 +95,14 @@ def nfs_locks(folder: Path) -> None:
     HOLDS + "; a line says what was taken over",
 )
 def no_lock_manager(folder: Path) -> None:
-    holds(_holds(folder, str(errno.ENOLCK)), "is gone without letting go of it; taken over")
+    holds(_holds(folder, "ENOLCK"), "is gone without letting go of it; taken over")
 
 
 @fault(
     "a folder that knows no locks (ENOSYS), as Lustre without flock", HOLDS + "; a line says what was taken over"
 )
 def locks_unknown(folder: Path) -> None:
-    holds(_holds(folder, str(errno.ENOSYS)), "is gone without letting go of it; taken over")
+    holds(_holds(folder, "ENOSYS"), "is gone without letting go of it; taken over")
 
 
 @fault(

@@ -25,6 +25,11 @@ HOW = {
     "torn": "killed, and what lies under hidden names cut to half",
     "full": "no space left for that change",
 }
+LOCKS = {
+    "nfs": ", with NFS's locks",
+    "ENOLCK": ", without a lock manager (ENOLCK)",
+    "ENOSYS": ", without locks (ENOSYS)",
+}
 
 
 def read_records() -> dict[str, Tried]:
@@ -68,9 +73,9 @@ def _fuzzed(records: list[Tried]) -> str:
 def _crashed(records: list[Tried]) -> str:
     rows = []
     for each in sorted(records, key=lambda record: (record.what.split()[1], record.what)):
-        how, name = each.what.split()
-        tried = f"{each.tried} of {each.more['changes']}"
-        rows.append([f"`{name}`", HOW[how], tried, each.happened.get("ends alike", 0), each.wrong, each.commit])
+        fault, name, *locks = each.what.split()
+        how, tried = HOW[fault] + "".join(map(LOCKS.__getitem__, locks)), f"{each.tried} of {each.more['changes']}"
+        rows.append([f"`{name}`", how, tried, each.happened.get("ends alike", 0), each.wrong, each.commit])
     return _table(["command", "at a change", "changes", "ends alike", "anything else", "commit"], rows)
 
 

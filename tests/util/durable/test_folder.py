@@ -21,6 +21,7 @@ from vlnbench.matrix.work import folder as work
 from vlnbench.training.collect import collect, questions
 from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.run import folder as run_folder
+from vlnbench.util.durable import files, locks
 from vlnbench.util.durable.files import remove_leftovers, write_bytes, write_json
 from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
 from vlnbench.util.durable.locks import LOCK, locked
@@ -30,9 +31,15 @@ KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
 ROOT = Path(__file__).parents[3]
 
 KILLED = """
-import os, signal, sys
+import fcntl, os, signal, sys
 from pathlib import Path
 from vlnbench.util.durable.folder import Kind, open_folder
+
+def refuse(file, how):
+    raise OSError(37, "No locks available")
+
+if sys.argv[3] == "cannot lock":
+    fcntl.flock = refuse
 os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 with open_folder(Path(sys.argv[1]), Kind("thing", sys.argv[2]), {"a": 1}):
     pass
@@ -45,9 +52,16 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)
-def test_a_kill_before_the_first_rename_does_not_stop_the_same_command(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("where", ["locks", "cannot lock"])
+def test_a_kill_before_the_first_rename_does_not_stop_the_same_command(
+    tmp_path: Path, kind: Kind, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "cannot lock":
+        monkeypatch.setattr(locks, "_SETTLE_S", 0.05)
+        monkeypatch.setattr(locks, "flock", lambda *_: False)
+        monkeypatch.setattr(files, "flock", lambda *_: False)
     folder = tmp_path / "new" / "folder"
-    command = [sys.executable, "-c", KILLED, str(folder), kind.manifest]
+    command = [sys.executable, "-c", KILLED, str(folder), kind.manifest, where]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, env=env).returncode == -signal.SIGKILL
     [left] = names(folder)

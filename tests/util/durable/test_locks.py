@@ -230,6 +230,54 @@ def test_what_is_no_owner_is_taken_over(tmp_path: Path, content: bytes | str, ki
         assert in_use(tmp_path)
 
 
+WRITER = """
+import fcntl, os, random, sys, time
+from pathlib import Path
+from vlnbench.errors import UsageError
+from vlnbench.util.durable import files, locks
+
+def refuse(file, how):
+    raise OSError(38, "Function not implemented")
+
+locks.BEAT_S, locks.GONE_S, locks._POLL_S, locks._SETTLE_S, locks._LOOKS_S = 0.05, 0.5, 0.05, 0.1, 0.02
+fcntl.flock = refuse
+folder, end = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    try:
+        with locks.locked(folder), files.open_for_append(folder / "rows.jsonl") as rows:
+            for what in ("begin", "end"):
+                files.append_line(rows, {what: os.getpid()})
+                time.sleep(random.random() / 100)
+                if what == "begin" and random.random() < 0.05:
+                    os.kill(os.getpid(), 9)
+    except UsageError:
+        time.sleep(random.random() / 100)
+"""
+
+
+def test_processes_that_are_killed_never_write_beside_another(tmp_path: Path) -> None:
+    """Where nothing can be locked: what one began, it ended before another began, unless it was killed."""
+    killed, end = set[int](), time.monotonic() + 2.0
+    running: list[subprocess.Popen[bytes]] = []
+    while (left := end - time.monotonic()) > 0 or running:
+        running += [
+            subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(left)], cwd=ROOT)
+            for _ in range(3 - len(running) if left > 0.5 else 0)
+        ]
+        killed |= {process.pid for process in running if process.poll() == -signal.SIGKILL}
+        running = [process for process in running if process.poll() is None]
+        time.sleep(0.02)
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len(lines) > 20
+    inside: int | None = None
+    for line in lines:
+        if "end" in line:
+            assert inside == line["end"]
+        else:
+            assert inside is None or inside in killed
+        inside = line.get("begin")
+
+
 def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / LOCK).symlink_to(tmp_path / "mine.txt")
     (tmp_path / "mine.txt").write_text("mine")
@@ -281,12 +329,15 @@ def test_file_systems_of_one_machine_are_known(
 
 @pytest.mark.parametrize("kind", ["ENOLCK", "EBADF"], indirect=True)
 def test_leftovers_go_after_a_while_where_they_cannot_be_locked(tmp_path: Path, kind: str) -> None:
-    old, new = tmp_path / ".a.json.1", tmp_path / ".a.json.2"
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (1, 1))
+    of_here, elsewhere = f"{files._place():05}", f"{(files._place() + 1) % 10**5:05}"
+    running, killed = f"{os.getpid():08}123456", f"{ended():08}123456"
+    kept = [f".a.json.{number}" for number in ("1", of_here + running, elsewhere + killed)]
+    gone = [f".a.json.{number}" for number in ("2", of_here + killed)]
+    for name in (*kept, *gone):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / gone[0], (1, 1))
     files.write_bytes(tmp_path / "a.json", b"new")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "a.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "a.json"}
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from vlnbench.errors import RunError, UsageError
 from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded, regular
-from vlnbench.util.durable.locks import check_held, flock, is_at
+from vlnbench.util.durable.locks import check_held, flock, is_at, is_running, machine
 
 _BLOCK = 65536
 _ABANDONED_S = 600.0
@@ -142,8 +142,8 @@ def leftover_of(path: Path) -> str | None:
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove what killed processes left of files, or of the one called `name`, that they were writing in a folder.
 
-    A temporary file is locked as long as it is being written, and stays then; where the file system cannot lock,
-    it stays for a while.
+    A temporary file is locked as long as it is being written, and stays then. Where the file system cannot lock,
+    it stays while its process runs, or for a while if that is one of another machine.
     """
     for path in list(folder.iterdir()) if folder.is_dir() else []:
         of = leftover_of(path)
@@ -152,10 +152,8 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         with contextlib.suppress(FileNotFoundError, BlockingIOError, PermissionError):  # gone, in use, another's
             file = os.open(path, os.O_RDWR)
             try:
-                if not flock(file) and time.time() - os.fstat(file).st_mtime < _ABANDONED_S:
-                    continue
-                if is_at(file, path):  # or it has been put in place meanwhile, and another is written
-                    path.unlink()
+                if (flock(file) or _abandoned(path, file)) and is_at(file, path):
+                    path.unlink()  # else it has been put in place meanwhile, and another is written
             finally:
                 os.close(file)
 
@@ -163,13 +161,27 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 def _open_temporary(path: Path) -> tuple[Path, int]:
     """Name and descriptor of a new file, locked, that is to take the place of another."""
     while True:
-        temporary = path.with_name(f".{path.name}.{secrets.randbelow(10**12)}")
+        number = f"{_place():05}{os.getpid():08}{secrets.randbelow(10**6):06}"
+        temporary = path.with_name(f".{path.name}.{number}")
         file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         with contextlib.suppress(BlockingIOError):
             flock(file)
             if is_at(file, temporary):
                 return temporary, file
         os.close(file)  # a process that removes leftovers was faster
+
+
+def _abandoned(path: Path, file: int) -> bool:
+    """Whether nobody is writing a temporary file, which cannot be locked."""
+    number = path.suffix[1:]
+    if len(number) == 19 and number.startswith(f"{_place():05}"):
+        return is_running(int(number[5:13])) is False
+    return time.time() - os.fstat(file).st_mtime > _ABANDONED_S
+
+
+def _place() -> int:
+    """Of the machine and its name space of process numbers, all but surely another number elsewhere."""
+    return zlib.crc32("".join(machine()).encode()) % 10**5
 
 
 def encode_line(entry: Mapping[str, Any]) -> bytes:

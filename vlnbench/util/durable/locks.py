@@ -250,13 +250,19 @@ def _alive(owner: Owner, can: bool, shared: bool) -> bool | None:
         return False
     if (owner.boot, owner.space) != (me.boot, me.space):
         return None
+    found = is_running(owner.pid)
+    return found and _started(owner.pid) == owner.started
+
+
+def is_running(pid: int) -> bool | None:
+    """Whether this machine runs a process of that number; None: another user's, perhaps not the one meant."""
     try:
-        os.kill(owner.pid, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's: perhaps another process of that number
+    except PermissionError:
         return None
-    return _started(owner.pid) == owner.started
+    return _started(pid) >= 0
 
 
 def _gone(path: Path, before: Owner | None) -> bool:
@@ -311,11 +317,11 @@ def _decode(content: bytes) -> Owner | None:
 
 def _myself(can: bool) -> Owner:
     pid, host = os.getpid(), re.sub(r"[^\w.-]", "_", socket.gethostname(), flags=re.ASCII)[:64]
-    return Owner(host, pid, *_machine(), _started(pid), can, secrets.token_hex(8))
+    return Owner(host, pid, *machine(), _started(pid), can, secrets.token_hex(8))
 
 
 @cache
-def _machine() -> tuple[str, str]:
+def machine() -> tuple[str, str]:
     """The running kernel, and the name space of this process's number."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

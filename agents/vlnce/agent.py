@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from agents.common.batch_times import measured
 from agents.common.checkpoints.placement import place
-from agents.common.prompts.words import TextFeatures, numbered, tokens, word_numbers
+from agents.common.prompts.words import TextFeatures, Words
 from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions, Views
 from agents.common.sight.rgbd import check_depth, frame_files, frames, read_frame, share_of
@@ -64,20 +62,19 @@ class Running:
 
 class EpisodeLoop:
     """Drives many episodes with one network: a recurrent state per slot, `max_batch` slots in one forward pass at
-    most. `texts`: where instructions' features are read, None for networks that read words."""
+    most. `words`: what instructions are to the network."""
 
     def __init__(
-        self, policy: Policy, config: Config, sight: Sight, max_batch: int, texts: TextFeatures | None = None
+        self, policy: Policy, config: Config, sight: Sight, max_batch: int, words: Words | TextFeatures
     ) -> None:
         self._policy: Policy | None = policy
-        self._config, self._sight, self._max_batch, self._texts = config, sight, max_batch, texts
+        self._config, self._sight, self._max_batch, self._words = config, sight, max_batch, words
         self._slots: dict[int, Running] = {}
-        self._numbers = word_numbers(config.vocabulary)
 
     @torch.no_grad()
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode: its instruction is encoded once."""
-        words = torch.from_numpy(self._words(episode))
+        words = torch.from_numpy(self._words.of(episode))
         encoded = self._model.read(words[None].to(self._device))
         self._slots[slot] = Running(encoded, seed, random.Random(seed), self._model.new_states(1))
 
@@ -125,14 +122,6 @@ class EpisodeLoop:
         """Forget all episodes and let go of the network."""
         self._slots.clear()
         self._policy = None
-
-    def _words(self, episode: Episode) -> NDArray[Any]:
-        """An instruction as the network reads it."""
-        if self._texts is not None:
-            return self._texts.of(episode)
-        if self._numbers:
-            return numbered(episode.instruction, self._numbers)
-        return tokens(episode, self._config.network.vocab_size)
 
     @property
     def _model(self) -> Policy:
@@ -191,9 +180,9 @@ class VLNCEAgent(EpisodeLoop):
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")
-        texts = _texts(options, config.network.reads == FEATURES)
+        words = _words(options, config)
         sight = Sight(options, config.views)
-        super().__init__(loaded.policy.to(placement.device), config, sight, options.batch, texts)
+        super().__init__(loaded.policy.to(placement.device), config, sight, options.batch, words)
         self.files = (*loaded.files, *sight.files)
         self.expects = config.expects
         self.identity = {
@@ -276,12 +265,12 @@ class Seq2SeqAgent(VLNCEAgent):
     kind: Kind = "seq2seq"
 
 
-def _texts(options: VLNCEOptions, rxr: bool) -> TextFeatures | None:
-    """Where RxR's features are read, for a checkpoint that reads them."""
-    if not rxr:
+def _words(options: VLNCEOptions, config: Config) -> Words | TextFeatures:
+    """What instructions are to the network: RxR's features are read where it reads them."""
+    if config.network.reads != FEATURES:
         if options.text_features is not None:
             raise UsageError(f"--text-features: {options.checkpoint} reads tokens of R2R; leave the option out")
-        return None
+        return Words(config.vocabulary, config.network.vocab_size)
     if options.text_features is None:
         raise UsageError(
             f"{options.checkpoint} reads the BERT features of RxR's instructions: name their folder, "

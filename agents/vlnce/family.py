@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import PIL
 import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.policy import Recorder, SampledActing, Walk, Window
 from agents.common.decoders.sampling import Draws
+from agents.common.packing.frames import fingerprint
+from agents.common.sets.recurrent import Sample, WalkSamples, WalkSet, collate, one_walk
 from agents.common.sets.trajectories import read_trajectories
-from agents.common.sight.rgbd import check_depth, pack, pack_features
+from agents.common.sets.views import ViewSamples, ViewSet, read_views
+from agents.common.sight import rgbd
+from agents.common.sight.rgbd import check_depth, keep
 from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make_auxiliary_loss
 from agents.common.sight.shown import Shown
 from agents.common.towers import grids, resnet
 from agents.common.towers.resnet import GRID
-from agents.vlnce import network
 from agents.vlnce.agent import EpisodeLoop, Sight
 from agents.vlnce.checkpoint import (
     create,
@@ -34,7 +34,7 @@ from agents.vlnce.checkpoint import (
     read_released,
     save_folder,
 )
-from agents.vlnce.network import Eyes, Learner, feature_shapes
+from agents.vlnce.network import Eyes, Learner
 from agents.vlnce.options import (
     ACTION_HEAD,
     CROSS_MODAL,
@@ -52,13 +52,12 @@ from agents.vlnce.options import (
     VLNCEStep,
     VLNCETraining,
 )
-from agents.vlnce.samples import AlbumSamples, AlbumSet, Sample, WalkSamples, WalkSet, collate, read_albums
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Sensor
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.plans import Plans, Probe
-from vlnbench.training.family.policy import Policy, Question, Sampling, Scored, scored
+from vlnbench.training.family.policy import Policy, Sampling, Scored, scored
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, SetContent, Stretches, Trains
 
 ASKED = ("frames", "words", "walk_of", "previous", "weights", "rows")
@@ -121,10 +120,12 @@ class VLNCEPolicy(Recorder):
             labels[0, -1] = actions[0]
             return replace(first, labels=labels)
         words, rgb, depth = zip(*window.shown, strict=True)
-        return _sample(words[0], (torch.stack(rgb), torch.stack(depth)), [0, *actions[:-1]], actions)
+        frames = torch.stack(rgb), torch.stack(depth)
+        return one_walk([words[0]], frames, [0, *actions[:-1]], actions, torch.ones(len(actions)))
 
-    def asks(self, content: SetContent) -> AskedWalks:
-        return AskedWalks(content, self.learner)
+    def asks(self, content: SetContent) -> WalkSamples:
+        assert isinstance(content, WalkSet)
+        return WalkSamples(content, self.learner.whole.views, self.learner.words)
 
 
 class PolicyAgent(SampledActing, EpisodeLoop):
@@ -136,61 +137,18 @@ class PolicyAgent(SampledActing, EpisodeLoop):
         self._recorder, self._heard = policy, dict[int, Tensor]()
         config = policy.learner.whole
         self.expects: Conventions = config.expects
-        super().__init__(policy.learner, config, Sight(VLNCEOptions(), config.views), AT_ONCE)
+        super().__init__(
+            policy.learner, config, Sight(VLNCEOptions(), config.views), AT_ONCE, policy.learner.words
+        )
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._heard[slot] = torch.from_numpy(self._words(episode))
+        self._heard[slot] = torch.from_numpy(self._words.of(episode))
         super().reset(slot, episode, seed)
 
     def _choose(self, slots: Sequence[int], shown: Sequence[tuple[Tensor, Tensor]], logits: Tensor) -> list[int]:
         asked = zip(slots, shown, logits, strict=True)
         steps = [_Step(slot, (self._heard[slot], *frames), row) for slot, frames, row in asked]
         return [action for (action,) in self._recorder.run(steps)]
-
-
-class AskedWalks:
-    """Walks up to one of their steps, what was done before it and under one of their instructions; see `Asks`.
-
-    Steps that are no examples are not asked.
-    """
-
-    def __init__(self, content: SetContent, learner: Learner) -> None:
-        assert isinstance(content, WalkSet)
-        self._samples = WalkSamples(content, learner.whole, inflection_weight=1.0, known=None)
-        self.places = [i for i, walk in enumerate(content.walks) if len(walk.strays) < len(walk.actions)]
-
-    def question(self, place: int, rng: random.Random) -> Question:
-        whole = self._samples.sample(place, rng)
-        (weights,), (labels,), (previous,) = whole.weights, whole.labels.tolist(), whole.previous.tolist()
-        step = rng.choice(weights.nonzero()[:, 0].tolist())
-        words = rng.choice(whole.words)
-        assert isinstance(whole.frames, tuple)
-        rgb, depth = (each[: step + 1] for each in whole.frames)
-        prompt = _sample(words, (rgb, depth), previous[: step + 1], labels[: step + 1], drawn=1)
-        return Question(prompt, (Action(labels[step]),))
-
-
-def _sample(
-    words: Tensor,
-    frames: tuple[Tensor, Tensor],
-    previous: Sequence[int],
-    labels: Sequence[int],
-    drawn: int | None = None,
-) -> Sample:
-    """A walk under one instruction, of whose actions the last `drawn` have been drawn; None: all."""
-    weights = torch.ones(1, len(labels))
-    if drawn is not None:
-        weights[:, :-drawn] = 0
-    return Sample(
-        words=[words],
-        walk_of=torch.zeros(1, dtype=torch.long),
-        frames=frames,
-        rows=torch.arange(len(labels))[None],
-        previous=torch.tensor(previous)[None],
-        labels=torch.tensor(labels)[None],
-        weights=weights,
-        progress=torch.zeros_like(weights),
-    )
 
 
 AUXILIARY = "auxiliary."
@@ -293,15 +251,15 @@ class VLNCETrains(Trains):
             raise UsageError(f"--semantic-weight: the encoders have no {GRID} x {GRID} cells; leave it out")
         return make_auxiliary_loss(self._semantics, (rgb[0], depth[0]), options.seed)
 
-    def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | AlbumSet:
+    def read_set(self, folder: Path, options: VLNCETraining) -> WalkSet | ViewSet:
         if holds_questions(folder):
             if options.learns_from != "labels":
                 raise UsageError(
                     f"{folder / CONVERSATIONS}: questions; for --objective {options.objective} name sets of walks"
                 )
-            albums = read_albums(folder)
-            self._semantics = agreed(self._semantics, albums.semantics)
-            return albums
+            views = read_views(folder)
+            self._semantics = agreed(self._semantics, views.semantics)
+            return views
         found = WalkSet(folder / TRAJECTORIES, tuple(read_trajectories(folder)))
         check_depth(found.file, found.walks)
         return found
@@ -310,30 +268,24 @@ class VLNCETrains(Trains):
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None
     ) -> list[Samples]:
         learner = _learner(model)
-        config = learner.whole
         if options.packed is not None:
             sets = [self._kept(each, learner, options) for each in sets]
+        given = learner.whole.views, learner.words, known, options.mirror
+        monitored = learner.config.progress_monitor
         return [
-            AlbumSamples(each, config, known, options.mirror, _shown(each, options))
-            if isinstance(each, AlbumSet)
-            else WalkSamples(each, config, options.inflection_weight, known, options.mirror)
+            ViewSamples(each, *given, _shown(each, options))
+            if isinstance(each, ViewSet)
+            else WalkSamples(each, *given, options.inflection_weight, monitored)
             for each in sets
         ]
 
-    def _kept(self, content: WalkSet | AlbumSet, learner: Learner, options: VLNCETraining) -> WalkSet | AlbumSet:
+    def _kept(self, content: WalkSet | ViewSet, learner: Learner, options: VLNCETraining) -> WalkSet | ViewSet:
         """The same with its frames kept decoded, or where no encoder is trained what these make of them."""
         assert options.packed is not None
-        views = learner.whole.views
         self._keeps_features = not {RGB_ENCODER, DEPTH_ENCODER}.intersection(options.parts) and not options.mirror
-        if self._keeps_features:
-            eyes = Eyes(learner, learner.whole)
-            made_by = _print(eyes, learner.device)
-            content = replace(
-                content, packed=pack_features(options.packed, content, views, made_by, eyes.features)
-            )
-        else:
-            content = replace(content, packed=pack(options.packed, content, views))
-        return content
+        eyes, views = Eyes(learner), learner.whole.views
+        how = (eyes.features, _fingerprint(eyes, learner.device)) if self._keeps_features else ()
+        return replace(content, kept=keep(options.packed, content, views, *how))
 
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
@@ -350,10 +302,10 @@ class VLNCETrains(Trains):
 
     def features(self, model: nn.Module, device: torch.device) -> Features:
         learner = _learner(model)
-        eyes = Eyes(learner, learner.whole)
-        size = sum(prod(shape) for shape in feature_shapes(learner.whole))
+        eyes = Eyes(learner)
+        size = sum(prod(shape) for shape in learner.feature_shapes())
         return Features(
-            eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _print(eyes, device), "frames"
+            eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _fingerprint(eyes, device), "frames"
         )
 
     def policy(self, model: nn.Module, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
@@ -408,27 +360,17 @@ def _trained(config: Config, options: VLNCEStep) -> Config:
     return replace(config, network=network)
 
 
-def _shown(content: AlbumSet, options: VLNCETraining) -> Shown | None:
+def _shown(content: ViewSet, options: VLNCETraining) -> Shown | None:
     """What the views of a set show, if it is to be told."""
     shown = content.shown if options.semantic_weight else None
     return shown if shown is None or options.packed is None else shown.keeping(options.packed, content.file)
 
 
-def _print(eyes: Eyes, device: torch.device) -> str:
-    """Hash of all that features depend on beside the frame: weights, code, sizes, libraries, arithmetic."""
-    on_cuda = device.type == "cuda"
-    machine = torch.cuda.get_device_name(device) if on_cuda else torch.backends.cpu.get_cpu_capability()
-    convolutions = (eyes.rgb.cnn, eyes.depth.visual_encoder)
-    shapes = [eyes.config.views, eyes.config.network.normalize_rgb, *map(repr, convolutions)]
-    facts = [*shapes, device.type, machine, torch.get_num_threads(), torch.__version__, PIL.__version__]
-    digest = hashlib.sha256(repr(facts).encode())
-    for module in (resnet, grids, network):
-        digest.update(Path(str(module.__file__)).read_bytes())
-    for part in convolutions:
-        for name, tensor in part.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
+def _fingerprint(eyes: Eyes, device: torch.device) -> str:
+    """Of the two encoders of images; see `fingerprint`."""
+    facts = eyes.config.views, eyes.config.network.normalize_rgb, eyes.rgb.cnn, eyes.depth.visual_encoder
+    towers = nn.ModuleList([eyes.rgb.cnn, eyes.depth.visual_encoder])
+    return fingerprint(towers, device, facts, (resnet, grids, rgbd))
 
 
 def _learner(model: nn.Module) -> Learner:

@@ -6,18 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from agents.common.gru import StateEncoder
-from agents.common.sight.rgbd import share_of, unflat
+from agents.common.prompts.words import Words
+from agents.common.recurrent import InstructionEncoder, StateEncoder
+from agents.common.sight.rgbd import apart, share_of
 from agents.common.sight.semantics import AuxiliaryLoss
-from agents.common.towers.grids import POSITION_SIZE, CellLayer, Positions, SmallEncoder, small_channels
-from agents.common.towers.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
+from agents.common.towers.grids import CellLayer, DepthEncoder, RgbEncoder
+from agents.common.towers.resnet import GRID
 from agents.vlnce.options import TOKENS, Config, NetworkConfig
 
 
@@ -55,141 +54,43 @@ class Steps:
         return seen if self.together == 1 else seen.repeat_interleave(self.together, dim=0)
 
 
-class InstructionEncoder(nn.Module):
-    """Words -> LSTM outputs, or the last state of the LSTM.
-
-    A word counts if its vector is not all zero. As in VLN-CE, as many positions as words count are read, from the
-    first: a zero inside an instruction stays and the last word is lost.
-    """
-
-    embedding_layer: nn.Embedding
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self._sequence = config.kind == "cma"
-        self.encoder_rnn = nn.LSTM(
-            config.embedding_size, config.text_size, bidirectional=config.bidirectional, batch_first=True
-        )
-        if config.reads == TOKENS:
-            self.embedding_layer = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=0)
-            self.embedding_layer.requires_grad_(config.tune_embeddings)
-        self.output_size = config.text_size * (1 + config.bidirectional)
-
-    def forward(self, words: Tensor) -> Tensor:
-        """(N, L) int64 tokens or (N, L, 768) features -> (N, C, longest), zeros behind the words; or (N, C).
-
-        Raises ValueError for an instruction without words.
-        """
-        vectors = words if words.dim() == 3 else self.embedding_layer(words)
-        if vectors.is_meta:  # when memory is planned there are shapes and no words
-            padded, (last, _) = self.encoder_rnn(vectors)
-        else:
-            counts = (vectors != 0).any(dim=2).sum(dim=1)
-            if not bool(counts.all()):
-                raise ValueError("an instruction without words")
-            packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
-            outputs, (last, _) = self.encoder_rnn(packed)
-            padded, _ = pad_packed_sequence(outputs, batch_first=True)
-        encoded: Tensor = padded.transpose(1, 2) if self._sequence else last.squeeze(0)
-        return encoded
-
-
-class RgbEncoder(nn.Module):
-    """Frames -> a grid with positions (CMA) or a vector (Seq2Seq)."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self._normalize = config.normalize_rgb
-        self._tuned = config.tune_rgb
-        self._grid = config.kind == "cma"
-        cells = GRID if self._grid or config.encoders == "small" else 1
-        self.cnn: nn.Module
-        if config.encoders == "small":
-            channels = small_channels(config.rgb_width)
-            self.cnn = SmallEncoder(3, config.rgb_width, cells)
-        else:
-            channels = 32 * config.rgb_width
-            self.cnn = rgb_resnet(config.rgb_width, cells)
-        self.cnn.requires_grad_(config.tune_rgb)
-        self.output_size = channels + POSITION_SIZE if self._grid else config.rgb_size
-        if self._grid:
-            self.spatial_embeddings = Positions()
-        else:
-            self.fc = nn.Sequential(nn.Flatten(), nn.Linear(channels * cells**2, config.rgb_size), nn.ReLU())
-
-    def features(self, frames: Tensor) -> Tensor:
-        """(N, H, W, 3) uint8 -> (N, channels, GRID, GRID), or (..., 1, 1) for Seq2Seq's ResNet."""
-        images = frames.permute(0, 3, 1, 2).float() / 255.0
-        grid: Tensor = self.cnn(imagenet_normalized(images) if self._normalize else images)
-        return grid
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features -> (N, C, GRID, GRID) or (N, rgb_size)."""
-        if self._grid:
-            return self.spatial_embeddings.append_to(features)
-        vector: Tensor = self.fc(features)
-        return vector
-
-    def train(self, mode: bool = True) -> RgbEncoder:
-        """Training mode, in which a frozen network still uses the statistics that it was trained with."""
-        super().train(mode)
-        self.cnn.train(mode and self._tuned)
-        return self
-
-
-class DepthEncoder(nn.Module):
-    """Depth images -> a grid with positions (CMA) or a vector (Seq2Seq)."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self.visual_encoder: nn.Module
-        if config.encoders == "small":
-            channels = small_channels(config.depth_planes)
-            self.visual_encoder = SmallEncoder(1, config.depth_planes, GRID)
-        else:
-            channels = DepthResnet.CHANNELS
-            self.visual_encoder = DepthResnet(config.depth_planes)
-        self._small = config.encoders == "small"
-        self.visual_encoder.requires_grad_(config.tune_depth)
-        self._grid = config.kind == "cma"
-        self.output_size = channels + POSITION_SIZE if self._grid else config.depth_size
-        if self._grid:
-            self.spatial_embeddings = Positions()
-        else:
-            head = nn.Linear(channels * GRID**2, config.depth_size)
-            self.visual_fc = nn.Sequential(nn.Flatten(), head, nn.ReLU())
-
-    def features(self, depth: Tensor) -> Tensor:
-        """(N, H, W) float in [0, 1] -> (N, channels, GRID, GRID); the ResNet takes 256 x 256 pixels."""
-        grid: Tensor = self.visual_encoder(depth.unsqueeze(1) if self._small else depth)
-        return grid
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features -> (N, C, GRID, GRID) or (N, depth_size)."""
-        if self._grid:
-            return self.spatial_embeddings.append_to(features)
-        vector: Tensor = self.visual_fc(features)
-        return vector
-
-
 ACTION_SIZE = 32
 MASKED = 1e8
 """Taken from the scores of masked positions, as VLN-CE does it."""
 
 
-class CMANet(nn.Module):
+class _Net(nn.Module):
+    """The encoders that both have."""
+
+    layers: int
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self._config = config
+        how = {"small": config.encoders == "small", "grid": config.kind == "cma"}
+        self.instruction_encoder = InstructionEncoder(
+            config.embedding_size,
+            config.text_size,
+            words=config.vocab_size if config.reads == TOKENS else None,
+            bidirectional=config.bidirectional,
+            sequence=config.kind == "cma",
+            tuned=config.tune_embeddings,
+        )
+        self.depth_encoder = DepthEncoder(config.depth_planes, config.depth_size, tuned=config.tune_depth, **how)
+        self.rgb_encoder = RgbEncoder(
+            config.rgb_width, config.rgb_size, tuned=config.tune_rgb, normalize=config.normalize_rgb, **how
+        )
+
+
+class CMANet(_Net):
     """Attention of the state over words, and of the words over the two grids of features."""
 
     layers = 2
     _scale: Tensor
 
     def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(config)
         hidden, half = config.state_size, config.state_size // 2
-        self.instruction_encoder = InstructionEncoder(config)
-        self.depth_encoder = DepthEncoder(config)
-        self.rgb_encoder = RgbEncoder(config)
         text = self.instruction_encoder.output_size
         rgb, depth = self.rgb_encoder.output_size, self.depth_encoder.output_size
         self.prev_action_embedding = nn.Embedding(config.num_actions + 1, ACTION_SIZE)
@@ -257,17 +158,13 @@ class CMANet(nn.Module):
         return words, rgb, depth
 
 
-class Seq2SeqNet(nn.Module):
+class Seq2SeqNet(_Net):
     """Everything side by side into the GRU; the previous action only where the config says so."""
 
     layers = 1
 
     def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self._config = config
-        self.instruction_encoder = InstructionEncoder(config)
-        self.depth_encoder = DepthEncoder(config)
-        self.rgb_encoder = RgbEncoder(config)
+        super().__init__(config)
         inputs = self.instruction_encoder.output_size + config.depth_size + config.rgb_size
         if config.use_prev_action:
             self.prev_action_embedding = nn.Embedding(config.num_actions + 1, ACTION_SIZE)
@@ -396,75 +293,46 @@ class Learner(Policy):
         at_labels: bool = False,
         shown: Tensor | None = None,
         shown_of: Tensor | None = None,
-        **batch: Any,
+        **batch: Tensor,
     ) -> Tensor:
-        """The loss of a batch, a scalar, see `losses`; at_labels: the scores of what was drawn, see `scores`, with
-        statistics of batch norm as they were when the network acted.
+        """The loss of a batch, a scalar; or at_labels the logits (steps, actions) of the steps that have a weight,
+        instruction after instruction, with statistics of batch norm as they were when the network acted.
 
         frames: RGB and depth of all steps, walk after walk, as `Policy.see` takes them; or a list with the kept
         features of every walk. shown: (S, names, GRID, GRID), what the frames shown_of, (S,), show, where that is
-        taught.
+        taught. Of N instructions on W walks of at most T steps: words: (N, L). walk_of: (N,), which walk an
+        instruction is about. previous, labels, weights, progress: (W, T), zeros behind a walk's end. rows: (W, T),
+        which of the frames a step shows; behind a walk's end, how many there are.
         """
         if at_labels:
             self.net.rgb_encoder.cnn.eval()
-            return self.scores(self._look(frames), **batch)
         seen = self._look(frames)
-        loss = self.losses(seen, **batch).total
+        decisions = self._decide(seen, *(batch[name] for name in ("words", "walk_of", "previous", "rows")))
+        walk_of = batch["walk_of"]
+        if at_labels:
+            instructions, steps = (batch["weights"][walk_of] > 0).nonzero(as_tuple=True)
+            return decisions.logits[(steps * len(walk_of) + instructions).to(self.device)]
+        taught = (batch[name].to(self.device)[walk_of].T for name in ("labels", "weights", "progress"))
+        loss = sequence_losses(self.config, decisions, *taught).total
         if self.auxiliary is None or shown is None or shown_of is None:
             return loss
         rgb, depth = (each[shown_of.to(self.device)] for each in seen)
         told: Tensor = self.auxiliary((rgb, depth), shown.to(self.device))
         return loss + self.auxiliary_weight * told
 
-    def losses(
-        self,
-        seen: tuple[Tensor, Tensor],
-        words: Tensor,
-        walk_of: Tensor,
-        previous: Tensor,
-        labels: Tensor,
-        weights: Tensor,
-        progress: Tensor,
-        rows: Tensor,
-    ) -> Losses:
-        """Losses of N instructions on W walks of at most T steps.
-
-        seen: features of RGB and depth of all steps, walk after walk. words: (N, L). walk_of: (N,), which walk an
-        instruction is about. previous, labels, weights, progress: (W, T), zeros behind a walk's end. rows: (W, T),
-        which of the frames a step shows; behind a walk's end, how many there are.
-        """
-        decisions = self._decide(seen, words, walk_of, previous, rows)
-        labels, weights, progress = (each.to(self.device)[walk_of].T for each in (labels, weights, progress))
-        return sequence_losses(self.config, decisions, labels, weights, progress)
-
-    def scores(
-        self,
-        seen: tuple[Tensor, Tensor],
-        words: Tensor,
-        walk_of: Tensor,
-        previous: Tensor,
-        weights: Tensor,
-        rows: Tensor,
-    ) -> Tensor:
-        """Logits (steps, actions) of the steps that have a weight, instruction after instruction; see `losses`."""
-        decisions = self._decide(seen, words, walk_of, previous, rows)
-        instructions, steps = (weights[walk_of] > 0).nonzero(as_tuple=True)
-        return decisions.logits[(steps * len(walk_of) + instructions).to(self.device)]
-
     def _look(self, frames: tuple[Tensor, Tensor] | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Features of all frames, RGB and depth."""
         if isinstance(frames, tuple):
             colors, depths = (each.to(self.device) for each in frames)
             return self.see(colors, share_of(depths))
-        return split_features(torch.cat(list(frames)).to(self.device), self.feature_shapes())
+        shapes = self.feature_shapes()
+        joined = torch.cat(list(frames)).to(self.device)
+        both = torch.split(joined, [prod(shape) for shape in shapes], dim=1)
+        rgb, depth = (each.reshape(-1, *shape) for each, shape in zip(both, shapes, strict=True))
+        return rgb, depth
 
     def _decide(
-        self,
-        seen: tuple[Tensor, Tensor],
-        words: Tensor,
-        walk_of: Tensor,
-        previous: Tensor,
-        rows: Tensor,
+        self, seen: tuple[Tensor, Tensor], words: Tensor, walk_of: Tensor, previous: Tensor, rows: Tensor
     ) -> Decisions:
         """What the network decides at every step, (T * N,) rows, step after step."""
         device = self.device
@@ -490,50 +358,41 @@ class Learner(Policy):
     def device(self) -> torch.device:
         return self.action_distribution.linear.weight.device
 
+    @property
+    def words(self) -> Words:
+        """What instructions are to it."""
+        return Words(self.whole.vocabulary, self.config.vocab_size)
+
     def feature_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shapes of what the two encoders make of a frame; found by showing them one on the meta device."""
-        return feature_shapes(self.whole)
+        frame, depth_frame = self.whole.views.inputs
+        with torch.device("meta"), torch.no_grad():
+            black = torch.empty(1, *frame, 3, dtype=torch.uint8), torch.empty(1, *depth_frame)
+            rgb, depth = Policy(self.config).eval().see(*black)
+        return tuple(rgb.shape[1:]), tuple(depth.shape[1:])
 
 
 class Eyes(nn.Module):
     """The two encoders of images as one part, which the feature cache keeps in memory."""
 
-    def __init__(self, policy: Policy, config: Config) -> None:
+    def __init__(self, learner: Learner) -> None:
         super().__init__()
-        self.rgb, self.depth = policy.net.rgb_encoder, policy.net.depth_encoder
-        self.config = config
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Features (N, numbers) of frames as `samples.flat` writes them, (N, numbers)."""
-        return self._seen(*unflat(pixels, self.config.views))
+        self.rgb, self.depth = learner.net.rgb_encoder, learner.net.depth_encoder
+        self.config = learner.whole
 
     @torch.no_grad()
     def features(self, rgb: Tensor, depth: Tensor) -> Tensor:
-        """The same of RGB and depth as `Learner.forward` takes them, on the CPU."""
-        device = next(self.parameters()).device
-        return self._seen(rgb.to(device), share_of(depth.to(device))).cpu()
+        """Features (N, numbers) of RGB and depth as `Learner.forward` takes them, on the CPU."""
+        return self._seen(rgb, depth).cpu()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The same of frames in rows (`sight.rgbd.joined`) of bytes, in any type, where the network is."""
+        return self._seen(*apart(pixels.to(torch.uint8), self.config.views))
 
     def _seen(self, rgb: Tensor, depth: Tensor) -> Tensor:
-        return torch.cat([self.rgb.features(rgb).flatten(1), self.depth.features(depth).flatten(1)], dim=1)
-
-
-def feature_shapes(config: Config) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the features of one frame, RGB and depth."""
-    frame, depth_frame = config.views.inputs
-    with torch.device("meta"), torch.no_grad():
-        rgb, depth = (
-            Policy(config.network)
-            .eval()
-            .see(torch.empty(1, *frame, 3, dtype=torch.uint8), torch.empty(1, *depth_frame))
-        )
-    return tuple(rgb.shape[1:]), tuple(depth.shape[1:])
-
-
-def split_features(features: Tensor, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-    """What `Eyes` joined, (N, numbers), as features of RGB and depth."""
-    first = prod(shapes[0])
-    rgb, depth = features[:, :first], features[:, first:]
-    return rgb.reshape(-1, *shapes[0]), depth.reshape(-1, *shapes[1])
+        device = next(self.parameters()).device
+        rgb, depth = self.rgb.features(rgb.to(device)), self.depth.features(share_of(depth.to(device)))
+        return torch.cat([rgb.flatten(1), depth.flatten(1)], dim=1)
 
 
 def _with_blank(features: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,18 +20,6 @@ TOKENS_PER_INSTRUCTION = 200
 LONGEST_FEATURES = 512
 
 
-def tokens(episode: Episode, vocab_size: int) -> NDArray[np.int64]:
-    """An instruction's tokens, (200,). Raises UsageError for tokens that are not of the vocabulary's dataset."""
-    found = np.asarray(episode.instruction_tokens, dtype=np.int64)
-    if len(found) != TOKENS_PER_INSTRUCTION or found.max() >= vocab_size:
-        what = f"{len(found)} tokens" + (f" up to {found.max()}" if len(found) else "")
-        raise UsageError(
-            f"episode {episode.episode_id}: instruction_tokens: expected {TOKENS_PER_INSTRUCTION} numbers below "
-            f"{vocab_size}, as in R2R_VLNCE_v1-3_preprocessed, found {what}; others number words differently"
-        )
-    return found
-
-
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[.,;!?]")
 
 
@@ -40,17 +28,34 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def numbered(text: str, numbers: Mapping[str, int]) -> NDArray[np.int64]:
-    """A text's words by number, 1 for those without one. Raises UsageError for a text without words."""
-    found = [numbers.get(word, 1) for word in words_of(text)]
-    if not found:
-        raise UsageError(f"instruction {text!r}: has no words")
-    return np.array(found, dtype=np.int64)
+class Words:
+    """Numbers of words: by a vocabulary, from 2 on (0 is nothing, 1 unknown), or without one R2R's tokens."""
 
+    def __init__(self, vocabulary: Sequence[str], size: int) -> None:
+        """size: all numbers lie below."""
+        self.numbers = {word: number for number, word in enumerate(vocabulary, start=2)}
+        self.size = size
 
-def word_numbers(vocabulary: Sequence[str]) -> dict[str, int]:
-    """Numbers of a vocabulary's words, from 2 on."""
-    return {word: number for number, word in enumerate(vocabulary, start=2)}
+    def numbered(self, text: str) -> NDArray[np.int64]:
+        """A text's words by number, 1 for those without one. Raises UsageError for a text without words."""
+        found = [self.numbers.get(word, 1) for word in words_of(text)]
+        if not found:
+            raise UsageError(f"instruction {text!r}: has no words")
+        return np.array(found, dtype=np.int64)
+
+    def of(self, episode: Episode) -> NDArray[np.int64]:
+        """An instruction. Raises UsageError for one without words, and for tokens of another vocabulary."""
+        if self.numbers:
+            return self.numbered(episode.instruction)
+        found = np.asarray(episode.instruction_tokens, dtype=np.int64)
+        if len(found) != TOKENS_PER_INSTRUCTION or found.max() >= self.size:
+            what = f"{len(found)} tokens" + (f" up to {found.max()}" if len(found) else "")
+            raise UsageError(
+                f"episode {episode.episode_id}: instruction_tokens: expected {TOKENS_PER_INSTRUCTION} numbers "
+                f"below {self.size}, as in R2R_VLNCE_v1-3_preprocessed, found {what}; others number words "
+                "differently"
+            )
+        return found
 
 
 class TextFeatures:

@@ -36,24 +36,29 @@ def frames(seen: Observation, views: Views) -> tuple[Tensor, Tensor]:
     """
     if seen.rgb is None or seen.depth is None:
         raise ValueError("the environment reported no RGB frame or no depth")
-    if views.halved:
-        colors, levels = halved(seen.rgb, seen.depth, views)
-        return torch.from_numpy(colors), share_of(torch.from_numpy(levels))
     for name, found, wanted in (
         ("RGB", seen.rgb.shape[:2], views.frame),
         ("depth", seen.depth.shape, views.depth_frame),
     ):
-        if found != wanted:
+        if found != wanted and not views.halved:
             (height, width), (h, w) = found, wanted
             raise UsageError(f"{name} frames are {width}x{height}, the checkpoint was trained with {w}x{h}")
-    depths = torch.from_numpy(scaled(seen.depth, views))
-    rgb = torch.from_numpy(np.ascontiguousarray(seen.rgb))
+    rgb, depth = as_read(seen.rgb, seen.depth, views)
+    return rgb, share_of(depth)
+
+
+def as_read(rgb: NDArray[np.uint8], depth: NDArray[np.float32], views: Views) -> tuple[Tensor, Tensor]:
+    """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, of a frame in meters."""
+    if views.halved:
+        colors = np.rint(_means(_sampled(rgb, views.frame).astype(np.float32))).astype(np.uint8)
+        share = _means(scaled(_sampled(depth, views.depth_frame), views))
+        return torch.from_numpy(colors), torch.from_numpy(np.rint(share * LEVELS).astype(np.uint8))
+    picture, depths = torch.from_numpy(np.array(rgb)), torch.from_numpy(scaled(depth, views))
     if views.shortest_edge is None:
-        return rgb, depths
-    rgb = _resized(rgb.permute(2, 0, 1), views.shortest_edge).permute(1, 2, 0)
-    return _cropped(rgb, views.rgb_crop), _cropped(
-        _resized(depths[None], views.shortest_edge)[0], views.depth_crop
-    )
+        return picture, depths
+    picture = _resized(picture.permute(2, 0, 1), views.shortest_edge).permute(1, 2, 0)
+    depths = _resized(depths[None], views.shortest_edge)[0]
+    return _cropped(picture, views.rgb_crop), _cropped(depths, views.depth_crop)
 
 
 def scaled(depth: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
@@ -61,15 +66,6 @@ def scaled(depth: NDArray[np.float32], views: Views) -> NDArray[np.float32]:
     nearest, farthest = views.depth_range_m
     share = (np.clip(depth, nearest, farthest) - nearest) / np.float32(farthest - nearest)
     return np.asarray(share.astype(np.float32))
-
-
-def halved(
-    rgb: NDArray[np.uint8], depth: NDArray[np.float32], views: Views
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """RGB, uint8 (h, w, 3), and depth in LEVELS + 1 levels, uint8 (h, w), of frames of any size in meters."""
-    colors = _means(_sampled(rgb, views.frame).astype(np.float32))
-    share = _means(scaled(_sampled(depth, views.depth_frame), views))
-    return np.rint(colors).astype(np.uint8), np.rint(share * LEVELS).astype(np.uint8)
 
 
 def share_of(depth: Tensor) -> Tensor:
@@ -117,6 +113,9 @@ class Windows(Protocol):
     @property
     def windows(self) -> int: ...
 
+    @property
+    def kept(self) -> Kept | None: ...
+
     def frame_counts(self) -> list[int]: ...
 
     def files(self, window: int) -> Files: ...
@@ -146,96 +145,74 @@ def read_frames(files: Files, views: Views) -> tuple[Tensor, Tensor]:
 
 
 def read_frame(rgb: Path, depth: Path, views: Views) -> tuple[Tensor, Tensor]:
-    """RGB, uint8 (H, W, 3), and depth, float32 (h, w) in [0, 1] or uint8 levels of it, for the network."""
+    """See `as_read`. Raises UsageError for files that cannot be read or are of another size."""
     picture = _frame(rgb, lambda image: np.asarray(image.convert("RGB")), views.frame)
     meters = _frame(depth, np.asarray, views.depth_frame).astype(np.float32) / np.float32(1000)
-    if views.halved:
-        colors, levels = halved(picture, meters, views)
-        return torch.from_numpy(colors), torch.from_numpy(levels)
-    return torch.from_numpy(picture.copy()), torch.from_numpy(scaled(meters, views))
+    return as_read(picture, meters, views)
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The frames of a set's windows, decoded."""
+class Kept:
+    """The frames of a set's windows: decoded, or where `views` is None what frozen encoders make of them."""
 
-    kept: KeptFrames
-    views: Views
+    rows: KeptFrames
+    views: Views | None
 
-    def frames(self, window: int) -> tuple[Tensor, Tensor]:
-        """RGB and depth of a window's frames, as `read_frames` has them."""
-        return _apart(self.kept.frames(window), self.views)
-
-
-@dataclass(frozen=True)
-class PackedFeatures:
-    """What frozen encoders make of the frames of a set's windows."""
-
-    kept: KeptFrames
-
-    def frames(self, window: int) -> Tensor:
-        """Features of a window's frames, (F, numbers) float32."""
-        return torch.from_numpy(self.kept.frames(window)).view(torch.float32)
+    def frames(self, window: int) -> tuple[Tensor, Tensor] | Tensor:
+        """RGB and depth of a window's frames, as `read_frames` has them; or features, (F, numbers) float32."""
+        rows = torch.from_numpy(self.rows.frames(window))
+        return rows.view(torch.float32) if self.views is None else apart(rows, self.views)
 
 
-def pack(folder: Path, content: Windows, views: Views) -> Packed:
-    """The decoded frames of the windows of a set, kept in `folder`.
+def keep(
+    folder: Path,
+    content: Windows,
+    views: Views,
+    encode: Callable[[Tensor, Tensor], Tensor] | None = None,
+    made_by: str = "",
+) -> Kept:
+    """The frames of the windows of a set, kept in `folder`: decoded, or (F, numbers) float32 that `encode` makes.
 
-    Raises UsageError if a frame cannot be read or the folder cannot be written.
+    encode: takes frames as `read_frames` has them; called in this process, while others decode. made_by: hash of
+    all that features depend on beside the frames. Raises UsageError if a frame cannot be read or the folder cannot
+    be written.
     """
-    rows = partial(_rows, content, views)
-    return Packed(keep_frames(folder, _name(content, views), content.frame_counts(), _size(views), rows), views)
-
-
-def pack_features(
-    folder: Path, content: Windows, views: Views, fingerprint: str, encode: Callable[[Tensor, Tensor], Tensor]
-) -> PackedFeatures:
-    """What `encode` makes of frames as `read_frames` has them, (F, numbers) float32, kept in `folder`.
-
-    It is called in this process; frames are decoded in others. fingerprint: of all that features depend on beside
-    the frames. Raises UsageError as `pack` does.
-    """
-
-    def encoded(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return encode(*_apart(rows, views)).numpy().view(np.uint8)
-
-    (height, width), (h, w) = views.inputs
-    blank = encode(torch.zeros(1, height, width, 3, dtype=torch.uint8), torch.zeros(1, h, w))
-    size, name = blank.shape[1] * blank.element_size(), _name(content, views, fingerprint)
-    rows = partial(_rows, content, views)
-    return PackedFeatures(keep_frames(folder, name, content.frame_counts(), size, rows, encoded))
-
-
-def _name(content: Windows, views: Views, *facts: object) -> str:
     firsts = (content.files(window)[0][0] for window in range(content.windows))
-    return kept_name(content.file, firsts, views, PIL.__version__, *facts)
-
-
-def _depth_dtype(views: Views) -> type[np.generic]:
-    return np.uint8 if views.halved else np.float32
-
-
-def _size(views: Views) -> int:
-    """Bytes of a decoded frame, RGB and depth one after the other."""
+    name = kept_name(content.file, firsts, views, PIL.__version__, *([made_by] if encode else []))
     (height, width), (h, w) = views.inputs
-    return 3 * height * width + h * w * np.dtype(_depth_dtype(views)).itemsize
+    size = 3 * height * width + h * w * _depth_type(views).itemsize
+
+    def features(rows: Tensor) -> NDArray[np.uint8]:
+        assert encode is not None
+        return encode(*apart(rows, views)).numpy().view(np.uint8)
+
+    if encode is not None:
+        size = features(torch.zeros(1, size, dtype=torch.uint8)).shape[1]
+    encoded = None if encode is None else lambda rows: features(torch.from_numpy(rows))
+    decoded_rows = partial(_rows, content, views)
+    rows = keep_frames(folder, name, content.frame_counts(), size, decoded_rows, encoded)
+    return Kept(rows, None if encode else views)
 
 
 def _rows(content: Windows, views: Views, window: int) -> NDArray[np.uint8]:
-    """The decoded frames of a window, (F, bytes)."""
-    rgb, depth = (each.numpy() for each in read_frames(content.files(window), views))
-    return np.concatenate([rgb.reshape(len(rgb), -1), depth.reshape(len(depth), -1).view(np.uint8)], axis=1)
+    return joined(*read_frames(content.files(window), views)).numpy()
 
 
-def _apart(rows: NDArray[np.uint8], views: Views) -> tuple[Tensor, Tensor]:
-    """RGB and depth of decoded frames, as `read_frames` has them."""
+def _depth_type(views: Views) -> torch.dtype:
+    return torch.uint8 if views.halved else torch.float32
+
+
+def joined(rgb: Tensor, depth: Tensor) -> Tensor:
+    """Frames as `read_frames` has them in one row each, uint8 (F, bytes); `apart` is the way back."""
+    return torch.cat([rgb.flatten(1), depth.flatten(1).view(torch.uint8)], dim=1)
+
+
+def apart(rows: Tensor, views: Views) -> tuple[Tensor, Tensor]:
+    """RGB and depth of frames in rows."""
     (height, width), (h, w) = views.inputs
-    end = 3 * height * width
-    depths = np.ascontiguousarray(rows[:, end:]).view(_depth_dtype(views))
-    return (
-        torch.from_numpy(np.ascontiguousarray(rows[:, :end]).reshape(-1, height, width, 3)),
-        torch.from_numpy(depths.reshape(-1, h, w)),
-    )
+    rgb, depth = torch.split(rows, [3 * height * width, rows.shape[1] - 3 * height * width], dim=1)
+    depth = depth.clone(memory_format=torch.contiguous_format)  # floats lie where they may
+    return rgb.reshape(-1, height, width, 3), depth.view(_depth_type(views)).view(-1, h, w)
 
 
 def _frame(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[int, int]) -> NDArray[Any]:
@@ -246,15 +223,3 @@ def _frame(path: Path, read: Callable[[Image.Image], NDArray[Any]], size: tuple[
             f"{path}: {width}x{height} pixels, the network reads {w}x{h}: collect with --frame-width {w}"
         )
     return found
-
-
-def flat(rgb: Tensor, depth: Tensor) -> Tensor:
-    """A frame as one float32 vector, for the feature cache; `unflat` is the way back, for many."""
-    return torch.cat([rgb.flatten().float(), share_of(depth).flatten()])
-
-
-def unflat(pixels: Tensor, views: Views) -> tuple[Tensor, Tensor]:
-    """(N, numbers) as RGB, uint8 (N, H, W, 3), and depth (N, h, w)."""
-    frame, depth_frame = views.inputs
-    split = frame[0] * frame[1] * 3
-    return pixels[:, :split].to(torch.uint8).view(-1, *frame, 3), pixels[:, split:].view(-1, *depth_frame)

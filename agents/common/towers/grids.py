@@ -1,11 +1,15 @@
-"""Grids of features: small encoders in the place of ResNets, and the positions of the cells."""
+"""Encoders of frames that end in a grid of cells or in a vector: ResNets, or small ones to be trained on a CPU.
+
+They work in two steps, so that what a frozen network made of a frame can be kept: `features` runs the
+convolutions, `forward` does the rest.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from agents.common.towers.resnet import GRID
+from agents.common.towers.resnet import GRID, DepthResnet, imagenet_normalized, rgb_resnet
 
 POSITION_SIZE = 64
 PATCH = 4
@@ -85,3 +89,67 @@ class SmallEncoder(nn.Module):
 def small_channels(width: int) -> int:
     """Channels of the output."""
     return 2 * width
+
+
+class RgbEncoder(nn.Module):
+    """RGB frames -> a grid with positions, or a vector of `size`."""
+
+    def __init__(self, width: int, size: int, *, small: bool, grid: bool, tuned: bool, normalize: bool) -> None:
+        super().__init__()
+        self._normalize, self._tuned, self._grid = normalize, tuned, grid
+        cells = GRID if grid or small else 1
+        self.cnn = SmallEncoder(3, width, cells) if small else rgb_resnet(width, cells)
+        self.cnn.requires_grad_(tuned)
+        channels = small_channels(width) if small else 32 * width
+        self.output_size = channels + POSITION_SIZE if grid else size
+        if grid:
+            self.spatial_embeddings = Positions()
+        else:
+            self.fc = _vector(channels * cells**2, size)
+
+    def features(self, frames: Tensor) -> Tensor:
+        """(N, H, W, 3) uint8 -> (N, channels, GRID, GRID), or (..., 1, 1) for a vector from the ResNet."""
+        images = frames.permute(0, 3, 1, 2).float() / 255.0
+        grid: Tensor = self.cnn(imagenet_normalized(images) if self._normalize else images)
+        return grid
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features -> (N, C, GRID, GRID) or (N, size)."""
+        found: Tensor = self.spatial_embeddings.append_to(features) if self._grid else self.fc(features)
+        return found
+
+    def train(self, mode: bool = True) -> RgbEncoder:
+        """Training mode, in which a frozen network still uses the statistics that it was trained with."""
+        super().train(mode)
+        self.cnn.train(mode and self._tuned)
+        return self
+
+
+class DepthEncoder(nn.Module):
+    """Depth images -> a grid with positions, or a vector of `size`."""
+
+    def __init__(self, planes: int, size: int, *, small: bool, grid: bool, tuned: bool) -> None:
+        super().__init__()
+        self._small, self._grid = small, grid
+        self.visual_encoder = SmallEncoder(1, planes, GRID) if small else DepthResnet(planes)
+        self.visual_encoder.requires_grad_(tuned)
+        channels = small_channels(planes) if small else DepthResnet.CHANNELS
+        self.output_size = channels + POSITION_SIZE if grid else size
+        if grid:
+            self.spatial_embeddings = Positions()
+        else:
+            self.visual_fc = _vector(channels * GRID**2, size)
+
+    def features(self, depth: Tensor) -> Tensor:
+        """(N, H, W) float in [0, 1] -> (N, channels, GRID, GRID); the ResNet takes 256 x 256 pixels."""
+        grid: Tensor = self.visual_encoder(depth.unsqueeze(1) if self._small else depth)
+        return grid
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features -> (N, C, GRID, GRID) or (N, size)."""
+        found: Tensor = self.spatial_embeddings.append_to(features) if self._grid else self.visual_fc(features)
+        return found
+
+
+def _vector(numbers: int, size: int) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(numbers, size), nn.ReLU())

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from agents.common.prompts.words import numbered, word_numbers
+from agents.common.sets.recurrent import WalkSamples, inflection_weights
 from agents.common.sight.rgbd import frames
 from agents.vlnce.checkpoint import load_folder
 from agents.vlnce.family import TABLE
 from agents.vlnce.network import Learner
 from agents.vlnce.options import FAMILY, PARTS, VLNCEPlanning, VLNCETraining
 from agents.vlnce.options import FAMILY as VLNCE
-from agents.vlnce.samples import WalkSamples, inflection_weights
 from tests.agents.vlnce import released
 from tests.agents.vlnce.walks import write_walks
 from tests.families import Whole
@@ -168,10 +167,10 @@ def test_a_mirror_swaps_frames_turns_and_words(tmp_path: Path) -> None:
     turned = np.array([0, 1, 3, 2])
     np.testing.assert_array_equal(seen.labels, turned[plain.labels])
     np.testing.assert_array_equal(seen.previous, turned[plain.previous])
-    numbers = word_numbers(Made(tmp_path).learner.whole.vocabulary)
+    known = Made(tmp_path).learner.words
     assert {2, 3} <= {*plain.labels[0].tolist(), *plain.previous[0].tolist()}
     assert [words.tolist() for words in seen.words] == [
-        numbered(text, numbers).tolist() for text in ("Turn right, then left.", "Go right.")
+        known.numbered(text).tolist() for text in ("Turn right, then left.", "Go right.")
     ]
     for same in ("weights", "progress"):
         assert torch.equal(getattr(seen, same), getattr(plain, same))
@@ -264,7 +263,7 @@ def test_kept_features_and_kept_frames_are_exact(made: Made, tmp_path: Path) -> 
     features = made.family.features(made.learner, CPU)
     batch = made.batch(lambda key: None)
     found = batch["frames"]
-    encoded = torch.cat([features.encode(features.tower, each[None]) for each in found.pixels])
+    encoded = torch.cat([features.encode(features.tower, each[None].to(features.dtype)) for each in found.pixels])
     assert encoded.shape[1:] == features.shape
     batch["frames"] = [encoded[order] for order in found.order]
     assert made.family.loss(made.learner, batch).item() == pytest.approx(plain, abs=1e-5)

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from agents.common.sets.conversations import read_conversations
-from agents.vlnce.samples import read_albums
+from agents.common.sets.views import read_views
 from envs.embedded.assets import SceneAssets
 from envs.houses.files.manifest import SCENES_DIR
 from envs.houses.files.questions import HFOV_DEG, house_views
@@ -72,8 +72,8 @@ def test_depth_lies_beside_the_images_and_changes_none(houses: Path, made: Path,
     changed = {"questions.json", *(f"depth/{name}" for name in _names(made))}
     found = contents(tmp_path / "Questions")
     assert {name for name, content in found.items() if contents(made).get(name) != content} == changed
-    album = read_albums(tmp_path / "Questions")
-    with Image.open(album.views[0].files[1]) as image:
+    view = read_views(tmp_path / "Questions")
+    with Image.open(view.views[0].files[1]) as image:
         millimeters = np.asarray(image)
     assert millimeters.shape == (3 * WIDTH // 4, WIDTH)
     assert 100 < np.median(millimeters) < 10000

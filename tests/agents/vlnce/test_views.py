@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from agents.common.sets.recurrent import WalkSamples, collate
+from agents.common.sets.views import VIEWS, ViewSamples, ViewSet
 from agents.common.sight.rgbd import read_frame
 from agents.common.sight.semantics import read_semantics
 from agents.common.towers.resnet import GRID
@@ -18,7 +20,6 @@ from agents.vlnce.checkpoint import load_folder
 from agents.vlnce.family import TABLE
 from agents.vlnce.options import FAMILY as VLNCE
 from agents.vlnce.options import VLNCETraining
-from agents.vlnce.samples import VIEWS, AlbumSamples, AlbumSet, WalkSamples, collate
 from tests.agents.questions import OBJECTS, ROOMS, SIZE, write_questions, write_semantics
 from tests.agents.vlnce.test_family import CPU, options, write_released
 from tests.agents.vlnce.walks import write_walks
@@ -45,18 +46,18 @@ class Made:
         self.family.create("cma-tiny", self.base, (text for each in self.sets for text in each.texts()), 0)
         self.learner = self.family.load(self.base, self.options, self.family.placement(self.options, CPU))
 
-    def samples(self) -> tuple[WalkSamples, AlbumSamples]:
-        walks, albums = self.family.samples(self.sets, self.learner, self.base, self.options, None)
+    def samples(self) -> tuple[WalkSamples, ViewSamples]:
+        walks, views = self.family.samples(self.sets, self.learner, self.base, self.options, None)
         assert isinstance(walks, WalkSamples)
-        assert isinstance(albums, AlbumSamples)
-        return walks, albums
+        assert isinstance(views, ViewSamples)
+        return walks, views
 
 
 def test_instructions_that_actions_answer_are_followed(tmp_path: Path) -> None:
     made = Made(tmp_path)
-    _, albums = made.samples()
-    sample, (_, content) = albums.sample(0, random.Random(0)), made.sets
-    assert isinstance(content, AlbumSet)
+    _, views = made.samples()
+    sample, (_, content) = views.sample(0, random.Random(0)), made.sets
+    assert isinstance(content, ViewSet)
     assert content.counts == {"conversations": 3, "questions": 6}
     assert list(content.texts())[:2] == ["Face the red sofa.", "Face the door number 0."]
     forward, left, right = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
@@ -72,7 +73,7 @@ def test_instructions_that_actions_answer_are_followed(tmp_path: Path) -> None:
 
 def test_a_window_holds_views_from_all_over(tmp_path: Path) -> None:
     _, content = Made(tmp_path, count=2 * VIEWS + 1).sets
-    assert isinstance(content, AlbumSet)
+    assert isinstance(content, ViewSet)
     names = [[files[0].stem for files in content.files(window)] for window in range(content.windows)]
     assert len(names) == 3
     assert names[1][:3] == ["0001", "0004", "0007"]
@@ -80,7 +81,7 @@ def test_a_window_holds_views_from_all_over(tmp_path: Path) -> None:
     assert max(map(len, names)) <= VIEWS
 
 
-def test_a_batch_of_walks_and_albums_costs_what_its_parts_do(tmp_path: Path) -> None:
+def test_a_batch_of_walks_and_views_costs_what_its_parts_do(tmp_path: Path) -> None:
     made = Made(tmp_path)
     both = [each.sample(0, random.Random(0)) for each in made.samples()]
     counts = [len(each.words) for each in both]
@@ -89,9 +90,9 @@ def test_a_batch_of_walks_and_albums_costs_what_its_parts_do(tmp_path: Path) -> 
     assert made.learner(**collate(both[::-1])).item() == pytest.approx(np.average(alone, weights=counts), abs=1e-5)
 
 
-def test_a_mirrored_album(tmp_path: Path) -> None:
-    _, albums = Made(tmp_path, mirror=1.0).samples()
-    seen, plain = albums.sample(0, random.Random(0)), albums._sample(0)
+def test_mirrored_views(tmp_path: Path) -> None:
+    _, views = Made(tmp_path, mirror=1.0).samples()
+    seen, plain = views.sample(0, random.Random(0)), views._sample(0)
     turned = torch.tensor([0, 1, 3, 2])
     assert torch.equal(seen.labels, turned[plain.labels])
     assert torch.equal(seen.frames[0], plain.frames[0].flip(2))  # type: ignore[union-attr]
@@ -102,8 +103,8 @@ def test_packed_views_and_kept_features_are_those_of_the_files(tmp_path: Path) -
     made = Made(tmp_path / "other", packed=tmp_path / "packed")
     for one, other in zip(made.samples()[1].sample(0, random.Random(0)).frames, plain.frames, strict=True):
         assert torch.equal(one, other)  # type: ignore[arg-type]
-    _, albums = made.family.samples(made.sets, made.learner, made.base, options(tmp_path), lambda key: None)
-    frames = albums.sample(0, random.Random(0)).frames
+    _, views = made.family.samples(made.sets, made.learner, made.base, options(tmp_path), lambda key: None)
+    frames = views.sample(0, random.Random(0)).frames
     assert [frame.features for frame in frames] == [None] * 3
 
 
@@ -162,22 +163,22 @@ def test_cells_show_what_has_a_twentieth_of_their_pixels(tmp_path: Path) -> None
     assert not bool(shown[OBJECTS].any())
 
 
-def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
+def test_what_is_told_joins_the_loss_of_views_alone(tmp_path: Path) -> None:
     made = auxiliary(tmp_path)
-    walk, album = (each.sample(0, random.Random(0)) for each in made.samples())
+    walk, view = (each.sample(0, random.Random(0)) for each in made.samples())
     assert walk.shown is None
-    assert album.shown is not None
+    assert view.shown is not None
     learner, heads = made.learner, made.learner.auxiliary
     assert heads is not None
-    for both in ([walk, album], [album, walk]):
+    for both in ([walk, view], [view, walk]):
         batch = collate(both)
         learner.auxiliary = None
         plain = learner(**batch).item()
         learner.auxiliary = heads
-        assert isinstance(album.frames, tuple)
-        rgb, depth = learner.see(album.frames[0], album.frames[1].float() / 255)
+        assert isinstance(view.frames, tuple)
+        rgb, depth = learner.see(view.frames[0], view.frames[1].float() / 255)
         told = functional.binary_cross_entropy_with_logits(
-            heads.parts[0](rgb) + heads.parts[1](depth), album.shown.float(), pos_weight=torch.tensor(5.0)
+            heads.parts[0](rgb) + heads.parts[1](depth), view.shown.float(), pos_weight=torch.tensor(5.0)
         )
         assert learner(**batch).item() == pytest.approx(plain + 5 * told.item(), abs=1e-4)
     assert "shown" not in collate([walk])
@@ -186,10 +187,10 @@ def test_what_is_told_joins_the_loss_of_albums_alone(tmp_path: Path) -> None:
 def test_what_is_shown_is_kept_as_it_is(tmp_path: Path) -> None:
     plain = auxiliary(tmp_path, mirror=1.0).samples()[1].sample(0, random.Random(0)).shown
     made = auxiliary(tmp_path / "other", mirror=1.0, packed=tmp_path / "packed")
-    albums = made.samples()[1]
+    views = made.samples()[1]
     for path in (tmp_path / "other/sets/Questions/semantic").rglob("*.png"):
         path.write_bytes(b"not read again")
-    kept = albums.sample(0, random.Random(0)).shown
+    kept = views.sample(0, random.Random(0)).shown
     assert plain is not None
     assert kept is not None
     assert torch.equal(kept, plain)
@@ -209,8 +210,8 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> None:
-    _, albums = auxiliary(tmp_path, mirror=1.0).samples()
-    shown = albums.sample(0, random.Random(0)).shown
+    _, views = auxiliary(tmp_path, mirror=1.0).samples()
+    shown = views.sample(0, random.Random(0)).shown
     assert shown is not None
     assert [tuple(at) for at in shown[0, :OBJECTS].nonzero().tolist()] == [(0, 3, 0), (2, 0, 3)]
 

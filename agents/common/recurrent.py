@@ -1,4 +1,4 @@
-"""A GRU whose training on a CPU takes few calls: a handful of small operations a step, the rest over all steps."""
+"""Recurrent layers: instructions by an LSTM, steps by a GRU whose training on a CPU takes few calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class Gru(nn.GRU):
@@ -82,6 +83,46 @@ class _Steps(torch.autograd.Function):
         rows = own.view(steps * slots, 3 * size)
         to_gates = torch.cat([own[:, :, :2].flatten(2), at * to_new], dim=2)
         return to_gates, later, rows.t() @ states[:-1].flatten(0, 1), rows.sum(dim=0)
+
+
+class InstructionEncoder(nn.Module):
+    """Words -> LSTM outputs, or the last state of the LSTM.
+
+    A word counts if its vector is not all zero. As in VLN-CE, as many positions as words count are read, from the
+    first: a zero inside an instruction stays and the last word is lost.
+    """
+
+    embedding_layer: nn.Embedding
+
+    def __init__(
+        self, embedding: int, size: int, *, words: int | None, bidirectional: bool, sequence: bool, tuned: bool
+    ) -> None:
+        """words: rows of the table of vectors, None where vectors are given. tuned: whether these are trained."""
+        super().__init__()
+        self._sequence = sequence
+        self.encoder_rnn = nn.LSTM(embedding, size, bidirectional=bidirectional, batch_first=True)
+        if words is not None:
+            self.embedding_layer = nn.Embedding(words, embedding, padding_idx=0)
+            self.embedding_layer.requires_grad_(tuned)
+        self.output_size = size * (1 + bidirectional)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(N, L) int64 tokens or (N, L, C) features -> (N, C, longest), zeros behind the words; or (N, C).
+
+        Raises ValueError for an instruction without words.
+        """
+        vectors = words if words.dim() == 3 else self.embedding_layer(words)
+        if vectors.is_meta:  # when memory is planned there are shapes and no words
+            padded, (last, _) = self.encoder_rnn(vectors)
+        else:
+            counts = (vectors != 0).any(dim=2).sum(dim=1)
+            if not bool(counts.all()):
+                raise ValueError("an instruction without words")
+            packed = pack_padded_sequence(vectors, counts.cpu(), batch_first=True, enforce_sorted=False)
+            outputs, (last, _) = self.encoder_rnn(packed)
+            padded, _ = pad_packed_sequence(outputs, batch_first=True)
+        encoded: Tensor = padded.transpose(1, 2) if self._sequence else last.squeeze(0)
+        return encoded
 
 
 class StateEncoder(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.common.gru import Gru
+from agents.common.recurrent import Gru
 
 
 @pytest.mark.parametrize(("steps", "slots"), [(1, 1), (1, 3), (7, 1), (20, 4)])

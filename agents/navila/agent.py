@@ -33,7 +33,8 @@ EXPECTS = Conventions(width=512, height=512, hfov=90.0, camera_height_m=1.25, fo
 """What the published model was trained for."""
 
 SMALL_IMAGE = 128
-"""Networks that see images of up to this many pixels, a quarter of a frame's, take frames of any size."""
+"""Networks that see images of up to this many pixels, a quarter of a frame's, take those of any camera: they were
+trained here, on whatever their walks were collected with."""
 
 BLACK = -1
 """In place of a step: a black frame, before an episode has as many as a question shows."""
@@ -57,7 +58,7 @@ _UNTIDY = re.compile(r" (?=[.?!,]|n't|'(?:m|s|ve|re))| (') ")
 
 def expects(image_size: int) -> Conventions:
     """What a network has to be shown that sees images of `image_size` pixels."""
-    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
+    return replace(EXPECTS, width=None, height=None, hfov=None) if image_size <= SMALL_IMAGE else EXPECTS
 
 
 def chosen(length: int, count: int) -> list[int]:

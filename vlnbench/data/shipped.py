@@ -14,6 +14,9 @@ CMA_BODY = Embodiment(
 )
 """The body of VLN-CE's CMA and Seq2Seq baselines."""
 
+VILA_BODY = Embodiment(camera=Camera(width=512, height=512, hfov=90.0, height_m=1.25))
+"""The body that NaVILA evaluates with."""
+
 CHALLENGE_BODY = Embodiment(
     camera=Camera(width=640, height=480, hfov=79.0, height_m=0.88),
     depth_range_m=(0.5, 5.0),
@@ -87,6 +90,15 @@ BENCHMARKS: dict[str, Benchmark] = {
             body=CMA_BODY,
         ),
         Benchmark(
+            name="r2r-navila",
+            version=1,
+            summary="R2R-CE v1-3 with the body of NaVILA",
+            reader="r2r",
+            dataset_folders=R2R_FOLDERS,
+            splits=R2R_SPLITS,
+            body=VILA_BODY,
+        ),
+        Benchmark(
             name="rxr-ce",
             version=1,
             summary="RxR-CE, English guide, with the body of StreamVLN and JanusVLN (not the challenge's)",
@@ -96,6 +108,17 @@ BENCHMARKS: dict[str, Benchmark] = {
             body=VLM_BODY,
             roles=("guide",),
             languages=ENGLISH,
+        ),
+        Benchmark(
+            name="rxr-navila",
+            version=1,
+            summary="RxR-CE, American English guide, with the body of NaVILA",
+            reader="rxr",
+            dataset_folders=RXR_FOLDERS,
+            splits={"train": None, "val_seen": None, "val_unseen": None},
+            body=VILA_BODY,
+            roles=("guide",),
+            languages=ENGLISH[:1],
         ),
         Benchmark(
             name="rxr-habitat",

@@ -25,8 +25,9 @@ from agents.navila.network import BEGIN, END, Downsample, NaVILA
 from agents.navila.options import NaVILAInputs
 from agents.navila.samples import QuestionDataset, read_set, runs
 from tests.fakes import make_episode
+from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Observation
+from vlnbench.interfaces import Action, Conventions, Observation
 
 STOP, FORWARD, LEFT, RIGHT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
 
@@ -288,10 +289,13 @@ def test_what_is_missing_is_named(base: Path, tmp_path: Path) -> None:
 
 
 def test_published_cameras_are_expected_but_of_small_networks() -> None:
-    published = expects(384)
-    assert (published.width, published.height, published.hfov) == (512, 512, 90.0)
-    assert (published.camera_height_m, published.forward_m, published.turn_deg) == (1.25, 0.25, 15.0)
-    assert (expects(96).width, expects(96).hfov) == (None, 90.0)
+    """By the published task file."""
+    camera = {"width": 512, "height": 512, "hfov": 90.0}
+    body = {"camera_height_m": 1.25, "forward_m": 0.25, "turn_deg": 15.0}
+    assert expects(384) == Conventions(**camera, **body)
+    assert expects(96) == Conventions(**body)
+    fitting = [each.name for each in BENCHMARKS.values() if not expects(384).conflicts(each.body)]
+    assert fitting == ["r2r-navila", "rxr-navila"]
 
 
 def walk(*actions: Action, **more: Any) -> Trajectory:

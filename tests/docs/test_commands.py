@@ -138,7 +138,8 @@ def test_the_training_of_the_small_model_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_in_the_text_exist_with_their_options(page: Path) -> None:
+def test_commands_in_the_text_exist_with_their_options(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
     calls = [text for text in inline(page) if text.startswith(("vlnbench ", "torchrun "))]
     for arguments in (each for text in calls for each in commands(text)):
         words = next(each for each in sorted(all_commands(), key=len, reverse=True) if _begins(arguments, each))

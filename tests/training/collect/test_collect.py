@@ -33,7 +33,7 @@ from vlnbench.training.collect.walk import (
     ReferenceRoute,
     WalkTask,
     in_turn,
-    tours,
+    shared_paths,
     walk,
 )
 
@@ -171,13 +171,13 @@ def test_a_walk_that_does_not_reach_its_goal_is_left_out_with_the_reason(houses:
     env, episodes = train_split(houses, width=8)
     episode = episodes[0]
     start_only = replace(episode, reference_path=(episode.start_position,))
-    (tour,) = tours([start_only], "r2r")
-    walked = walk(env, WalkTask(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
+    (shared,) = shared_paths([start_only], "r2r")
+    walked = walk(env, WalkTask(shared, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
     assert walked.record is None
     assert walked.reason == "ended 3 m or more from the goal"
     endless = replace(episode, reference_path=(*episode.reference_path, episode.start_position) * 8)
-    (tour,) = tours([endless], "r2r")
-    walked = walk(env, WalkTask(tour, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
+    (shared,) = shared_paths([endless], "r2r")
+    walked = walk(env, WalkTask(shared, tmp_path, ReferenceRoute(3.0)), ReferenceRoute(3.0)).product
     assert walked.reason == f"more than {MAX_ACTIONS} actions"
 
 
@@ -186,13 +186,13 @@ def test_a_part_of_the_tours_is_of_all_scenes_though_the_file_goes_scene_by_scen
 ) -> None:
     env, episodes = train_split(houses, width=8)
     env.close()
-    by_scene = sorted(tours(episodes, "r2r"), key=lambda tour: tour.episodes[0].scene_id)
-    scenes = [tour.episodes[0].scene_id for tour in by_scene]
+    by_scene = sorted(shared_paths(episodes, "r2r"), key=lambda shared: shared.episodes[0].scene_id)
+    scenes = [shared.episodes[0].scene_id for shared in by_scene]
     assert scenes[0] == scenes[1] != scenes[-1]
     turned = in_turn(by_scene)
-    assert sorted(tour.name for tour in turned) == sorted(tour.name for tour in by_scene)
+    assert sorted(shared.name for shared in turned) == sorted(shared.name for shared in by_scene)
     count = len(set(scenes))
-    assert {tour.episodes[0].scene_id for tour in turned[:count]} == set(scenes)
+    assert {shared.episodes[0].scene_id for shared in turned[:count]} == set(scenes)
     collect(request(houses, tmp_path / "some", tours=count))
     walked = json.loads((tmp_path / "some" / TRAJECTORIES).read_text())
     assert len({record["video"].partition("_r2r_")[0] for record in walked}) == count
@@ -201,10 +201,10 @@ def test_a_part_of_the_tours_is_of_all_scenes_though_the_file_goes_scene_by_scen
 
 def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tmp_path: Path) -> None:
     env, episodes = train_split(houses, width=8)
-    (tour,) = tours(episodes[:1], "r2r")
+    (shared,) = shared_paths(episodes[:1], "r2r")
     straight, *disturbed = (
         walk(
-            env, WalkTask(tour, tmp_path / str(i), ReferenceRoute(3.0)), ReferenceRoute(3.0, chance)
+            env, WalkTask(shared, tmp_path / str(i), ReferenceRoute(3.0)), ReferenceRoute(3.0, chance)
         ).product.record
         for i, chance in enumerate((0.0, 0.3, 0.3))
     )

@@ -37,7 +37,7 @@ from vlnbench.training.collect.walk import (
     GuidedEnv,
     Verdict,
     WalkTask,
-    tours,
+    shared_paths,
     walk,
 )
 
@@ -180,11 +180,11 @@ def test_a_streamvln_sees_all_windows_whoever_drives(tmp_path: Path) -> None:
     agent = load_agent("streamvln", options)
     check_driver(facts_of(agent, "streamvln"), get_benchmark("houses-r2r").body)
     route = Correction(3.0).route(agent)
-    (tour,) = tours([straight(0, 6, 12, 18, 24)], "r2r")
+    (shared,) = shared_paths([straight(0, 6, 12, 18, 24)], "r2r")
     env = GuidedPlane()
-    walked = [walk(env, WalkTask(tour, tmp_path, Correction(3.0)), route).product for _ in range(2)]
+    walked = [walk(env, WalkTask(shared, tmp_path, Correction(3.0)), route).product for _ in range(2)]
     assert [each.reason for each in walked] == ["no detour worth keeping"] * 2
-    assert len(list(route.steps(env, tour.episodes[0]))) == 96
+    assert len(list(route.steps(env, shared.episodes[0]))) == 96
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_what_was_done_is_stored_in_the_layout_of_reference_walks(
 ) -> None:
     out, result = corrected
     records = json.loads((out / TRAJECTORIES).read_text())
-    assert len({record["video"] for record in records}) == len(records) == result.tours == result.instructions
+    assert len({record["video"] for record in records}) == len(records) == result.paths == result.instructions
     assert 0 < len(records) == sum(result.kept.values())
     assert len(records) + sum(result.left_out.values()) == 12
     manifest = json.loads((out / MANIFEST).read_text())
@@ -306,13 +306,14 @@ class Batches(EpisodeAgent):
 def test_one_agent_drives_in_several_simulators_at_once(tmp_path: Path) -> None:
     """And what is collected is what it would collect in one."""
     episodes = [replace(straight(0, 2.5, 5), episode_id=str(i), scene_id=f"{i % 2}/s.glb") for i in range(6)]
-    planned = tours(episodes, "r2r")
+    planned = shared_paths(episodes, "r2r")
     assert len(planned) == 2  # told in three ways each
     planned = [replace(planned[0], name=f"walk-{episode.episode_id}", episodes=(episode,)) for episode in episodes]
 
     def collected(executor: Inline | Processes, root: Path) -> dict[str, bytes]:
         tasks = [
-            Task(tour.episodes[0], 0, 0, 500, WalkTask(tour, root, EverythingCounts(3.0))) for tour in planned
+            Task(shared.episodes[0], 0, 0, 500, WalkTask(shared, root, EverythingCounts(3.0)))
+            for shared in planned
         ]
         outcomes = list(executor.run(tasks, Limits(max_batch=3)))
         assert [outcome.reason for outcome in outcomes] == [None] * 6

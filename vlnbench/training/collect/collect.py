@@ -3,7 +3,7 @@
 The reference paths are walked, or (`--dagger`) what a model makes of the instructions, corrected or relabeled.
 
 The folder is one set of StreamVLN's `trajectory_data` (`annotations.json`, `images/…/rgb/NNN.jpg`). Beside these
-lie `collect.json` (what is being collected) and `collected.jsonl` (a line per finished tour): running the same
+lie `collect.json` (what is being collected) and `collected.jsonl` (a line per finished path): running the same
 command again goes on where it ended. `annotations.json` is written last.
 """
 
@@ -54,8 +54,8 @@ from vlnbench.training.collect.walk import (
     Walked,
     WalkTask,
     in_turn,
-    tour_name,
-    tours,
+    shared_name,
+    shared_paths,
 )
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
 from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another
@@ -76,10 +76,10 @@ _NOBODY = f"{Nobody.__module__}:{Nobody.__name__}"
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a folder holds: tours and instructions written, by reason where there are several to be kept for, tours
+    """What a folder holds: paths and instructions written, by reason where there are several to be kept for, paths
     left out by reason, frames and bytes."""
 
-    tours: int
+    paths: int
     instructions: int
     kept: dict[str, int]
     left_out: dict[str, int]
@@ -113,7 +113,7 @@ def collect(request: CollectOptions) -> Collected:
         stack.enter_context(open_folder(request.out, KIND, manifest, partial(_check_same, request.out, manifest)))
         stack.callback(executor.close)  # nobody writes when the lock is gone
         done = _walk_the_rest(planned, request, executor, guide)
-        records = [done[tour.name].record for tour in planned if done[tour.name].record]
+        records = [done[shared.name].record for shared in planned if done[shared.name].record]
         write_bytes(request.out / TRAJECTORIES, (json.dumps(records, ensure_ascii=False) + "\n").encode())
     return verify(request.out, planned, done)
 
@@ -152,8 +152,8 @@ def _make_ready(
 def verify(root: Path, planned: list[SharedPath], done: dict[str, Walked]) -> Collected:
     """Count what lies in the folder against the plan. Raises UsageError naming what is missing."""
     frames = size = 0
-    for tour in planned:
-        record = done[tour.name].record
+    for shared in planned:
+        record = done[shared.name].record
         if record is None:
             continue
         files = sorted((root / record["video"] / "rgb").glob("*.jpg"))
@@ -164,11 +164,11 @@ def verify(root: Path, planned: list[SharedPath], done: dict[str, Walked]) -> Co
             )
         frames += len(files)
         size += sum(file.stat().st_size for file in files)
-    kept = [tour for tour in planned if done[tour.name].record]
-    reasons = Counter((done[tour.name].record is None, done[tour.name].reason) for tour in planned)
+    kept = [shared for shared in planned if done[shared.name].record]
+    reasons = Counter((done[shared.name].record is None, done[shared.name].reason) for shared in planned)
     return Collected(
-        tours=len(kept),
-        instructions=sum(len(tour.episodes) for tour in kept),
+        paths=len(kept),
+        instructions=sum(len(shared.episodes) for shared in kept),
         kept={reason: count for (out, reason), count in sorted(reasons.items(), key=str) if reason and not out},
         left_out={reason: count for (out, reason), count in sorted(reasons.items(), key=str) if reason and out},
         frames=frames,
@@ -179,10 +179,10 @@ def verify(root: Path, planned: list[SharedPath], done: dict[str, Walked]) -> Co
 def format_collected(collected: Collected, out: Path) -> str:
     """Table of what was collected."""
     rows: list[list[object]] = [
-        ["tours", collected.tours],
+        ["shared paths", collected.paths],
         ["instructions", collected.instructions],
         ["frames", collected.frames],
-        ["frames per tour", round(collected.frames / max(1, collected.tours), 1)],
+        ["frames per path", round(collected.frames / max(1, collected.paths), 1)],
         ["MB", round(collected.bytes / 1e6, 1)],
         *([f"kept: {reason}", count] for reason, count in collected.kept.items()),
         *([f"left out: {reason}", count] for reason, count in collected.left_out.items()),
@@ -205,15 +205,15 @@ def resized(body: Embodiment, width: int | None) -> Embodiment:
 
 
 def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[SharedPath]:
-    planned = tours(episode_set.episodes, request.set)
+    planned = shared_paths(episode_set.episodes, request.set)
     if request.dagger:  # each instruction leads elsewhere; one walk per name
-        by_name = {tour_name(episode, request.set): episode for episode in episode_set.episodes}
+        by_name = {shared_name(episode, request.set): episode for episode in episode_set.episodes}
         planned = [SharedPath(name, (episode,)) for name, episode in by_name.items()]
     if request.relabel is not None:
         random.Random(request.seed).shuffle(planned)
     if request.tours is not None:
         if not 1 <= request.tours <= len(planned):
-            raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} tours")
+            raise UsageError(f"--tours {request.tours}: {episode_set.split} has 1 to {len(planned)} paths")
         chosen = planned if request.relabel is not None else in_turn(planned)
         planned = chosen[: request.tours]
     without = next((t for t in planned if not t.episodes[0].goals), None)
@@ -296,15 +296,15 @@ def _check_same(out: Path, manifest: dict[str, Any], found: dict[str, Any]) -> N
 def _walk_the_rest(
     planned: list[SharedPath], request: CollectOptions, executor: Executor, guide: Guide
 ) -> dict[str, Walked]:
-    """Walk the tours that the journal does not hold; returns all of them by name.
+    """Walk the paths that the journal does not hold; returns all of them by name.
 
     Raises RunError at the end if some failed, and as soon as many have.
     """
     path = request.out / JOURNAL
     done = {entry["name"]: Walked(**entry) for _, entry in read_jsonl(path)}
-    todo = [tour for tour in planned if tour.name not in done]
-    say(f"{len(planned)} tours, {len(planned) - len(todo)} of them walked before; folder {request.out}")
-    tasks = [_task(tour, request, guide) for tour in todo]
+    todo = [shared for shared in planned if shared.name not in done]
+    say(f"{len(planned)} paths, {len(planned) - len(todo)} of them walked before; folder {request.out}")
+    tasks = [_task(shared, request, guide) for shared in todo]
     limits = Limits(request.agent_options.max_batch, WALK_TIMEOUT_S)
     failed: list[str] = []
     with (
@@ -332,7 +332,7 @@ def _walk_the_rest(
     return done
 
 
-def _task(tour: SharedPath, request: CollectOptions, guide: Guide) -> Task:
-    episode = tour.episodes[0]
+def _task(shared: SharedPath, request: CollectOptions, guide: Guide) -> Task:
+    episode = shared.episodes[0]
     seed = episode_seed(request.seed, episode.episode_id, 0)
-    return Task(episode, 0, seed, MAX_ACTIONS, WalkTask(tour, request.out.absolute(), guide, request.depth))
+    return Task(episode, 0, seed, MAX_ACTIONS, WalkTask(shared, request.out.absolute(), guide, request.depth))

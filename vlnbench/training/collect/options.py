@@ -40,7 +40,7 @@ class CollectOptions:
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
     tours: int | None = None
     """Walk only this many, taken from the scenes in turn (with --relabel: drawn, see --seed); episodes that differ
-    in their instruction alone share a tour."""
+    in their instruction alone share a path."""
     disturbance: BelowOne = 0.0
     """Chance, before every action, of a short random burst from which the follower finds back."""
     sim: str = "auto"

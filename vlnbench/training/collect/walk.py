@@ -73,7 +73,7 @@ class SharedPath:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What became of a tour: a record or none, and the reason, if there is one. `seconds` is wall-clock time."""
+    """What became of a path: a record or none, and the reason, if there is one. `seconds` is wall-clock time."""
 
     name: str
     record: dict[str, Any] | None
@@ -140,12 +140,12 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class WalkTask:
-    """The kind of task that walks a tour and writes what was seen below `root`; its product is a `Walked`.
+    """The kind of task that walks a path and writes what was seen below `root`; its product is a `Walked`.
 
     depth: write depth, distances and tokens too.
     """
 
-    tour: SharedPath
+    shared: SharedPath
     root: Path
     guide: Guide
     depth: bool = False
@@ -157,27 +157,27 @@ class WalkTask:
         return walk(env, self, self.guide.route(agent))
 
 
-def tours(episodes: Sequence[Episode], set_name: str) -> list[SharedPath]:
+def shared_paths(episodes: Sequence[Episode], set_name: str) -> list[SharedPath]:
     """Group episodes by scene, start pose and path, in the order of their first episode."""
     groups: dict[tuple[Any, ...], list[Episode]] = {}
     for episode in episodes:
         start = (episode.scene_id, episode.start_position, episode.start_rotation)
         groups.setdefault((*start, waypoints(episode)), []).append(episode)
-    return [SharedPath(tour_name(members[0], set_name), tuple(members)) for members in groups.values()]
+    return [SharedPath(shared_name(members[0], set_name), tuple(members)) for members in groups.values()]
 
 
 def in_turn(planned: Sequence[SharedPath]) -> list[SharedPath]:
-    """The first tour of every scene, then the second of every scene, and so on; files may go scene by scene."""
+    """The first path of every scene, then the second of every scene, and so on; files may go scene by scene."""
     before: Counter[str] = Counter()
     rounds = []
-    for tour in planned:
-        scene = tour.episodes[0].scene_id
+    for shared in planned:
+        scene = shared.episodes[0].scene_id
         rounds.append(before[scene])
         before[scene] += 1
-    return [tour for _, tour in sorted(zip(rounds, planned, strict=True), key=lambda pair: pair[0])]
+    return [shared for _, shared in sorted(zip(rounds, planned, strict=True), key=lambda pair: pair[0])]
 
 
-def tour_name(episode: Episode, set_name: str) -> str:
+def shared_name(episode: Episode, set_name: str) -> str:
     """`<scan>_<set>_<episode>`, which names the trajectory's folder."""
     number = episode.episode_id
     number = f"{int(number):06d}" if number.isdigit() else number
@@ -231,12 +231,12 @@ class ReferenceRoute:
 
 
 def walk(env: GuidedEnv, kind: WalkTask, route: Route) -> Rollout:
-    """Walk a tour and write its frames; their folder appears only when it is complete.
+    """Walk a path and write its frames; their folder appears only when it is complete.
 
     The product is a `Walked`. All seconds count as the environment's.
     """
     start = time.perf_counter()
-    tour, episode = kind.tour, kind.tour.episodes[0]
+    shared, episode = kind.shared, kind.shared.episodes[0]
     done: list[Done] = []
     frames: dict[str, list[bytes]] = {"rgb": [], **({"depth": []} if kind.depth else {})}
     reason: str | None = None
@@ -257,40 +257,40 @@ def walk(env: GuidedEnv, kind: WalkTask, route: Route) -> Rollout:
         verdict = route.verdict(env, episode, [pose.position for pose in poses])
         reason = verdict.reason
         if verdict.kept:
-            record = _record(tour, done)
+            record = _record(shared, done)
             if kind.depth:
-                record |= _measured(env, tour, poses)
-            _write_frames(kind.root / _video(tour), frames)
+                record |= _measured(env, shared, poses)
+            _write_frames(kind.root / _video(shared), frames)
     collided = tuple(each.observation.collided for each in done[1:])
     trajectory = Trajectory(poses, tuple(Action(each.action) for each in done[1:]), collided)
     seconds = time.perf_counter() - start
-    return Rollout(trajectory, seconds, 0.0, product=Walked(tour.name, record, reason, seconds))
+    return Rollout(trajectory, seconds, 0.0, product=Walked(shared.name, record, reason, seconds))
 
 
-def _video(tour: SharedPath) -> str:
-    return f"images/{tour.name}"
+def _video(shared: SharedPath) -> str:
+    return f"images/{shared.name}"
 
 
-def _record(tour: SharedPath, done: Sequence[Done]) -> dict[str, Any]:
+def _record(shared: SharedPath, done: Sequence[Done]) -> dict[str, Any]:
     """The entry of the annotations."""
-    number = tour.episodes[0].episode_id
+    number = shared.episodes[0].episode_id
     strays = [i for i, each in enumerate(done) if each.stray]
     labels = [int(each.label) for each in done if each.label is not None]
     return {
         "id": int(number) if number.isdigit() else number,
-        "video": _video(tour),
-        "instructions": [each.instruction for each in tour.episodes],
+        "video": _video(shared),
+        "instructions": [each.instruction for each in shared.episodes],
         "actions": [each.action for each in done],
         **({"strays": strays} if strays else {}),
         **({"labels": labels} if labels else {}),
     }
 
 
-def _measured(env: GuidedEnv, tour: SharedPath, poses: Sequence[Pose]) -> dict[str, Any]:
+def _measured(env: GuidedEnv, shared: SharedPath, poses: Sequence[Pose]) -> dict[str, Any]:
     """What goes with depth: distances, and the instructions' tokens without the zeros behind them."""
-    goals = tour.episodes[0].goals
+    goals = shared.episodes[0].goals
     distances = [round(env.geodesic_distance(pose.position, goals), 3) for pose in poses]
-    tokens = [list(each.instruction_tokens) for each in tour.episodes]
+    tokens = [list(each.instruction_tokens) for each in shared.episodes]
     if not all(map(any, tokens)):
         return {"distances": distances}
     return {

@@ -17,6 +17,7 @@ from tests.runs import record, write_dataset
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, SUMMARY, TRAJECTORIES
 from vlnbench.interfaces import Action, Observation, Vec3
 from vlnbench.training.collect.collect import JOURNAL
+from vlnbench.util.durable.locks import LOCK
 
 ROOT = Path(__file__).parents[2]
 
@@ -199,8 +200,12 @@ def _matrix(given: Path, out: Path) -> list[str]:
 
 
 def _matrix_left(out: Path) -> Found:
-    """What the rows say but how long anything took, and the names of all files but those that say that alone."""
+    """What the rows say but how long anything took, and the names of all files but those that say that alone.
+
+    The lock of a stage that was killed when all was done stays: nobody has to go there again.
+    """
     names = {str(path.relative_to(out)) for path in (out / "matrix").rglob("*") if not path.is_dir()}
+    names = {name for name in names if not name.endswith(LOCK)}
     names -= {name for name in names if name.endswith("/attempts.jsonl")}  # of done work, none where it was killed
     (row,) = json.loads((out / "matrix" / "results" / "matrix.json").read_text())["rows"]
     kept = (

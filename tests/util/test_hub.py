@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,3 +107,19 @@ def test_names_of_the_hub(tmp_path: Path) -> None:
     assert is_hub("hf:org/model")
     assert not is_hub("org/model")
     assert spoken(tmp_path) == str(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")  # newer clients say so
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_a_cache_whose_files_cannot_be_locked(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The hub's client does without locks where they are unknown, and fails where there is no lock manager."""
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    if number == errno.ENOSYS:
+        assert fetch("hf:org/model").name == f"hf:org/model@{NEW}"
+        return
+    with pytest.raises(UsageError, match=r"cannot be downloaded \(.*No locks available\); set HF_HOME to another"):
+        fetch("hf:org/model")

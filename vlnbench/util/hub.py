@@ -6,6 +6,7 @@ taken. Pickles and code are never fetched unasked: only text that is read beside
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ POINTER = b"version https://git-lfs"
 LARGEST_TEXT = 64 << 20
 """Bytes: tokenizers have about a tenth of it."""
 _NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
+_OF_THE_DISK = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOLCK)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -196,7 +198,9 @@ def _download(
             raise UsageError(_gated(name, repository)) from error
         except Exception as error:  # the network, the disk or a file of the repository
             reason = _first_line(error)
-            raise UsageError(f"{name}: {file.name} cannot be downloaded ({reason}); try again") from error
+            ours = getattr(error, "errno", None) in _OF_THE_DISK
+            advice = "set HF_HOME to another folder" if ours else "try again"
+            raise UsageError(f"{name}: {file.name} cannot be downloaded ({reason}); {advice}") from error
         if path.parent.name != commit:
             raise UsageError(f"{name}: changed while it was downloaded; try again")
         if file.sha256 is not None and sha256(path) != file.sha256:

@@ -17,14 +17,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlnbench.data.generator import get_generator
 from vlnbench.defaults import BENCHMARK, GENERATORS
 from vlnbench.errors import UsageError, unknown
 from vlnbench.matrix.execution import Execution
@@ -41,10 +39,9 @@ from vlnbench.matrix.fields import (
     train_types,
     types_of,
 )
+from vlnbench.matrix.preparation import NAME, collected, generated_data
 from vlnbench.matrix.references import Reference, read_references
 from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
-from vlnbench.rollout.agent_names import options_type
-from vlnbench.training.collect.options import CollectOptions
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import every_family, find_family, get_family
 from vlnbench.training.family.sources import find_source
@@ -75,7 +72,6 @@ EVALUATE = "evaluate."
 EVALUATED: dict[str, Any] = {"benchmark": BENCHMARK, "splits": ("val_seen", "val_unseen")}
 """What is evaluated where the file does not say otherwise, by the agent of the family."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _T = TypeVar("_T")
 _LONGEST = 100
 """Characters of a label."""
@@ -159,17 +155,17 @@ def read_matrix(path: Path) -> Matrix:
     found = read_yaml(path, "matrix", SECTIONS)
     check_known(found, SECTIONS, f"{path}: section")
     name = found.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(f"{path}: name {short(name)}: expected letters, digits, dots, dashes and underscores")
     sections = {key: mapping(found.get(key), f"{path}: {key}") for key in SECTIONS if key not in UNMAPPED}
-    collect = {each: _collect(options, each, f"{path}: collect") for each, options in sections["collect"].items()}
-    offline = {each: _collect(options, each, f"{path}: offline") for each, options in sections["offline"].items()}
+    collect = {each: collected(options, each, f"{path}: collect") for each, options in sections["collect"].items()}
+    offline = {each: collected(options, each, f"{path}: offline") for each, options in sections["offline"].items()}
     for each, options in offline.items():
         if "split" not in options or options.get("disturbance") or options.get("dagger"):
             raise UsageError(
                 f"{path}: offline.{each}: expected a split, no disturbance and no dagger: experts do not err"
             )
-    generated = {each: _generated(each, sections[each], path) for each in GENERATORS if each in found}
+    generated = {each: generated_data(each, sections[each], path) for each in GENERATORS if each in found}
     execution = make(Execution, sections["run"], f"{path}: run")
     execution.check(f"{path}: run")
     if not sections["axes"]:
@@ -357,31 +353,6 @@ def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
         if name not in collect and not any((folder / file).is_file() for file in files):
             hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"
             raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {files[0]}; {hint}")
-
-
-def _collect(options: Any, name: str, section: str) -> dict[str, Any]:
-    where = f"{section}.{name}"
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{where}: expected the name of a folder")
-    given = mapping(options, where)
-    kind = checked(lambda: options_type(str(given.get("agent", CollectOptions.agent))), where)
-    driver = types_of(kind) if given.get("dagger") is True else {}
-    types = {**driver, **types_of(CollectOptions, without=("out", "agent_options"))}
-    check_known(given, types, f"{where}: option")
-    made = convert(given, types, where)
-    asked = {key: value for key, value in made.items() if key not in driver}
-    drives = kind(**{key: value for key, value in made.items() if key in driver})
-    checked(lambda: CollectOptions(out=Path(name), **asked, agent_options=drives).check(), where)
-    return made
-
-
-def _generated(name: str, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    where, kind = f"{path}: {name}", get_generator(name).options
-    types = types_of(kind)
-    check_known(options, types, f"{where}: option")
-    made = convert(options, types, where)
-    checked(lambda: kind(**made).check(), where)
-    return made
 
 
 def _named(

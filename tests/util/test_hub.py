@@ -12,7 +12,7 @@ import pytest
 
 from tests.fake_hub import FakeHub, Repository, disconnect, serve_hub, use
 from vlnbench.errors import UsageError
-from vlnbench.util.hub import fetch, is_hub, spoken
+from vlnbench.util.hub import _list, fetch, is_hub, spoken
 
 OLD, NEW = "a" * 40, "b" * 40
 FILES = {"config.json": b'{"model_type": "x"}', "tokenizer.json": b"{}", "model.safetensors": b"weights"}
@@ -123,3 +123,17 @@ def test_a_cache_whose_files_cannot_be_locked(hub: FakeHub, monkeypatch: pytest.
         return
     with pytest.raises(UsageError, match=r"cannot be downloaded \(.*No locks available\); set HF_HOME to another"):
         fetch("hf:org/model")
+
+
+def test_a_model_in_parts_is_fetched_with_its_folders(hub: FakeHub) -> None:
+    """As NaVILA's; folders of a repository with weights of its own are left alone."""
+    part = {"config.json": b"{}", "model.safetensors": b"part"}
+    files = {f"{folder}/{name}": content for folder in ("llm", "tower") for name, content in part.items()}
+    more = {"config.json": b"{}", "docs/page.txt": b"text", "llm/optimizer.pt": b"states"}
+    hub.repositories["org/parts"] = Repository({OLD: files | more}, {"main": OLD})
+    assert not (fetch("hf:org/parts", weights=False).folder / "llm" / "model.safetensors").exists()
+    folder = fetch("hf:org/parts").folder
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == sorted([*files, "config.json"])
+    hub.repositories["org/parts"].commits[OLD] = FILES | files
+    assert "tower/config.json" not in [file.name for file in _list("hf:org/parts", "org/parts", None)[1]]

@@ -25,7 +25,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 """The same of adapters."""
 BASE, ADAPTERS = "base", "adapters"
 """Links to two folders in one that joins them, see `training.family.sources`."""
-TEXTS = ("*.json", "*.txt", "*.jinja")
+TEXTS = ("*.json", "*.txt", "*.jinja", "*tokenizer.model")
 TENSORS = ("*.safetensors",)
 PICKLES = ("*.bin", "*.pt", "*.pth")
 BESIDE = re.compile(
@@ -59,6 +59,14 @@ class _File:
     name: str
     size: int | None
     sha256: str | None
+
+    @property
+    def folder(self) -> str:
+        """The folder that it is in, empty for the repository's own."""
+        return self.name.rpartition("/")[0]
+
+    def fits(self, patterns: Sequence[str]) -> bool:
+        return any(fnmatch(self.name, pattern) for pattern in patterns)
 
 
 def is_hub(name: str) -> bool:
@@ -132,7 +140,10 @@ def fetched(path: Path) -> Path:
 
 
 def _list(name: str, repository: str, revision: str | None) -> tuple[str, list[_File]]:
-    """The commit that a revision means now, and the files in it that lie in no folder."""
+    """The commit that a revision means now, and the files of the checkpoint in it.
+
+    Where the repository's own folder has no weights, those of a model in parts are in folders with a config each.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
     from huggingface_hub.errors import RevisionNotFoundError as Revision
@@ -150,15 +161,21 @@ def _list(name: str, repository: str, revision: str | None) -> tuple[str, list[_
     listed = [
         _File(each.rfilename, each.size, each.lfs and each.lfs["sha256"])
         for each in found.siblings or ()
-        if "/" not in each.rfilename and not each.rfilename.startswith(".")
+        if not each.rfilename.rpartition("/")[2].startswith(".")
     ]
-    return str(found.sha), listed
+    folders = {""}
+    if not any(file.folder == "" and file.fits((*TENSORS, *PICKLES)) for file in listed):
+        folders |= {file.folder for file in listed if file.name == f"{file.folder}/{CONFIG}"}
+    return str(found.sha), [file for file in listed if file.folder in folders]
 
 
 def _groups(files: Sequence[_File], config: str) -> list[list[_File]]:
-    """The files that may be weights: of a model, or of adapters and of what was trained whole beside them."""
+    """The files that may be weights, of which each group needs some: those of a model or of each of its parts, or
+    those of adapters and of what was trained whole beside them."""
     if config == CONFIG:
-        return [[file for file in files if not BESIDE.match(file.name)]]
+        mine = [file for file in files if not BESIDE.match(file.name.rpartition("/")[2])]
+        parts = sorted({file.folder for file in files} - {""}) or [""]
+        return [[file for file in mine if file.folder == part] for part in parts]
     low_rank, whole = ([file for file in files if file.name.startswith(stem)] for stem in ADAPTER_WEIGHTS)
     return [low_rank, whole] if whole else [low_rank]
 
@@ -178,7 +195,7 @@ def _weights(name: str, files: Sequence[_File], trust_pickle: bool) -> list[_Fil
 
 
 def _matching(files: Sequence[_File], patterns: Sequence[str]) -> list[_File]:
-    return [file for file in files if any(fnmatch(file.name, pattern) for pattern in patterns)]
+    return [file for file in files if file.fits(patterns)]
 
 
 def _download(
@@ -201,11 +218,12 @@ def _download(
             ours = getattr(error, "errno", None) in _OF_THE_DISK
             advice = "set HF_HOME to another folder" if ours else "try again"
             raise UsageError(f"{name}: {file.name} cannot be downloaded ({reason}); {advice}") from error
-        if path.parent.name != commit:
+        folder = path.parents[file.name.count("/")]
+        if folder.name != commit:
             raise UsageError(f"{name}: changed while it was downloaded; try again")
         if file.sha256 is not None and sha256(path) != file.sha256:
             raise UsageError(f"{path}: is not what the hub says {name} holds (sha256); delete it and try again")
-    return path.parent
+    return folder
 
 
 def _cached(name: str, repository: str, revision: str | None, config: str, error: Exception) -> Fetched:

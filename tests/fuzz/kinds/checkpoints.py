@@ -282,7 +282,7 @@ corpus: Mapping[str, tuple[Builder, str]] = {
         _file(
             "vlnce", SINGLE, lambda: safetensors({"a": {"dtype": "é" * 300, "shape": [1], "data_offsets": [0, 4]}})
         ),
-        "model.safetensors: cannot be read (",
+        "model.safetensors is damaged: ",
     ),
     "a packed pickle": (
         _file("pickled", PICKLED, lambda: archived({"a/data.pkl": bytes(10**8)}, zipfile.ZIP_DEFLATED)),

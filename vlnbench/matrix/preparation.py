@@ -18,7 +18,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def collected(options: Any, name: str, section: str) -> dict[str, Any]:
-    """Options of `vlnbench collect` for a set, those of the agent that drives included. section: file and section."""
+    """Options of `vlnbench collect` for a set, those of its driving agent included. section: file and section."""
     where = f"{section}.{name}"
     if not NAME.fullmatch(name):
         raise UsageError(f"{where}: expected the name of a folder")

@@ -43,8 +43,12 @@ class Command:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Contents of all files below a folder, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Contents of all files below a folder, hidden ones too.
+
+    But for the lock of whoever was killed when all was done: it stays where nobody has to go again.
+    """
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def _plain_data(given: Path) -> None:
@@ -200,10 +204,7 @@ def _matrix(given: Path, out: Path) -> list[str]:
 
 
 def _matrix_left(out: Path) -> Found:
-    """What the rows say but how long anything took, and the names of all files but those that say that alone.
-
-    The lock of a stage that was killed when all was done stays: nobody has to go there again.
-    """
+    """What the rows say but how long anything took, and the names of all files but those that say that alone."""
     names = {str(path.relative_to(out)) for path in (out / "matrix").rglob("*") if not path.is_dir()}
     names = {name for name in names if not name.endswith(LOCK)}
     names -= {name for name in names if name.endswith("/attempts.jsonl")}  # of done work, none where it was killed

@@ -291,6 +291,16 @@ def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(tmp_path: P
     assert not in_use(tmp_path)
 
 
+def test_a_disk_without_room_for_a_lock_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"), locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_fork_of_the_holder_leaves_the_lock_alone(tmp_path: Path) -> None:
     with locked(tmp_path):
         script = f"""
@@ -323,8 +333,12 @@ def test_file_systems_of_one_machine_are_known(
 ) -> None:
     mounts = f"1 2 8:1 / / rw - xfs /dev/a rw\n{line}\n"
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
-    locks._shared.cache_clear()
-    assert locks._shared(Path("/lab home/me")) is bool(shared)
+    locks._is_shared.cache_clear()
+    assert locks._is_shared("/lab home/me") is bool(shared)
+    monkeypatch.setattr(locks, "_EXPORTS", Path(__file__))  # a server, whose own disks others mount
+    locks._is_shared.cache_clear()
+    assert locks._is_shared("/lab home/me")
+    locks._is_shared.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["ENOLCK", "EBADF"], indirect=True)

@@ -44,6 +44,9 @@ _ONE_MACHINE = frozenset(
 )
 """File systems that no second machine mounts: all who lock there ask the same kernel."""
 
+_EXPORTS = Path("/var/lib/nfs/etab")
+"""What this machine lets others mount, whatever lies below it."""
+
 _SIZE = 512
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 """Nothing waits for the other end of a pipe, and nothing is written through a link."""
@@ -187,6 +190,10 @@ def _try(path: Path) -> tuple[int, Owner] | None:
             kept, file = file, -1
             return kept, owner
         return None
+    except OSError:  # no room for it
+        if new:
+            path.unlink(missing_ok=True)
+        raise
     finally:
         if file >= 0:
             os.close(file)
@@ -339,15 +346,21 @@ def _started(pid: int) -> int:
     return -1 if fields[0] == b"Z" else int(fields[19])
 
 
-@cache
 def _shared(folder: Path) -> bool:
     """Whether other machines may have mounted the file system of a folder."""
+    return _is_shared(os.path.realpath(folder))
+
+
+@cache
+def _is_shared(real: str) -> bool:
+    with contextlib.suppress(OSError):
+        if _EXPORTS.stat().st_size:
+            return True
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:
         return False
     where, kind = "", ""
-    real = os.path.realpath(folder)
     for line in mounts:
         fields, _, rest = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), fields.split()[4])

@@ -1,4 +1,4 @@
-"""Options of agents that are language models with eyes. Imports nothing heavy."""
+"""Options of language models with eyes. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlnbench.rollout.agent_options import CheckpointOptions
+from vlnbench.training.options import PlanOptions, TrainOptions
 from vlnbench.util.bounds import Count
 
 
@@ -17,3 +18,16 @@ class LanguageModelOptions(CheckpointOptions):
     """Attention of the language model; auto takes flash attention where it is installed, else SDPA."""
     max_new_tokens: Count = 512
     """Tokens of one answer at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelPlanning(PlanOptions):
+    """Memory planning of a language model."""
+
+    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
+    """Attention of the language model; the first two need the same memory."""
+
+    @classmethod
+    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
+        eager = getattr(options, "attn", None) == "eager"
+        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}

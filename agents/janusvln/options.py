@@ -9,12 +9,13 @@ from typing import ClassVar, Literal
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
+from agents.common.options import LanguageModelPlanning
 from agents.common.sets.layouts import SET_FILES
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions, TrainOptions
 from vlnbench.util.bounds import Count, NotNegative, Positive
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
@@ -154,7 +155,7 @@ class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNPlanning(JanusVLNStep, PlanOptions):
+class JanusVLNPlanning(JanusVLNStep, LanguageModelPlanning):
     """Memory planning of a JanusVLN."""
 
     model: str = "janusvln-7b"
@@ -164,11 +165,6 @@ class JanusVLNPlanning(JanusVLNStep, PlanOptions):
     """Tokens of a sample that are not images; long RxR instructions make it about 400."""
     attn: Literal["sdpa", "eager"] = "sdpa"
     """Attention of the language model."""
-
-    @classmethod
-    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
-        eager = isinstance(options, JanusVLNTraining) and options.attn == "eager"
-        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
 
 
 @dataclass(frozen=True, kw_only=True)

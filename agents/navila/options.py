@@ -12,11 +12,11 @@ from annotated_types import Ge
 from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
 from agents.common.language.preset import LanguageSizes
-from agents.common.options import LanguageModelOptions
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions, TrainOptions
 from vlnbench.util.bounds import Count, Positive
 
 PARTS = ("vision_tower", "mm_projector", "language_model")
@@ -107,7 +107,7 @@ class NaVILATraining(NaVILAStep, TrainOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaVILAPlanning(NaVILAStep, PlanOptions):
+class NaVILAPlanning(NaVILAStep, LanguageModelPlanning):
     """Memory planning of a NaVILA."""
 
     model: str = "navila-8b"
@@ -117,13 +117,6 @@ class NaVILAPlanning(NaVILAStep, PlanOptions):
     """Tokens of a question that are not images; long RxR instructions make it about 350."""
     answer_tokens: Count = 12
     """Tokens of an answer."""
-    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention of the language model; the first two need the same memory."""
-
-    @classmethod
-    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
-        eager = isinstance(options, NaVILATraining) and options.attn == "eager"
-        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,11 @@ from annotated_types import Ge
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
+from agents.common.options import LanguageModelPlanning
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions, TrainOptions
 from vlnbench.util.bounds import Count, Natural, Positive
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
@@ -118,7 +119,7 @@ class QwenVLTraining(QwenVLAsked, QwenVLStep, TrainOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QwenVLPlanning(QwenVLStep, PlanOptions):
+class QwenVLPlanning(QwenVLStep, LanguageModelPlanning):
     """Memory planning of a Qwen2.5-VL; frames are of 640 x 480 pixels."""
 
     model: str = "qwen2.5-vl-3b"
@@ -130,11 +131,6 @@ class QwenVLPlanning(QwenVLStep, PlanOptions):
     """Tokens of an answer."""
     attn: Literal["sdpa", "eager"] = "sdpa"
     """Attention of the language model."""
-
-    @classmethod
-    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
-        eager = isinstance(options, QwenVLTraining) and options.attn == "eager"
-        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Literal
 from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
 from agents.common.language.preset import LanguageSizes
-from agents.common.options import LanguageModelOptions
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule, rule_of
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions, TrainOptions
 from vlnbench.util.bounds import Count, Positive
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
@@ -121,7 +121,7 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNPlanning(StreamVLNStep, PlanOptions):
+class StreamVLNPlanning(StreamVLNStep, LanguageModelPlanning):
     """Memory planning of a StreamVLN."""
 
     model: str = "streamvln-8b"
@@ -129,13 +129,6 @@ class StreamVLNPlanning(StreamVLNStep, PlanOptions):
     vlnbench, by its name, or a folder (only its config is read)."""
     text_tokens: Count = 450
     """Tokens of a window that are not images; long RxR instructions make it about 750."""
-    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention of the language model; the first two need the same memory."""
-
-    @classmethod
-    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
-        eager = isinstance(options, StreamVLNTraining) and options.attn == "eager"
-        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from tabulate import tabulate
 from agents.streamvln.options import StreamVLNPlanning
 from vlnbench.training.memory.plan import GB, Plan, plan
 from vlnbench.training.memory.report import gb
+from vlnbench.training.options import PlanOptions
 
 LEVERS: tuple[tuple[str, dict[str, object]], ...] = (
     ("base", {}),
@@ -33,26 +34,30 @@ LEVERS: tuple[tuple[str, dict[str, object]], ...] = (
 
 PARTS: tuple[tuple[str, dict[str, object]], ...] = (
     ("vision + projector + language", {}),
-    ("projector + language", {"tunable_parts": ("mm_mlp_adapter", "mm_language_model")}),
-    ("vision + language", {"tunable_parts": ("mm_vision_tower", "mm_language_model")}),
-    ("vision + projector", {"tunable_parts": ("mm_vision_tower", "mm_mlp_adapter")}),
-    ("language", {"tunable_parts": ("mm_language_model",)}),
-    ("projector", {"tunable_parts": ("mm_mlp_adapter",)}),
-    ("vision", {"tunable_parts": ("mm_vision_tower",)}),
-    ("projector + LoRA of rank 16", {"tunable_parts": ("mm_mlp_adapter",), "lora_rank": 16}),
+    ("projector + language", {"tunable_parts": (1, 2)}),
+    ("vision + language", {"tunable_parts": (0, 2)}),
+    ("vision + projector", {"tunable_parts": (0, 1)}),
+    ("language", {"tunable_parts": (2,)}),
+    ("projector", {"tunable_parts": (1,)}),
+    ("vision", {"tunable_parts": (0,)}),
+    ("projector + LoRA of rank 16", {"tunable_parts": (1,), "lora_rank": 16}),
 )
+"""Choices of parts, by their places in a family's list."""
 CARDS = ("24GB", "32GB", "40GB", "48GB", "80GB", "96GB")
 """Sizes of cards that a setting may fit on."""
 
 
-def parts_table() -> str:
+def parts_table(kind: type[PlanOptions] = StreamVLNPlanning) -> str:
     """Markdown table: what tuning each choice of parts of the 8 B network takes, on eight cards and on one."""
     rows = []
-    for name, fields in PARTS:
-        many = plan(StreamVLNPlanning(gpus="8x80GB", **fields))  # type: ignore[arg-type]  # as below
+    for name, places in PARTS:
+        fields: dict[str, object] = dict(places)
+        if "tunable_parts" in places:
+            fields["tunable_parts"] = tuple(kind.PARTS[place] for place in places["tunable_parts"])  # type: ignore[attr-defined]
+        many = plan(kind(gpus="8x80GB", **fields))  # type: ignore[arg-type]  # as below
         cells = [name, f"{many.trainable / 1e6:,.0f}", gb(many.peak), gb(many.host_node)]
         for offload in (False, True):
-            one, fits = _smallest({**fields, "offload_optimizer": offload})
+            one, fits = _smallest(kind, {**fields, "offload_optimizer": offload})
             cells += [gb(one.peak), gb(one.host_node), fits]
         rows.append(cells)
     offloaded = ("offloaded: peak", "host", "fits on")
@@ -61,10 +66,10 @@ def parts_table() -> str:
     return str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True, colalign=align))
 
 
-def _smallest(fields: dict[str, object]) -> tuple[Plan, str]:
+def _smallest(kind: type[PlanOptions], fields: dict[str, object]) -> tuple[Plan, str]:
     """The plan for one card and the smallest card that it fits on."""
     for card in CARDS:
-        planned = plan(StreamVLNPlanning(gpus=f"1x{card}", **fields))  # type: ignore[arg-type]  # as below
+        planned = plan(kind(gpus=f"1x{card}", **fields))  # type: ignore[arg-type]  # as below
         if planned.fits == "yes":
             return planned, card
     return planned, "none"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.navila.options import NaVILAPlanning
 from agents.streamvln.options import FAMILY, StreamVLNPlanning, StreamVLNTraining
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
@@ -203,6 +204,14 @@ def test_command_prints_json(small: StreamVLNPlanning, capsys: pytest.CaptureFix
 def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--zero", "4"]) == 2
     assert capsys.readouterr().err == "vlnbench: error: --zero 4: expected 0 to 3\n"
+
+
+@pytest.mark.slow
+def test_the_page_on_navila_shows_what_its_parts_take() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "navila.md").read_text(encoding="utf-8")
+    for line in parts_table(NaVILAPlanning).splitlines()[2:]:
+        cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert f"| {' | '.join(cells)} |\n" in page
 
 
 @pytest.mark.slow

@@ -23,13 +23,17 @@ LONGEST = 40
 """Characters of a value that a line shows."""
 
 Self = TypeVar("Self", bound="Inputs")
+Described = TypeVar("Described")
+
+STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+"""How dataclasses are read from JSON: as they are written, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """Base of a family's description: numbers, texts and truth values, by default the published ones."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     def over(self: Self, given: object, **instead: Any) -> Self:
         """The same with every field that `given`, an object with fields of these names, does not leave None.
@@ -49,19 +53,25 @@ class Inputs:
 
         Raises UsageError, with file and field, for a file that is none or says what cannot be.
         """
-        from pydantic import TypeAdapter, ValidationError  # takes a while to load, and this is read once
-
         path = folder / INPUTS
         if not path.exists():
             return None
         try:
-            return TypeAdapter(cls).validate_json(read_bounded(path).removeprefix(BOM_UTF8))
+            return validated(cls, read_bounded(path).removeprefix(BOM_UTF8), path)
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error})") from error
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = ".".join(map(str, first["loc"]))
-            raise UsageError(f"{path}: {name}: {first['msg'].lower()}; save the checkpoint again") from None
+
+
+def validated(kind: type[Described], content: str | bytes, path: Path) -> Described:
+    """JSON as a dataclass whose `__pydantic_config__` is `STRICT`. Raises UsageError, with file and field."""
+    from pydantic import TypeAdapter, ValidationError  # takes a while to load, and this is read once
+
+    try:
+        return TypeAdapter(kind).validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{path}: {name}: {first['msg'].lower()}; save the checkpoint again") from None
 
 
 def described(inputs: Inputs, folder: Path) -> str:

@@ -17,7 +17,7 @@ from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions, Views
 from agents.common.sight.rgbd import check_depth, frame_files, frames, read_frame, share_of
 from agents.common.threads import Threads
-from agents.vlnce.checkpoint import Loaded, folder_files, load_folder, load_released
+from agents.vlnce.checkpoint import load
 from agents.vlnce.network import Decisions, Policy, Steps
 from agents.vlnce.options import FAMILY, FEATURES, PTH, Config, Kind, VLNCEOptions
 from vlnbench.errors import UsageError
@@ -176,7 +176,7 @@ class VLNCEAgent(EpisodeLoop):
         placement = place(options.device, "float32", "eager", torch.float32)
         path = options.checkpoint
         path = path if path.suffix == PTH else find_checkpoint(path, FAMILY)
-        loaded = load_released(path) if path.suffix == PTH else Loaded(*load_folder(path), folder_files(path))
+        loaded = load(path)
         config = loaded.config
         if self.kind not in (None, config.network.kind):
             raise UsageError(f"{options.checkpoint} holds another model: use --agent {NAMES[config.network.kind]}")

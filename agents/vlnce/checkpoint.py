@@ -8,95 +8,65 @@ that older versions did not have take the value those versions worked with.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from agents.common.checkpoints.files import CONFIG, content_hash, read_json
+from agents.common.checkpoints.files import CONFIG, Fields, content_hash, read_json
 from agents.common.checkpoints.pickled import read_pickled
-from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, shorten, weight_files
+from agents.common.checkpoints.weights import (
+    BUFFERS,
+    SINGLE,
+    Entry,
+    appearing,
+    check_entries,
+    fill,
+    read_entries,
+    weight_files,
+)
+from agents.common.inputs import validated
 from agents.common.prompts.words import FEATURE_SIZE, words_of
-from agents.common.sight.options import Views
+from agents.common.sight.options import LARGEST, Views
 from agents.vlnce.network import Policy
-from agents.vlnce.options import FEATURES, MODEL_TYPE, PRESETS, TOKENS, Config, Kind, NetworkConfig
+from agents.vlnce.options import FEATURES, MODEL_TYPE, PRESETS, PTH, TOKENS, Config, Kind, NetworkConfig
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.util.durable.fields import short
 
 POLICIES: dict[str, Kind] = {"CMAPolicy": "cma", "Seq2SeqPolicy": "seq2seq"}
-LARGEST = 1 << 16
-"""No size in a network's config is above this; it keeps products of sizes in range."""
 TRANSFORMS = ("ResizeShortestEdge", "CenterCropperPerSensor")
 
 
-class Fields:
-    """Typed look-ups in one node of a config; complaints name the file, the field and what was expected."""
+class Node(Fields):
+    """A node of VLN-CE's settings."""
 
-    def __init__(self, values: Mapping[str, Any], where: str, path: str = "config") -> None:
-        self._values = values
-        self._where = where
-        self._path = path
-
-    def node(self, name: str) -> Fields:
+    def node(self, name: str) -> Node:
         """A nested node; one that is absent counts as empty."""
-        found = self._values.get(name, {})
+        found = self.values.get(name, {})
         if not isinstance(found, dict):
             raise self.error(name, "a node with fields")
-        return Fields(found, self._where, f"{self._path}.{name}")
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
+        return Node(found, f"{self.where}.{name}")
 
     def size(self, name: str, default: int | None = None) -> int:
         """A positive whole number of at most LARGEST."""
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-            raise self.error(name, f"a whole number from 1 to {LARGEST}")
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        """A finite number."""
-        value = self._get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-            raise self.error(name, "a number")
-        return float(value)
+        return self.integer(name, default, LARGEST)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        value = self._get(name, default)
-        if not isinstance(value, bool):
-            raise self.error(name, "True or False")
-        return value
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of the choices; the first where the field is absent."""
-        value = self._get(name, choices[0])
-        if value not in choices:
-            raise self.error(name, " or ".join(choices))
-        return str(value)
+        return bool(self.choice(name, True, False, default=default))
 
     def items(self, name: str) -> list[Any]:
         """A list; an absent one is empty."""
-        value = self._get(name, ())
+        value = self.values.get(name, ())
         if not isinstance(value, list | tuple):
             raise self.error(name, "a list")
         return list(value)
-
-    def error(self, name: str, expected: str) -> UsageError:
-        """A complaint about one field."""
-        found = repr(self._values[name])[:60] if name in self._values else "nothing"
-        return UsageError(f"{self._where}: {self._path}.{name}: expected {expected}, found {found}")
-
-    def _get(self, name: str, default: Any) -> Any:
-        return self._values.get(name, default)
 
 
 def read_config(values: Any, where: str) -> Config:
@@ -106,7 +76,7 @@ def read_config(values: Any, where: str) -> Config:
     """
     if not isinstance(values, dict) or not isinstance(values.get("MODEL"), dict):
         raise UsageError(f"{where}: config: expected VLN-CE's settings with MODEL, which its trainers store there")
-    config = Fields(values, where)
+    config = Node(values, f"{where}: config")
     network = _network(config.node("MODEL"))
     simulator = config.node("TASK_CONFIG").node("SIMULATOR")
     rxr = network.reads == FEATURES
@@ -118,16 +88,16 @@ def read_config(values: Any, where: str) -> Config:
     )
 
 
-def _network(model: Fields) -> NetworkConfig:
+def _network(model: Node) -> NetworkConfig:
     kind = _kind(model)
     text, rgb, depth = (model.node(f"{name}_ENCODER") for name in ("INSTRUCTION", "RGB", "DEPTH"))
     state, progress = model.node("STATE_ENCODER"), model.node("PROGRESS_MONITOR")
-    reads = text.choice("sensor_uuid", (TOKENS, FEATURES))
-    text.choice("rnn_type", ("LSTM",))
-    state.choice("rnn_type", ("GRU",))
-    rgb.choice("cnn_type", ("TorchVisionResNet50",))
-    depth.choice("cnn_type", ("VlnResnetDepthEncoder",))
-    depth.choice("backbone", ("resnet50",))
+    reads = text.choice("sensor_uuid", TOKENS, FEATURES, default=TOKENS)
+    text.choice("rnn_type", "LSTM", default="LSTM")
+    state.choice("rnn_type", "GRU", default="GRU")
+    rgb.choice("cnn_type", "TorchVisionResNet50", default="TorchVisionResNet50")
+    depth.choice("cnn_type", "VlnResnetDepthEncoder", default="VlnResnetDepthEncoder")
+    depth.choice("backbone", "resnet50", default="resnet50")
     if model.node("CMA").flag("rcm_state_encoder"):
         raise model.node("CMA").error("rcm_state_encoder", "False")
     bidirectional = text.flag("bidirectional")
@@ -163,14 +133,14 @@ def _network(model: Fields) -> NetworkConfig:
     return config
 
 
-def _kind(model: Fields) -> Kind:
+def _kind(model: Node) -> Kind:
     """By the policy's name; configs from before there was one say `CMA.use`."""
-    if "policy_name" not in model:
+    if "policy_name" not in model.values:
         return "cma" if model.node("CMA").flag("use") else "seq2seq"
-    return POLICIES[model.choice("policy_name", tuple(POLICIES))]
+    return POLICIES[model.choice("policy_name", *POLICIES)]
 
 
-def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
+def _views(config: Node, simulator: Node, rxr: bool) -> Views:
     rgb, depth = simulator.node("RGB_SENSOR"), simulator.node("DEPTH_SENSOR")
     frame = (rgb.size("HEIGHT", 480 if rxr else 224), rgb.size("WIDTH", 640 if rxr else 224))
     depth_frame = (depth.size("HEIGHT", 480 if rxr else 256), depth.size("WIDTH", 640 if rxr else 256))
@@ -182,7 +152,7 @@ def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
         raise depth.error("MAX_DEPTH", "meters above MIN_DEPTH, with NORMALIZE_DEPTH True")
     transforms = config.node("RL").node("POLICY").node("OBS_TRANSFORMS")
     usual = list(TRANSFORMS) if rxr else []
-    enabled = transforms.items("ENABLED_TRANSFORMS") if "ENABLED_TRANSFORMS" in transforms else usual
+    enabled = transforms.items("ENABLED_TRANSFORMS") if "ENABLED_TRANSFORMS" in transforms.values else usual
     if not enabled:
         return Views(frame, depth_frame, (nearest, farthest))
     if enabled != list(TRANSFORMS):
@@ -193,7 +163,7 @@ def _views(config: Fields, simulator: Fields, rxr: bool) -> Views:
     return Views(frame, depth_frame, (nearest, farthest), edge, rgb_crop, depth_crop)
 
 
-def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
+def _crops(cropper: Node) -> dict[str, tuple[int, int]]:
     crops: dict[str, tuple[int, int]] = {}
     for item in cropper.items("SENSOR_CROPS"):
         match item:
@@ -204,7 +174,7 @@ def _crops(cropper: Fields) -> dict[str, tuple[int, int]]:
     return crops
 
 
-def _expects(simulator: Fields, rxr: bool) -> Conventions:
+def _expects(simulator: Node, rxr: bool) -> Conventions:
     """The camera and the steps that the network was trained with; VLN-CE's defaults where the config has none."""
     rgb = simulator.node("RGB_SENSOR")
     heights = rgb.items("POSITION") or [0.0, 0.88 if rxr else 1.25, 0.0]
@@ -227,13 +197,10 @@ DEPTH_FILE = Path("ddppo-models", "gibson-2plus-resnet50.pth")
 RGB_FILE = Path("resnet50-0676ba61.pth")
 """torchvision's first weights for ResNet-50; the second ones are another network's."""
 DDPPO_PREFIX = "actor_critic.net.visual_encoder."
-COUNT = ".num_batches_tracked"
-"""How often batch norm has averaged: older files of torchvision lack it, and nothing here reads it."""
 TORCHVISION = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Stored(NamedTuple):
     """A tensor in a file, and its name there."""
 
     path: Path
@@ -241,40 +208,52 @@ class Entry:
     tensor: Tensor
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A checkpoint's network on the CPU, in evaluation mode, its config, the files it came from and their hash."""
+class Loaded(NamedTuple):
+    """A checkpoint's network on the CPU, in evaluation mode, its config, the hash of its files, and these."""
 
     policy: Policy
     config: Config
     sha256: str
-    files: tuple[Path, ...]
+    files: Sequence[Path]
 
 
-def load_released(path: Path) -> Loaded:
-    """Read a checkpoint. Convolutions that it lacks are looked for beside it: see DEPTH_FILE and RGB_FILE.
+def load(path: Path) -> Loaded:
+    """Read a folder, or a released file. Convolutions that this lacks are looked for beside it: see DEPTH_FILE.
 
     Raises UsageError, one line with file and key, before a network is built in memory, for files that
     `read_pickled` or `read_config` refuse and for weights that are not exactly those of the network in the
     config; and for weights that are not finite.
     """
-    config, entries, files = _read(path)
-    counted = path.parent / RGB_FILE not in files
+    config, stored, files = _read(path) if path.suffix == PTH else (read(path), {}, files_of(path))
+    entries = {
+        name: Entry(each.path, each.key, tuple(each.tensor.shape), each.tensor.is_floating_point())
+        for name, each in stored.items()
+    }
     with torch.device("meta"):
         policy = Policy(config.network)
-    counts = [name for name in policy.state_dict() if name.endswith(COUNT) and name not in entries]
-    _check(entries, policy, path, () if counted else counts)
-    zeros = {name: torch.tensor(0) for name in counts}
-    policy.load_state_dict(zeros | {name: _copied(entry) for name, entry in entries.items()}, assign=True)
-    return Loaded(policy.eval(), config, content_hash(files), tuple(files))
+    check_entries(entries or read_entries(files[1:]), policy, path, "its config" if stored else CONFIG)
+    if stored:
+        policy.load_state_dict({name: _copied(each) for name, each in stored.items()}, strict=False, assign=True)
+    else:
+        fill(policy, files[1:], torch.float32, torch.device("cpu"))
+    for name, buffer in policy.named_buffers():
+        if buffer.is_meta:  # counts of batches, which some do not save and nothing reads
+            module, _, leaf = name.rpartition(".")
+            policy.get_submodule(module).register_buffer(leaf, torch.tensor(0))
+    return Loaded(policy.eval(), config, content_hash(files), files)
 
 
-def read_released(path: Path) -> Config:
-    """The config of a checkpoint, widths of its ResNets included. Raises UsageError as `load_released`."""
-    return _read(path)[0]
+def read(path: Path) -> Config:
+    """The config of a folder, or of a released file with its ResNets' widths. Raises UsageError as `load`."""
+    return _read(path)[0] if path.suffix == PTH else _read_folder(path)
 
 
-def _read(path: Path) -> tuple[Config, dict[str, Entry], list[Path]]:
+def files_of(path: Path) -> Sequence[Path]:
+    """The files that loading reads. Raises UsageError where one is missing."""
+    return _read(path)[2] if path.suffix == PTH else [path / CONFIG, *weight_files(path)]
+
+
+def _read(path: Path) -> tuple[Config, dict[str, Stored], list[Path]]:
     content = read_pickled(path, SETTINGS, checksums=True)
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise UsageError(f"{path}: state_dict: expected the weights of VLN-CE's trainers under this name")
@@ -284,16 +263,16 @@ def _read(path: Path) -> tuple[Config, dict[str, Entry], list[Path]]:
     return replace(config, network=_with_shapes(config.network, entries, path)), entries, files
 
 
-def _entries(path: Path, state: Mapping[Any, Any]) -> dict[str, Entry]:
+def _entries(path: Path, state: Mapping[Any, Any]) -> dict[str, Stored]:
     for key, value in state.items():
         if not isinstance(value, Tensor) or not isinstance(key, str):
             raise UsageError(f"{path}: state_dict[{short(key)}]: expected a tensor under a name")
-    return {key: Entry(path, key, tensor) for key, tensor in state.items()}
+    return {key: Stored(path, key, tensor) for key, tensor in state.items() if not BUFFERS.fullmatch(key)}
 
 
-def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def _renamed(entries: Mapping[str, Stored]) -> dict[str, Stored]:
     """Entries under today's names; torchvision's classifier, which old files carry unused, is left out."""
-    renamed: dict[str, Entry] = {}
+    renamed: dict[str, Stored] = {}
     for key, entry in entries.items():
         if key.startswith(RGB_PREFIX):
             child, _, rest = key.removeprefix(RGB_PREFIX).partition(".")
@@ -309,30 +288,25 @@ def _renamed(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     return renamed
 
 
-def _complete(entries: dict[str, Entry], path: Path) -> list[Path]:
+def _complete(entries: dict[str, Stored], path: Path) -> list[Path]:
     """Add the convolutions that a checkpoint lacks as a whole from the files beside it; returns those files."""
     used = []
-    if not any(key.startswith(DEPTH_PREFIX) for key in entries):
-        place = path.parent / DEPTH_FILE
+    for prefix, file, what, own in (
+        (DEPTH_PREFIX, DEPTH_FILE, "the depth encoder: put DD-PPO's", DDPPO_PREFIX),
+        (RGB_PREFIX, RGB_FILE, "the RGB encoder: put torchvision's", ""),
+    ):
+        if any(key.startswith(prefix) for key in entries):
+            continue
+        place = path.parent / file
         if not place.is_file():
-            raise UsageError(f"{path} lacks the depth encoder: put DD-PPO's {DEPTH_FILE.name} at {place}")
-        found = _beside(place)
-        cut = len(DDPPO_PREFIX)
-        entries |= {
-            DEPTH_PREFIX + key[cut:]: entry for key, entry in found.items() if key.startswith(DDPPO_PREFIX)
-        }
-        used.append(place)
-    if not any(key.startswith(RGB_PREFIX) for key in entries):
-        place = path.parent / RGB_FILE
-        if not place.is_file():
-            raise UsageError(f"{path} lacks the RGB encoder: put torchvision's {RGB_FILE} at {place}")
-        found = _beside(place)
-        entries |= _renamed({RGB_PREFIX + key: entry for key, entry in found.items()})
+            raise UsageError(f"{path} lacks {what} {file.name} at {place}")
+        found = ((key, entry) for key, entry in _beside(place).items() if key.startswith(own))
+        entries |= _renamed({prefix + key.removeprefix(own): entry for key, entry in found})
         used.append(place)
     return used
 
 
-def _beside(place: Path) -> dict[str, Entry]:
+def _beside(place: Path) -> dict[str, Stored]:
     """The tensors of another file, with or without a `state_dict` around them."""
     content = read_pickled(place, SETTINGS, checksums=True)
     state = content.get("state_dict", content) if isinstance(content, dict) else None
@@ -341,7 +315,7 @@ def _beside(place: Path) -> dict[str, Entry]:
     return _entries(place, state)
 
 
-def _with_shapes(config: NetworkConfig, entries: Mapping[str, Entry], path: Path) -> NetworkConfig:
+def _with_shapes(config: NetworkConfig, entries: Mapping[str, Stored], path: Path) -> NetworkConfig:
     """The config with what only the weights tell: number of actions and widths of the two ResNets."""
 
     def rows(key: str, allowed: Sequence[int], expected: str) -> int:
@@ -360,80 +334,26 @@ def _with_shapes(config: NetworkConfig, entries: Mapping[str, Entry], path: Path
     )
 
 
-def _check(entries: Mapping[str, Entry], policy: Policy, path: Path, spare: Collection[str]) -> None:
-    """Raise UsageError unless `entries` are exactly what the network holds; `spare` may be missing."""
-    wanted = policy.state_dict()
-    shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
-    faults = {
-        "missing": [name for name in wanted if name not in entries and name not in spare],
-        "unexpected": [entries[name].key for name in entries if name not in wanted],
-        "misshapen": [
-            f"{entry.key} {list(entry.tensor.shape)} for {list(shapes[name])}"
-            for name, entry in entries.items()
-            if name in shapes and entry.tensor.shape != shapes[name]
-        ],
-        "of another type": [
-            f"{entry.key} ({str(entry.tensor.dtype).removeprefix('torch.')})"
-            for name, entry in entries.items()
-            if name in wanted and wanted[name].dtype != entry.tensor.dtype
-        ],
-    }
-    found = [f"{len(names)} {kind}: {shorten(names)}" for kind, names in faults.items() if names]
-    if found:
-        raise UsageError(
-            f"{path}: the weights are not those of the {policy.config.kind} in its config: {'; '.join(found)}"
-        )
-
-
-def _copied(entry: Entry) -> Tensor:
+def _copied(entry: Stored) -> Tensor:
     """A tensor in memory of its own, not a view of a file that may be replaced."""
-    tensor = entry.tensor.detach().clone(memory_format=torch.contiguous_format)
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    tensor = entry.tensor.detach().to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    if not bool(torch.isfinite(tensor).all()):
         raise UsageError(f"{entry.path}: {entry.key} holds numbers that are not finite")
     return tensor
 
 
-_Record = TypeVar("_Record", bound="NetworkConfig | Views | Conventions")
-
-
-def read_folder_config(folder: Path) -> Config:
-    """The config of a checkpoint folder. Raises UsageError for a field that is absent, unknown or wrong."""
+def _read_folder(folder: Path) -> Config:
     path = folder / CONFIG
     values = read_json(path)
-    if values.get("model_type") != MODEL_TYPE:
+    if values.pop("model_type", None) != MODEL_TYPE:
         raise UsageError(f"{path}: model_type: expected {MODEL_TYPE!r}")
-    words = values.get("vocabulary", [])
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f"{path}: vocabulary: expected a list of words")
-    network = _record(NetworkConfig, values, "network", path)
+    config = validated(Config, json.dumps(values), path)
+    network, words = config.network, len(config.vocabulary)
     if network.reads != TOKENS:
         raise UsageError(f"{path}: network.reads: expected {TOKENS!r}, found {short(network.reads)}")
-    if words and network.vocab_size != len(words) + 2:
-        raise UsageError(f"{path}: network.vocab_size: expected {len(words) + 2}, 2 more than the vocabulary has")
-    return Config(
-        network=network,
-        views=_record(Views, values, "views", path),
-        expects=_record(Conventions, values, "expects", path),
-        samples=values.get("samples") is True,
-        vocabulary=tuple(words),
-    )
-
-
-def load_folder(folder: Path) -> tuple[Policy, Config, str]:
-    """The network in evaluation mode, its config, and a hash of its files.
-
-    Raises UsageError, before a network is built in memory, for weights that are not exactly those of the config.
-    """
-    config, paths = read_folder_config(folder), weight_files(folder)
-    with torch.device("meta"):
-        policy = Policy(config.network)
-    check_entries(read_entries(paths), policy, folder)
-    fill(policy, paths, torch.float32, torch.device("cpu"))
-    for name, buffer in policy.named_buffers():
-        if buffer.is_meta:  # counts of batches, which some do not save and nothing reads
-            module, _, leaf = name.rpartition(".")
-            policy.get_submodule(module).register_buffer(leaf, torch.tensor(0))
-    return policy.eval(), config, folder_hash(folder)
+    if words and network.vocab_size != words + 2:
+        raise UsageError(f"{path}: network.vocab_size: expected {words + 2}, 2 more than the vocabulary has")
+    return config
 
 
 def save_folder(policy: Policy, config: Config, folder: Path, without: str | None = None) -> None:
@@ -441,74 +361,16 @@ def save_folder(policy: Policy, config: Config, folder: Path, without: str | Non
 
     without: weights whose names begin so are not written.
     """
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    values = {
-        "model_type": MODEL_TYPE,
-        "network": asdict(policy.config),
-        "views": asdict(config.views),
-        "expects": asdict(config.expects),
-        "samples": config.samples,
-        "vocabulary": config.vocabulary,
-    }
-    (part / CONFIG).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    values = {"model_type": MODEL_TYPE, **asdict(replace(config, network=policy.config))}
     kept = {
         name: each.detach().contiguous()
         for name, each in policy.state_dict().items()
         if without is None or not name.startswith(without)
     }
-    save_file(kept, part / SINGLE)
-    shutil.copymode(part / CONFIG, part / SINGLE)  # safetensors keeps them from everybody else
-    os.replace(part, folder)
-
-
-def folder_hash(folder: Path) -> str:
-    """Hash of config and weights."""
-    return content_hash(folder_files(folder))
-
-
-def folder_files(folder: Path) -> tuple[Path, ...]:
-    """The files that loading a folder reads. Raises UsageError where one is missing."""
-    return folder / CONFIG, *weight_files(folder)
-
-
-def _record(kind: type[_Record], values: Mapping[str, Any], name: str, path: Path) -> _Record:
-    """One node of the config; every field has the type that the class gives it."""
-    node = values.get(name)
-    if not isinstance(node, dict):
-        raise UsageError(f"{path}: {name}: expected an object")
-    hints = get_type_hints(kind)
-    if unknown := [key for key in node if key not in hints]:
-        raise UsageError(f"{path}: {name}.{short(unknown[0])}: not a field that is known here")
-    found: dict[str, Any] = {}
-    for each in fields(kind):
-        if each.name not in node:
-            raise UsageError(f"{path}: {name}.{each.name}: missing")
-        value = node[each.name]
-        value = tuple(value) if isinstance(value, list) else value
-        if not _fits(value, hints[each.name]):
-            raise UsageError(
-                f"{path}: {name}.{each.name}: not a value that this field can have, {short(node[each.name])}"
-            )
-        found[each.name] = value
-    return kind(**found)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that a field has; sizes are whole numbers from 1 to LARGEST."""
-    kind, inside = get_origin(hint), get_args(hint)
-    if kind is Literal:
-        return value in inside
-    if kind is UnionType:
-        return any(_fits(value, each) for each in inside)
-    if kind is tuple:
-        return isinstance(value, tuple) and len(value) == len(inside) and all(map(_fits, value, inside))
-    if hint is int:
-        return type(value) is int and 1 <= value <= LARGEST
-    if hint is float:
-        return type(value) in (int, float) and abs(value) < 1e9
-    return type(value) is hint
+    with appearing(folder) as made:
+        (made / CONFIG).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        save_file(kept, made / SINGLE)
+        shutil.copymode(made / CONFIG, made / SINGLE)  # safetensors keeps them from everybody else
 
 
 MOST_WORDS = 5000

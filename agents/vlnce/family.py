@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.common.checkpoints.files import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.policy import Recorder, SampledActing, Walk, Window
 from agents.common.decoders.sampling import Draws
@@ -24,16 +25,8 @@ from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make
 from agents.common.sight.shown import Shown
 from agents.common.towers import grids, resnet
 from agents.common.towers.resnet import GRID
+from agents.vlnce import checkpoint
 from agents.vlnce.agent import EpisodeLoop, Sight
-from agents.vlnce.checkpoint import (
-    create,
-    folder_hash,
-    load_folder,
-    load_released,
-    read_folder_config,
-    read_released,
-    save_folder,
-)
 from agents.vlnce.network import Eyes, Learner
 from agents.vlnce.options import (
     ACTION_HEAD,
@@ -42,7 +35,6 @@ from agents.vlnce.options import (
     FEATURES,
     INSTRUCTION_ENCODER,
     PRESETS,
-    PTH,
     RGB_ENCODER,
     SIZES,
     STATE_ENCODER,
@@ -174,10 +166,8 @@ class VLNCECheckpoints(Checkpoints):
     def config(self, source: Source, options: VLNCEStep) -> Config:
         if source.path is None:
             config = SIZES[source.name] if source.kind == "sizes" else PRESETS[source.name]
-        elif source.path.suffix == PTH:
-            config = read_released(source.path)
         else:
-            config = read_folder_config(source.path)
+            config = checkpoint.read(source.path)
         if config.network.reads == FEATURES:
             raise UsageError(
                 f"{source.name}: reads BERT features of RxR, which walks do not hold; R2R's train here"
@@ -185,24 +175,19 @@ class VLNCECheckpoints(Checkpoints):
         return _trained(config, options)
 
     def content_hash(self, path: Path, options: VLNCETraining) -> str:
-        return load_released(path).sha256 if path.suffix == PTH else folder_hash(path)
+        return content_hash(checkpoint.files_of(path))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(preset, folder, texts, seed)
+        checkpoint.create(preset, folder, texts, seed)
 
     def placement(self, options: VLNCETraining, device: torch.device) -> Placement:
         return Placement(place(str(device), "float32", "eager", torch.float32).dtype, {})
 
     def load(self, path: Path, options: VLNCETraining, placement: Placement) -> Learner:
-        if path.suffix == PTH:
-            loaded = load_released(path)
-            policy, config = loaded.policy, loaded.config
-        else:
-            policy, config, _ = load_folder(path)
-        config = _trained(config, options)
+        loaded = checkpoint.load(path)
         with torch.device("meta"):
-            learner = Learner(config)
-        learner.load_state_dict(policy.state_dict(), assign=True)
+            learner = Learner(_trained(loaded.config, options))
+        learner.load_state_dict(loaded.policy.state_dict(), assign=True)
         return learner
 
     def shapes(self, model: nn.Module) -> Learner:
@@ -218,7 +203,7 @@ class VLNCECheckpoints(Checkpoints):
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
         learner = _learner(model)
-        save_folder(learner, learner.whole, folder, without=AUXILIARY)
+        checkpoint.save_folder(learner, learner.whole, folder, without=AUXILIARY)
 
 
 class VLNCETrains(Trains):

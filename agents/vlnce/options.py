@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from agents.common.checkpoints.model_type import model_type
-from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions, Views
+from agents.common.inputs import STRICT
+from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions, Size, Views
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
@@ -163,16 +164,16 @@ class NetworkConfig:
     kind: Kind = "cma"
     encoders: Encoders = "resnet50"
     reads: str = TOKENS
-    vocab_size: int = 2504
-    embedding_size: int = 50
-    text_size: int = 128
+    vocab_size: Size = 2504
+    embedding_size: Size = 50
+    text_size: Size = 128
     bidirectional: bool = True
-    rgb_size: int = 256
-    depth_size: int = 128
-    state_size: int = 512
-    num_actions: int = 4
-    rgb_width: int = 64
-    depth_planes: int = 32
+    rgb_size: Size = 256
+    depth_size: Size = 128
+    state_size: Size = 512
+    num_actions: Size = 4
+    rgb_width: Size = 64
+    depth_planes: Size = 32
     normalize_rgb: bool = False
     ablate_instruction: bool = False
     ablate_depth: bool = False
@@ -192,6 +193,8 @@ class Config:
     vocabulary: words of its own by number, from 2 on (0 is nothing, 1 an unknown word); empty: it reads the
     dataset's tokens.
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     network: NetworkConfig
     views: Views

@@ -71,7 +71,7 @@ class Fields:
 def _shown(value: Any) -> str:
     try:
         return json.dumps(value)[:80]
-    except RecursionError:  # as deep as could just be read
+    except (RecursionError, TypeError):  # as deep as could just be read, or from a pickle
         return "something nested"
 
 

@@ -137,7 +137,7 @@ def read_entries(
     return entries
 
 
-def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path) -> None:
+def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path, config: str = CONFIG) -> None:
     """Raise UsageError, one line, unless `entries` are exactly what the model holds, but for `BUFFERS`."""
     held = model.state_dict()
     wanted = {name: tuple(each.shape) for name, each in held.items() if not BUFFERS.fullmatch(name)}
@@ -154,7 +154,7 @@ def check_entries(entries: Mapping[str, Entry], model: nn.Module, folder: Path) 
     }
     found = [f"{len(names)} {kind}: {shorten(names)}" for kind, names in faults.items() if names]
     if found:
-        raise UsageError(f"{folder}: the weights are not those of the model in config.json: {'; '.join(found)}")
+        raise UsageError(f"{folder}: the weights are not those of the model in {config}: {'; '.join(found)}")
 
 
 def shorten(names: Sequence[str]) -> str:

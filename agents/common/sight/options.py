@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from vlnbench.errors import UsageError
 from vlnbench.training.options import LearnsFrom
@@ -59,6 +61,12 @@ class MirrorOptions:
             )
 
 
+LARGEST = 1 << 16
+"""No size in a network's config is above this; it keeps products of sizes in range."""
+Size = Annotated[int, Interval(ge=1, le=LARGEST)]
+Meters = Annotated[float, Interval(gt=-1e9, lt=1e9)]
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
     """How frames become input: sizes in pixels, depth range in meters, and RxR's resizing.
@@ -69,12 +77,12 @@ class Views:
     every 2 x 2, with 256 levels of depth.
     """
 
-    frame: tuple[int, int]
-    depth_frame: tuple[int, int]
-    depth_range_m: tuple[float, float]
-    shortest_edge: int | None = None
-    rgb_crop: tuple[int, int] = (224, 224)
-    depth_crop: tuple[int, int] = (256, 256)
+    frame: tuple[Size, Size]
+    depth_frame: tuple[Size, Size]
+    depth_range_m: tuple[Meters, Meters]
+    shortest_edge: Size | None = None
+    rgb_crop: tuple[Size, Size] = (224, 224)
+    depth_crop: tuple[Size, Size] = (256, 256)
     halved: bool = False
 
     @property

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.vlnce.checkpoint import load_released as load
+from agents.vlnce.checkpoint import load
 from agents.vlnce.network import Policy, Steps
 from agents.vlnce.options import FEATURES, NetworkConfig
 from tests.agents.vlnce import formula

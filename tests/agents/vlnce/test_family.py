@@ -15,7 +15,7 @@ import torch
 
 from agents.common.sets.recurrent import WalkSamples, inflection_weights
 from agents.common.sight.rgbd import frames
-from agents.vlnce.checkpoint import load_folder
+from agents.vlnce.checkpoint import load
 from agents.vlnce.family import TABLE
 from agents.vlnce.network import Learner
 from agents.vlnce.options import FAMILY, PARTS, VLNCEPlanning, VLNCETraining
@@ -139,7 +139,7 @@ def test_statistics_of_batch_norm_are_saved(tmp_path: Path) -> None:
     whole = family.shapes(learner)
     whole.load_state_dict(learner.state_dict(), assign=True)
     family.save(whole, tmp_path / "saved", tmp_path / "cma.pth", chosen)
-    policy, config, _ = load_folder(tmp_path / "saved")
+    policy, config, *_ = load(tmp_path / "saved")
     assert bool((policy.get_buffer(name) == learner.get_buffer(name)).all())
     assert (config.views.frame, config.vocabulary) == ((224, 224), ())
 
@@ -388,13 +388,13 @@ def test_the_published_sizes_are_planned() -> None:
 @pytest.mark.parametrize(
     ("node", "field", "value", "expected"),
     [
-        ("network", "state_size", 0, "network.state_size: not a value that this field can have, 0"),
-        ("network", "state_size", None, "network.state_size: not a value that this field can have, None"),
-        ("network", "kind", "lstm", "network.kind: not a value"),
+        ("network", "state_size", 0, "network.state_size: input should be greater than or equal to 1"),
+        ("network", "state_size", None, "network.state_size: input should be a valid integer"),
+        ("network", "kind", "lstm", "network.kind: input should be 'cma' or 'seq2seq'"),
         ("network", "state_size", 64, "the weights are not those of the model in config.json"),
-        ("views", "frame", [96], "views.frame: not a value"),
-        ("expects", "hfov", "wide", "expects.hfov: not a value"),
-        ("network", "color", 1, "network.color: not a field that is known here"),
+        ("views", "frame", [96], "views.frame.1: field required"),
+        ("expects", "hfov", "wide", "expects.hfov: input should be a valid number"),
+        ("network", "color", 1, "network.color: unexpected keyword argument"),
     ],
 )
 def test_configs_that_are_wrong(made: Made, node: str, field: str, value: Any, expected: str) -> None:
@@ -403,7 +403,7 @@ def test_configs_that_are_wrong(made: Made, node: str, field: str, value: Any, e
     config[node][field] = value
     path.write_text(json.dumps(config))
     with pytest.raises(UsageError, match=re.escape(expected)):
-        load_folder(made.base)
+        load(made.base)
 
 
 def test_who_can_read_a_config_can_read_the_weights(tmp_path: Path) -> None:

@@ -12,16 +12,13 @@ import torch
 from torch import Tensor
 
 from agents.vlnce.checkpoint import (
-    COUNT,
     DDPPO_PREFIX,
     DEPTH_FILE,
     DEPTH_PREFIX,
     RGB_FILE,
     RGB_PREFIX,
     Loaded,
-)
-from agents.vlnce.checkpoint import (
-    load_released as load,
+    load,
 )
 from agents.vlnce.options import Kind
 from tests.agents.vlnce import released
@@ -29,6 +26,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 
 State = dict[str, Tensor]
+COUNT = ".num_batches_tracked"
 SAMPLES = "goldens/vlnce_cma/checkpoints"
 KEY = "net.state_encoder.rnn.weight_hh_l0"
 
@@ -40,7 +38,8 @@ def made() -> dict[Kind, State]:
 
 def same(loaded: Loaded, state: State) -> bool:
     found = loaded.policy.state_dict()
-    return list(found) == list(state) and all(torch.equal(found[key], state[key]) for key in state)
+    learned = [key for key in state if not key.endswith(COUNT)]
+    return list(found) == list(state) and all(torch.equal(found[key], state[key]) for key in learned)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -95,7 +94,7 @@ def test_a_recorded_depth_encoder_beside_the_checkpoint(
     (tmp_path / DEPTH_FILE).parent.mkdir()
     (tmp_path / DEPTH_FILE).write_bytes((shared / SAMPLES / "ddppo_depth_tiny.pth").read_bytes())
     found = load(path).policy.state_dict()
-    assert all(torch.equal(found[key], value) for key, value in short.items())
+    assert all(torch.equal(found[key], value) for key, value in short.items() if not key.endswith(COUNT))
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -115,7 +114,6 @@ def test_convolutions_beside_the_checkpoint(made: dict[Kind, State], tmp_path: P
     rgb = {key.removeprefix(RGB_PREFIX): value for key, value in old.items()} | {"fc.bias": torch.ones(1000)}
     if not counted:
         rgb = {key: value for key, value in rgb.items() if not key.endswith(COUNT)}
-        whole = {key: value * 0 if key.endswith(COUNT) else value for key, value in whole.items()}
     torch.save(rgb, tmp_path / RGB_FILE)
     assert same(load(path), whole)
 
@@ -146,9 +144,8 @@ def without(key: str) -> Callable[[State], State]:
             lambda state: state | {"net.rgb_encoder.cnn.bn1.bias": torch.ones(1)},
             r"cnn\.bn1\.bias and net\.rgb_encoder\.cnn\.1\.bias are two names of one weight",
         ),
-        (without("net.rgb_encoder.cnn.1.num_batches_tracked"), "1 missing: net"),
         (with_value(torch.ones(96, 16)), rf"1 misshapen: {KEY} \[96, 16\] for \[96, 32\]"),
-        (with_value(torch.ones(96, 32).long()), rf"1 of another type: {KEY} \(int64\)"),
+        (with_value(torch.ones(96, 32).long()), rf"1 not floating-point: {KEY}"),
         (with_value(torch.full((96, 32), torch.nan)), rf"{KEY} holds numbers that are not finite"),
         (lambda state: state | {KEY: 3}, rf"state_dict\['{KEY}'\]: expected a tensor"),
         (
@@ -171,16 +168,20 @@ def test_wrong_weights(
     ("place", "value", "line"),
     [
         ("MODEL", None, "config: expected VLN-CE's settings with MODEL"),
-        ("MODEL.policy_name", "WaypointPolicy", "config.MODEL.policy_name: expected CMAPolicy or Seq2SeqPolicy"),
-        ("MODEL.STATE_ENCODER.hidden_size", 33, "RGB_ENCODER.output_size: expected at most half of an even"),
+        (
+            "MODEL.policy_name",
+            "WaypointPolicy",
+            'config.MODEL: policy_name: expected "CMAPolicy" or "Seq2SeqPolicy"',
+        ),
+        ("MODEL.STATE_ENCODER.hidden_size", 33, "RGB_ENCODER: output_size: expected at most half of an even"),
         ("MODEL.STATE_ENCODER.hidden_size", 64, "misshapen"),
-        ("MODEL.STATE_ENCODER.hidden_size", 10**12, "STATE_ENCODER.hidden_size: expected a whole number"),
+        ("MODEL.STATE_ENCODER.hidden_size", 10**12, "STATE_ENCODER: hidden_size: expected a whole number"),
         ("MODEL.STATE_ENCODER.hidden_size", True, "hidden_size: expected a whole number"),
-        ("MODEL.STATE_ENCODER.rnn_type", "LSTM", "STATE_ENCODER.rnn_type: expected GRU, found 'LSTM'"),
-        ("MODEL.STATE_ENCODER", 3, "config.MODEL.STATE_ENCODER: expected a node"),
-        ("MODEL.RGB_ENCODER.output_size", 17, "RGB_ENCODER.output_size: expected at most half"),
-        ("MODEL.RGB_ENCODER.cnn_type", "SimpleRGBCNN", "cnn_type: expected TorchVisionResNet50"),
-        ("MODEL.INSTRUCTION_ENCODER.sensor_uuid", "speech", "sensor_uuid: expected instruction or"),
+        ("MODEL.STATE_ENCODER.rnn_type", "LSTM", 'STATE_ENCODER: rnn_type: expected "GRU", found "LSTM"'),
+        ("MODEL.STATE_ENCODER", 3, "config.MODEL: STATE_ENCODER: expected a node"),
+        ("MODEL.RGB_ENCODER.output_size", 17, "RGB_ENCODER: output_size: expected at most half"),
+        ("MODEL.RGB_ENCODER.cnn_type", "SimpleRGBCNN", 'cnn_type: expected "TorchVisionResNet50"'),
+        ("MODEL.INSTRUCTION_ENCODER.sensor_uuid", "speech", 'sensor_uuid: expected "instruction" or'),
         ("MODEL.INSTRUCTION_ENCODER.sensor_uuid", "rxr_instruction", "embedding_size: expected 768"),
         ("MODEL.INSTRUCTION_ENCODER.bidirectional", False, "misshapen"),
         ("MODEL.INSTRUCTION_ENCODER.vocab_size", 41, r"\[40, 6\] for \[41, 6\]"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from agents.vlnce.agent import CMATinyAgent, Seq2SeqTinyAgent, Sight, VLNCEAgent
-from agents.vlnce.checkpoint import create, read_folder_config
+from agents.vlnce.checkpoint import create, read
 from agents.vlnce.options import PRESETS, VLNCEOptions
 from tests.agents.vlnce.walks import write_walks
 from vlnbench.conformance import AgentConformance
@@ -110,7 +110,7 @@ def test_the_shipped_checkpoints_are_small_and_act(kind: type[CMATinyAgent | Seq
 @pytest.mark.parametrize("name", ["cma-tiny-base", "seq2seq-tiny-base"])
 def test_the_bases_know_the_words_of_both_speakers(name: str) -> None:
     """The one of EnvDrop says some words that R2R's does not."""
-    assert {"entrance", "slight", "u"} <= set(read_folder_config(shipped()[name]).vocabulary)
+    assert {"entrance", "slight", "u"} <= set(read(shipped()[name]).vocabulary)
 
 
 @pytest.mark.parametrize("changes", [{"frames": "other"}, {"frames_from": Path("x")}])

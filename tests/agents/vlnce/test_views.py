@@ -16,7 +16,7 @@ from agents.common.sets.views import VIEWS, ViewSamples, ViewSet
 from agents.common.sight.rgbd import read_frame
 from agents.common.sight.semantics import read_semantics
 from agents.common.towers.resnet import GRID
-from agents.vlnce.checkpoint import load_folder
+from agents.vlnce.checkpoint import load
 from agents.vlnce.family import TABLE
 from agents.vlnce.options import FAMILY as VLNCE
 from agents.vlnce.options import VLNCETraining
@@ -206,7 +206,7 @@ def test_what_tells_is_made_from_the_seed_and_not_kept(tmp_path: Path) -> None:
     assert set(whole.state_dict()) == set(made.learner.state_dict())
     whole.load_state_dict(made.learner.state_dict(), assign=True)
     made.family.save(whole, tmp_path / "saved", made.base, made.options)
-    assert load_folder(tmp_path / "saved")[0].state_dict().keys() == load_folder(made.base)[0].state_dict().keys()
+    assert load(tmp_path / "saved")[0].state_dict().keys() == load(made.base)[0].state_dict().keys()
 
 
 def test_a_mirrored_view_shows_the_same_on_the_other_side(tmp_path: Path) -> None:

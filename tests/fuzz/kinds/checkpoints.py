@@ -28,7 +28,7 @@ from agents.janusvln.network import read_config as janusvln_config
 from agents.streamvln import network as streamvln
 from agents.streamvln.network import read_config as streamvln_config
 from agents.streamvln.options import recognizes
-from agents.vlnce.checkpoint import load_folder, load_released, save_folder
+from agents.vlnce.checkpoint import load, save_folder
 from agents.vlnce.network import Policy
 from agents.vlnce.options import Config, NetworkConfig
 from agents.vlnce.options import recognizes as recognizes_vlnce
@@ -118,14 +118,14 @@ def _read_janusvln(folder: Path) -> None:
 
 def _read_vlnce(folder: Path) -> None:
     recognizes_vlnce(folder)
-    load_folder(folder)
+    load(folder)
 
 
 READERS: Mapping[str, Callable[[Path], None]] = {
     **dict.fromkeys(("streamvln", "sharded", "pickled"), _read_streamvln),
     "janusvln": _read_janusvln,
     "vlnce": _read_vlnce,
-    "released": lambda folder: load_released(folder / RELEASED) and None,
+    "released": lambda folder: load(folder / RELEASED) and None,
 }
 
 

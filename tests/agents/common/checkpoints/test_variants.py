@@ -61,7 +61,7 @@ class Made:
         """What a model of the folder answers to the family's probe; of CMA all its numbers, in order."""
         folder = folder.parent if folder.name == PARTS.get(self.family) else folder
         if self.family not in LANGUAGE:
-            state = vlnce.load_folder(folder)[0].state_dict()
+            state = vlnce.load(folder)[0].state_dict()
             return torch.cat([state[name].flatten().float() for name in sorted(state)])
         model = LANGUAGE[self.family].load(folder, trust_pickle=trust_pickle)
         with torch.no_grad():

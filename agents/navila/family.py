@@ -186,7 +186,9 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
 
     def policy(self, model: nn.Module, base: Path, options: NaVILATraining, sampling: Sampling) -> Policy:
         settings = generation(base, network.load_tokenizer(base))
-        return NaVILAPolicy(_navila(model), settings, _prompts(model, base, options), sampling)
+        return NaVILAPolicy(
+            _navila(model), settings, _prompts(model, base, options), sampling, Action.MOVE_FORWARD
+        )
 
 
 class NaVILAPlans(Plans):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,10 @@ from agents.common.checkpoints.files import (
     read_json,
 )
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.common.decoders.placeholders import IGNORED, expand
+from agents.common.decoders.placeholders import expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.inputs import INPUTS
+from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.towers.siglip import patch_features
 from agents.navila.options import FOLDERS, FRAMES, MODEL_TYPE, NaVILAInputs, Part
 from vlnbench.errors import UsageError
@@ -153,14 +154,7 @@ class Downsample(nn.Module):
         return embeddings
 
 
-class Output(NamedTuple):
-    """Float32 logits of the labels, in order, where they were asked for, else the mean loss."""
-
-    logits: Tensor | None
-    loss: Tensor | None
-
-
-class NaVILA(nn.Module):
+class NaVILA(SeeingNetwork):
     """Vision tower, projector and language model of one checkpoint; a `Network` of `decoders.turns`.
 
     `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
@@ -170,30 +164,14 @@ class NaVILA(nn.Module):
     def __init__(self, config: NaVILAConfig, attn: str = "sdpa") -> None:
         from transformers import SiglipVisionConfig, SiglipVisionModel  # they take seconds
 
-        from agents.common.decoders.llama import LlamaBlocks
-
         super().__init__()
         self.config, self.attn = config, attn
         self.vision_attention = "eager" if attn == "eager" else "sdpa"
-        try:
-            self.model: Any = LlamaBlocks(config, attn)
-        except ImportError as error:
-            raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.speak(config, attn)
         sizes: dict[str, Any] = {**asdict(config.vision), "attn_implementation": self.vision_attention}
         tower = SiglipVisionModel(SiglipVisionConfig(**sizes))
         self.vision_tower = nn.ModuleDict({"vision_model": getattr(tower, "vision_model", tower)})
         self.mm_projector = Downsample(config.vision.hidden_size, config.hidden_size)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model computes."""
-        return self.lm_head.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the language model's weights."""
-        return self.lm_head.weight.dtype
 
     @property
     def tower(self) -> nn.Module:
@@ -203,9 +181,7 @@ class NaVILA(nn.Module):
     def enable_checkpointing(self) -> None:
         """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
         for each in (self.model, self.tower):
-            new = "activation_checkpointing_enable"  # the old name warns, where both are
-            found: Any = getattr(each, new, None) or each.gradient_checkpointing_enable
-            found({"use_reentrant": False})
+            recompute(each)
 
     def fill_buffers(self, device: torch.device | str) -> None:
         """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
@@ -228,13 +204,6 @@ class NaVILA(nn.Module):
         """See `placeholders.expand`."""
         return expand(ids, images, self.config.image_tokens, labels)
 
-    def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
-        """Input embeddings (..., length, hidden) of expanded ids; features (N, image_tokens, hidden) in order."""
-        expanded = expanded.to(self.device)
-        text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
-        slots = (expanded < 0)[..., None].expand_as(text)
-        return text.masked_scatter(slots, features.to(text.dtype))
-
     def forward(
         self,
         input_ids: Sequence[Sequence[int]],
@@ -244,31 +213,15 @@ class NaVILA(nn.Module):
         want_logits: bool = False,
         at_labels: bool = False,
     ) -> Output:
-        """One training step's forward pass.
+        """One training step's forward pass; see `answered`.
 
         `images[i]` is (k, 3, S, S), the current frame last, or these frames' patch features (k, patches, width).
-        Samples are padded on the right and cut, as published, at the longest sequence there may be. The loss is
-        the mean float32 cross entropy of each next label that is not ignored. `at_labels`: there is no loss, but
-        logits float32 (labels, vocabulary). Nothing else meets the vocabulary.
         """
-        seen, longest = torch.cat(list(images)), self.config.max_position_embeddings
-        patches = self.patch_features(seen.to(self.device, self.dtype)) if seen.ndim == 4 else seen
-        features = self.project(patches.to(self.device, self.dtype))
+        seen = torch.cat(list(images)).to(self.device, self.dtype)
+        patches = self.patch_features(seen) if seen.ndim == 4 else seen
         each = zip(input_ids, images, labels, strict=True)
-        pairs = [self.expand(ids, len(frames), targets) for ids, frames, targets in each]
-        pad = nn.utils.rnn.pad_sequence
-        # No attention mask: padding is on the right, where causal attention never looks.
-        expanded = pad([ids for ids, _ in pairs], batch_first=True)
-        embedded = self.embed(expanded, features)[:, :longest]
-        hidden = self.model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-        targets = pad([own for _, own in pairs], batch_first=True, padding_value=IGNORED)[:, 1:longest]
-        supervised = (targets != IGNORED).to(self.device)
-        scores = self.lm_head(hidden[:, :-1][supervised]).float()
-        if at_labels:
-            return Output(scores, None)
-        chosen = targets.to(self.device)[supervised]
-        # Samples without labels, as of a frame that could not be read, must not divide by nothing.
-        return Output(None, functional.cross_entropy(scores, chosen, reduction="sum") / max(len(chosen), 1))
+        rows = [self.expand(ids, len(frames), targets) for ids, frames, targets in each]
+        return self.answered(rows, self.project(patches), at_labels, self.config.max_position_embeddings)
 
 
 def load(

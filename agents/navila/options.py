@@ -11,7 +11,7 @@ from annotated_types import Ge
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
-from agents.common.language.preset import LanguageSizes
+from agents.common.language.preset import SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
@@ -161,30 +161,13 @@ NAVILA_8B: tuple[Part, Part] = (
 (SigLIP so400m)."""
 
 
-@dataclass(frozen=True)
-class Preset(LanguageSizes):
-    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
-
-    vision_width: int
-    vision_mlp: int
-    blocks: int
-    vision_heads: int
-    image_size: int
-    patch_size: int
+class Preset(SeeingSizes):
+    """Sizes of a small model."""
 
     def parts(self, vocab_size: int, end: int) -> tuple[Part, Part]:
         """config.json of the language model and of the vision tower."""
         language = {"model_type": "llama", "max_position_embeddings": 4096, **self.language(vocab_size, end, end)}
-        tower = {
-            "model_type": "siglip_vision_model",
-            "hidden_size": self.vision_width,
-            "intermediate_size": self.vision_mlp,
-            "num_hidden_layers": self.blocks + 1,
-            "num_attention_heads": self.vision_heads,
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-        }
-        return language, tower
+        return language, {"model_type": "siglip_vision_model", **self.tower()}
 
 
 SIZES: Mapping[str, tuple[Part, Part]] = {"navila-8b": NAVILA_8B}

@@ -12,30 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.policy import TurnRecorder, Walk, Window
-from agents.common.decoders.turns import Decoder, Turn
-from agents.common.packing.frames import Frame, frame_key, pack
+from agents.common.decoders.policy import QuestionRecorder, Window
+from agents.common.packing.frames import Frame, pack
 from agents.common.packing.frames import Known as KnownFrames
 from agents.common.sets.trajectories import BELOW, Trajectory, read_trajectories, stays_below
 from agents.common.sight.reader import FrameReader
 from agents.navila.agent import BLACK, PolicyAgent, Prompts, actions_of, chosen, sentence
-from agents.navila.network import NaVILA
 from vlnbench.data.sets import TRAJECTORIES, read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import policy as contract
-from vlnbench.training.family.policy import Sampling
 from vlnbench.training.family.trains import SetContent
 
 ROOTS = ("train", "raw_frames")
 """Where published sets have their frames."""
 LONGEST_RUN = 3
 """Like actions that one sentence says: the published answers are of up to 75 cm or 45 degrees."""
-BLACK_KEY = frame_key(b"black")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +104,13 @@ class NaVILASet:
         place = self.places[index]
         return self.walks[place.walk].instructions[place.instruction]
 
+    def answer(self, index: int) -> str | None:
+        """That of a sample; None where nothing is to be learned."""
+        if self.written:
+            return self.written[index].answer
+        place = self.places[index]
+        return sentence(self.walks[place.walk].taught[place.step], place.run)
+
     def asked(self, index: int) -> Asked:
         """What a sample is made of."""
         if self.written:
@@ -119,7 +120,7 @@ class NaVILASet:
         steps = chosen(place.step + 1, self.shown)
         known = walk.frames_at([step for step in steps if step != BLACK])
         frames = (*[None] * steps.count(BLACK), *known)
-        return Asked(self.instruction(index), frames, sentence(walk.taught[place.step], place.run))
+        return Asked(self.instruction(index), frames, self.answer(index))
 
 
 def read_set(folder: Path, shown: int) -> NaVILASet:
@@ -196,7 +197,7 @@ class QuestionDataset:
     """The questions of a set; see `Samples`."""
 
     def __init__(self, content: NaVILASet, prompts: Prompts, size: int, known: KnownFrames | None = None) -> None:
-        self._content, self._prompts, self._size, self._known = content, prompts, size, known
+        self._content, self._prompts = content, prompts
         self._reader = FrameReader(size, known=known)
 
     def __len__(self) -> int:
@@ -210,30 +211,17 @@ class QuestionDataset:
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Nothing is drawn."""
         asked = self._content.asked(index)
-        return Sample(*self._prompts.lesson(asked.instruction, asked.answer), self._images(asked, rng))
+        images = self._reader.behind_black(asked.frames, rng)
+        return Sample(*self._prompts.lesson(asked.instruction, asked.answer), images)
 
     def question(self, index: int, rng: random.Random) -> contract.Question:
         """Token ids and frames of a question as the agent puts it, and what the expert did. Nothing is drawn."""
         asked = self._content.asked(index)
         ids = self._prompts.question(asked.instruction)
-        return contract.Question((ids, self._images(asked, rng)), tuple(self._expected(index)))
+        return contract.Question((ids, self._reader.behind_black(asked.frames, rng)), self._expected(index))
 
-    def _expected(self, index: int) -> list[Action]:
-        answer = self._content.asked(index).answer
-        return [] if answer is None else (actions_of(answer) or [])
-
-    def _images(self, asked: Asked, rng: random.Random) -> Tensor | list[Frame]:
-        black = asked.frames.count(None)
-        found = (
-            self._reader.read([path for path in asked.frames if path is not None], rng)
-            if any(asked.frames)
-            else []
-        )
-        nothing = torch.full((3, self._size, self._size), -1.0)
-        if self._known is None:
-            return torch.cat([nothing.expand(black, -1, -1, -1), *([found] if isinstance(found, Tensor) else [])])
-        features = self._known(BLACK_KEY)
-        return [Frame(BLACK_KEY, features, None if features is not None else nothing)] * black + list(found)
+    def _expected(self, index: int) -> tuple[Action, ...]:
+        return tuple(actions_of(self._content.answer(index) or "") or ())
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -249,27 +237,16 @@ def collate(samples: Sequence[Sample]) -> dict[str, Any]:
     }
 
 
-class NaVILAPolicy(TurnRecorder):
-    """A `Policy`; see there. Every answer is a window of its own."""
+class NaVILAPolicy(QuestionRecorder):
+    """A `Policy`; see there."""
 
-    def __init__(self, model: NaVILA, settings: GenerationSettings, prompts: Prompts, sampling: Sampling) -> None:
-        super().__init__(sampling)
-        self._model, self._settings, self._prompts = model, settings, prompts
-        self._size = model.config.vision.image_size
+    @property
+    def _size(self) -> int:
+        size: int = self._model.config.vision.image_size
+        return size
 
     def agent(self) -> PolicyAgent:
         return PolicyAgent(self._prompts, self, self._size)
-
-    def decoder(self) -> Decoder:
-        longest = self._sampling.answer_tokens
-        return Decoder(self._model, self._settings, max_new_tokens=longest, choose=self.choose, keeps=False)
-
-    def take_in(self, walk: Walk, question: Turn) -> None:
-        walk.see(question.input_ids, question.images)
-
-    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
-        actions = self._prompts.read(answer)
-        return actions or (Action.MOVE_FORWARD,), actions is not None and answer[-1] in self._settings.eos
 
     def sample(self, window: Window) -> Sample:
         return Sample(window.ids, window.labels, *window.shown)

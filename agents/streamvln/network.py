@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
+from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.packing.fast import would_be_fast
 from agents.common.packing.loss import PackedLoss, Windows, weighted_mean
 from agents.common.packing.skeleton import Skeleton
@@ -85,14 +86,7 @@ def _backbone(config: StreamVLNConfig, attn: str) -> Any:
         raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
-class Output(NamedTuple):
-    """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
-
-    logits: Tensor | None
-    loss: Tensor | None
-
-
-class StreamVLN(nn.Module):
+class StreamVLN(SeeingNetwork):
     """Vision tower, projector and language model of one checkpoint.
 
     `attn` is the language model's attention (eager, sdpa or flash_attention_2); the tower's is eager with eager,
@@ -117,16 +111,6 @@ class StreamVLN(nn.Module):
         self.auxiliary_weight = 0.0
 
     @property
-    def device(self) -> torch.device:
-        """Where the model computes."""
-        return self.lm_head.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the language model's weights."""
-        return self.lm_head.weight.dtype
-
-    @property
     def tower(self) -> nn.Module:
         """The vision tower, without the wrappers that its checkpoint names have."""
         tower: nn.Module = self.model.vision_tower.get_submodule("vision_tower.vision_model")
@@ -134,9 +118,7 @@ class StreamVLN(nn.Module):
 
     def enable_checkpointing(self) -> None:
         """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
-        new = "activation_checkpointing_enable"  # the old name warns, where both are
-        found = getattr(self.model, new, None) or self.model.gradient_checkpointing_enable
-        found({"use_reentrant": False})
+        recompute(self.model)
 
     def fill_buffers(self, device: torch.device | str) -> None:
         """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
@@ -175,13 +157,6 @@ class StreamVLN(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """See `placeholders.expand`."""
         return expand(ids, images, self.config.image_tokens, labels)
-
-    def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
-        """Input embeddings (..., length, hidden) of expanded ids; features (N, image_tokens, hidden) in order."""
-        expanded = expanded.to(self.device)
-        text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
-        slots = (expanded < 0)[..., None].expand_as(text)
-        return text.masked_scatter(slots, features.to(text.dtype))
 
     def forward(
         self,

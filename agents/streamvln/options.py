@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
-from agents.common.language.preset import LanguageSizes
+from agents.common.language.preset import SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
@@ -184,16 +184,8 @@ STREAMVLN_8B: Mapping[str, Any] = {
 SIZES: Mapping[str, Mapping[str, Any]] = {"streamvln-8b": STREAMVLN_8B}
 
 
-@dataclass(frozen=True)
-class Preset(LanguageSizes):
-    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
-
-    vision_width: int
-    vision_mlp: int
-    blocks: int
-    vision_heads: int
-    image_size: int
-    patch_size: int
+class Preset(SeeingSizes):
+    """Sizes of a small model."""
 
     def config(self, vocab_size: int, end: int, block_end: int) -> dict[str, Any]:
         """config.json of a model of these sizes, in the fields of the published checkpoints."""
@@ -211,14 +203,7 @@ class Preset(LanguageSizes):
             "mm_vision_select_layer": -2,
             "num_history": 8,
             "num_future_steps": 4,
-            "vision_config": {
-                "hidden_size": self.vision_width,
-                "intermediate_size": self.vision_mlp,
-                "num_hidden_layers": self.blocks + 1,
-                "num_attention_heads": self.vision_heads,
-                "image_size": self.image_size,
-                "patch_size": self.patch_size,
-            },
+            "vision_config": self.tower(),
         }
 
 

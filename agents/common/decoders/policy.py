@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.sampling import Draws, Sampler
-from agents.common.decoders.turns import Row, Turn
+from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.language.family import IGNORED
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.policy import Question, Recorded, Sampling
@@ -219,6 +220,30 @@ class TurnRecorder(Recorder):
         """Draw the token of every position, as `turns.Choose` says."""
         wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
         return self._sampler.draw(wanted, logits)
+
+
+class QuestionRecorder(TurnRecorder):
+    """The same where every answer is a window of its own.
+
+    `prompts.read` gives the actions of an answer, None for one that cannot be read, which counts as `instead`.
+    """
+
+    def __init__(
+        self, model: Any, settings: GenerationSettings, prompts: Any, sampling: Sampling, instead: Action
+    ) -> None:
+        super().__init__(sampling)
+        self._model, self._settings, self._prompts, self._instead = model, settings, prompts, instead
+
+    def decoder(self) -> Decoder:
+        longest = self._sampling.answer_tokens
+        return Decoder(self._model, self._settings, max_new_tokens=longest, choose=self.choose, keeps=False)
+
+    def take_in(self, walk: Walk, question: Turn) -> None:
+        walk.see(question.input_ids, question.images)
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        actions = self._prompts.read(answer)
+        return actions or (self._instead,), actions is not None and answer[-1] in self._settings.eos
 
 
 class SampledActing:

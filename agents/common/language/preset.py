@@ -34,3 +34,26 @@ class LanguageSizes:
             "eos_token_id": answered,
             "torch_dtype": "float32",
         }
+
+
+@dataclass(frozen=True)
+class SeeingSizes(LanguageSizes):
+    """The same behind a SigLIP tower; `image_size` and `patch_size` in pixels; `blocks` as they are used."""
+
+    vision_width: int
+    vision_mlp: int
+    blocks: int
+    vision_heads: int
+    image_size: int
+    patch_size: int
+
+    def tower(self) -> dict[str, Any]:
+        """What a config.json says of the tower."""
+        return {
+            "hidden_size": self.vision_width,
+            "intermediate_size": self.vision_mlp,
+            "num_hidden_layers": self.blocks + 1,
+            "num_attention_heads": self.vision_heads,
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+        }

@@ -19,6 +19,8 @@ from agents.common.towers.siglip import network_input, resize
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
 
 REMEDY = "extract it again"
+BLACK = frame_key(b"black")
+"""Key of a black frame, which there is no file of."""
 
 
 class FrameReader:
@@ -40,6 +42,18 @@ class FrameReader:
         if self._known is None:
             return network_input([self._frame(path, rng) for path in paths])
         return [self._keyed_frame(path, self._known) for path in paths]
+
+    def behind_black(self, paths: Sequence[Path | None], rng: random.Random) -> torch.Tensor | list[Frame]:
+        """As `read`, after as many black frames as there are None."""
+        there = [path for path in paths if path is not None]
+        black = torch.full((3, self._image_size, self._image_size), -1.0)
+        count = len(paths) - len(there)
+        if self._known is None:
+            frames = self.read(there, rng) if there else black[None][:0]
+            return torch.cat([black.expand(count, -1, -1, -1), torch.as_tensor(frames)])
+        known = self._known(BLACK)
+        one = Frame(BLACK, known, None if known is not None else black)
+        return [one] * count + [self._keyed_frame(path, self._known) for path in there]
 
     def keeping(self, folder: Path, file: Path, items: Sequence[Sequence[Path]]) -> FrameReader:
         """A reader of one set's resized frames, which are kept in `folder`; `file` tells the set.

@@ -24,7 +24,8 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api", "cli"),
     ),
     "vlnbench/rollout": (
-        ("agent_options", "episode"),
+        ("agent_options", "said"),
+        ("episode",),
         ("agent_names", "env_names", "simulators"),
         ("agents",),
         ("executor",),

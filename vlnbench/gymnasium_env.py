@@ -22,6 +22,7 @@ from vlnbench.data.generate import ensure_data
 from vlnbench.defaults import BENCHMARK, ENV
 from vlnbench.evaluation.metrics import score
 from vlnbench.interfaces import Action, Env, Episode, Observation, Pose, Sensor, Trajectory
+from vlnbench.rollout import said
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import prepare
 from vlnbench.util.loading import import_string
@@ -88,7 +89,7 @@ class VLNEnv(gymnasium.Env):  # type: ignore[misc]
             wanted = list(self._episodes)[int(self.np_random.integers(len(self._episodes)))]
         self._episode = self._episodes[wanted]
         seen = self._env.reset(self._episode)
-        self._poses: list[Pose] = [_pose(seen)]
+        self._poses: list[Pose] = [said.pose(seen)]
         self._actions: list[Action] = []
         self._collided: list[bool] = []
         self._distances = [self._distance(seen)]
@@ -97,7 +98,7 @@ class VLNEnv(gymnasium.Env):  # type: ignore[misc]
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Do an action: observation, reward, terminated, truncated, info."""
         seen = self._env.step(Action(int(action)))
-        self._poses.append(_pose(seen))
+        self._poses.append(said.pose(seen))
         self._actions.append(Action(int(action)))
         self._collided.append(seen.collided)
         self._distances.append(self._distance(seen))
@@ -127,7 +128,7 @@ class VLNEnv(gymnasium.Env):  # type: ignore[misc]
         self._env.close()
 
     def _distance(self, seen: Observation) -> float:
-        return self._env.geodesic_distance(_pose(seen).position, self._episode.goals)
+        return self._env.geodesic_distance(said.pose(seen).position, self._episode.goals)
 
     def _shown(self, seen: Observation) -> dict[str, Any]:
         shown: dict[str, Any] = {"instruction": seen.instruction}
@@ -168,8 +169,3 @@ def make(
         success_distance_m=protocol.success_distance_m,
         render_mode=render_mode,
     )
-
-
-def _pose(seen: Observation) -> Pose:
-    assert seen.pose is not None, "environments report the pose"
-    return seen.pose

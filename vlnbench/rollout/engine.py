@@ -232,10 +232,14 @@ class Engine:
     def _finished(self, slot: _Slot, message: Finished) -> Outcome:
         """The outcome of what a simulator has run to its end, with what is known of it here."""
         task, steps = slot.end(), len(message.rollout.trajectory.actions)
+        try:
+            report = reported(self._agent, slot.number) if slot.began else {}
+        except Exception as error:
+            return failure(task, error)
         rollout = replace(
             message.rollout,
             agent_seconds=slot.agent_seconds,
-            report=reported(self._agent, slot.number) if slot.began else {},
+            report=report,
             step_seconds=slot.times.by_part(steps) if task.kind is None else (),
         )
         return Outcome(task, rollout)

@@ -15,7 +15,8 @@ from itertools import pairwise
 from textwrap import shorten
 from typing import Any, Literal, Protocol
 
-from vlnbench.interfaces import Action, Agent, Env, Episode, Observation, Pose, Trajectory
+from vlnbench.interfaces import Action, Agent, Env, Episode, Pose, Trajectory
+from vlnbench.rollout import said
 from vlnbench.traits import ActsAhead, Reports, SkipsFrames
 from vlnbench.util.loading import describe
 
@@ -98,7 +99,7 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
         observation = env.reset(episode)
     with clock.agent:
         agent.reset(SLOT, episode if agent.privileged else episode.for_agent(), seed)
-    poses = [_pose(observation)]
+    poses = [said.pose(observation)]
     actions: list[Action] = []
     collided: list[bool] = []
     coming: deque[Action] = deque()
@@ -114,8 +115,8 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
         with clock.env:
             step = env.step_unseen if unseen and isinstance(env, SkipsFrames) else env.step
             observation = step(actions[-1])
-        collided.append(observation.collided)
-        poses.append(_pose(observation))
+        collided.append(bool(observation.collided))
+        poses.append(said.pose(observation))
     with clock.env:
         distances = _goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
@@ -150,8 +151,11 @@ def as_action(given: object) -> Action:
 
 
 def reported(agent: Agent, slot: int) -> dict[str, float]:
-    """What an agent counted about the episode in a slot; empty for agents that count nothing."""
-    return dict(agent.report(slot)) if isinstance(agent, Reports) else {}
+    """What an agent counted about the episode in a slot; empty for agents that count nothing.
+
+    Raises ValueError for what is no count, and whatever the agent raises.
+    """
+    return said.counts(agent.report(slot)) if isinstance(agent, Reports) else {}
 
 
 def failure(task: Task, error: Exception) -> Outcome:
@@ -169,14 +173,8 @@ def _goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[floa
         if i and pose.position == poses[i - 1].position:
             distances.append(distances[-1])
         else:
-            distances.append(env.geodesic_distance(pose.position, episode.goals))
+            distances.append(said.distance(env.geodesic_distance(pose.position, episode.goals)))
     return tuple(distances)
-
-
-def _pose(observation: Observation) -> Pose:
-    if observation.pose is None:
-        raise ValueError("the environment reported no pose; trajectories need one")
-    return observation.pose
 
 
 class _Stopwatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +44,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return math.isfinite(value) if type(value) is float else _is_whole(value)
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST
 
 
 def _is_scalar(value: Any) -> bool:

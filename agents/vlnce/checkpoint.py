@@ -30,6 +30,7 @@ from agents.common.checkpoints.weights import (
     fill,
     read_entries,
     weight_files,
+    without_wrappers,
 )
 from agents.common.inputs import validated
 from agents.common.prompts.words import FEATURE_SIZE, words_of
@@ -267,7 +268,8 @@ def _entries(path: Path, state: Mapping[Any, Any]) -> dict[str, Stored]:
     for key, value in state.items():
         if not isinstance(value, Tensor) or not isinstance(key, str):
             raise UsageError(f"{path}: state_dict[{short(key)}]: expected a tensor under a name")
-    return {key: Stored(path, key, tensor) for key, tensor in state.items() if not BUFFERS.fullmatch(key)}
+    plain = without_wrappers(state)
+    return {plain(key): Stored(path, key, each) for key, each in state.items() if not BUFFERS.fullmatch(key)}
 
 
 def _renamed(entries: Mapping[str, Stored]) -> dict[str, Stored]:

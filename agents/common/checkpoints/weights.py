@@ -73,6 +73,8 @@ def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
             f"{pickled[0]} is a pickle, which can run code: convert the checkpoint to safetensors, or say that you"
             " trust the file with --trust-pickle"
         )
+    if (folder / ADAPTER_CONFIG).is_file():
+        _say_once(f"{folder}: the adapters beside the weights are not merged into them, for they may be already")
     if others := [name for name in [*sets[1:], *(path.name for path in loose)] if folder / name not in found]:
         _say_once(f"{folder}: weights are read from {found[0].name}, as transformers does, not from {others[0]}")
     return found
@@ -118,7 +120,7 @@ def read_entries(
         if is_adapter(path):
             continue
         of_file = dict(_entries(path))
-        plain = _without_wrappers(of_file)
+        plain = without_wrappers(of_file)
         if added := next((stored for stored in of_file if plain(stored) != stored), None):
             _say_once(f"{path}: names are read without what a wrapper added, such as {added} as {plain(added)}")
         for stored, entry in of_file.items():
@@ -177,7 +179,7 @@ def fill(
     wanted = model.state_dict().keys()
     adapters = _adapters(files, named)
     for path in (each for each in files if not is_adapter(each)):
-        plain = _without_wrappers(name for name, _ in _entries(path))
+        plain = without_wrappers(name for name, _ in _entries(path))
         for stored, tensor in _tensors(path):
             name = named(plain(stored))
             if name not in wanted:
@@ -199,7 +201,7 @@ def _adapters(files: Iterable[Path], named: Callable[[str], str]) -> Adapters | 
     return read_adapters(files, _tensors, lambda name: named(WRAPPED.sub("", name)))
 
 
-def _without_wrappers(names: Iterable[str]) -> Callable[[str], str]:
+def without_wrappers(names: Iterable[str]) -> Callable[[str], str]:
     """Of the names in a file: what takes the additions of wrappers from them, where all begin with one or it can
     be nothing else."""
     listed = [WRAPPED.sub("", name) for name in names]

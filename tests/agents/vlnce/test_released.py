@@ -54,6 +54,13 @@ def test_every_layout(made: dict[Kind, State], tmp_path: Path, kind: Kind, old: 
     assert not loaded.policy.training
 
 
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
+def test_what_wrappers_add_to_names_is_taken_away(made: dict[Kind, State], tmp_path: Path, prefix: str) -> None:
+    state = {prefix + key: each for key, each in made["cma"].items()}
+    path = released.write(tmp_path / "a.pth", state, released.settings(released.tiny()))
+    assert same(load(path), made["cma"])
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_the_state_of_an_interrupted_training(made: dict[Kind, State], tmp_path: Path, legacy: bool) -> None:
     moments = {0: {"step": 1, "exp_avg": torch.ones(3)}}

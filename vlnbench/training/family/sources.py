@@ -153,6 +153,10 @@ def no_checkpoint(folder: Path) -> UsageError:
 
 def other_content(folder: Path) -> str:
     """What a folder of weights is that is no model, and how to make one of it; empty where that is not known."""
+    try:
+        hub.fetched(folder / "config.json")
+    except UsageError as error:
+        return str(error)
     if (folder / hub.ADAPTER_CONFIG).is_file():
         return (
             f"{folder} holds adapters, not a model: name what they were trained on before them, "

@@ -274,6 +274,21 @@ def adapters(folder: Path, state: State, base: Path) -> None:
     save(base, changed)
 
 
+@pytest.mark.parametrize("made", FAMILIES, indirect=True)
+def test_folders_with_a_configuration_and_no_weights(
+    made: Made, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied / "adapter_config.json").write_text("{}")
+    assert torch.equal(made.read(copied), made.logits)
+    assert "adapters beside the weights are not merged" in capsys.readouterr().err
+    (copied / SINGLE).unlink()
+    for name, line in (("adapter_config.json", "holds adapters, not a"), ("zero_to_fp32.py", "DeepSpeed resumes")):
+        (copied / "adapter_config.json").unlink(missing_ok=True)
+        (copied / name).write_text("{}")
+        with pytest.raises(UsageError, match=line):
+            made.read(copied)
+
+
 @pytest.mark.parametrize("made", PARTS, indirect=True)
 def test_adapters_over_models_in_parts_are_refused(made: Made, copied: Path, tmp_path: Path) -> None:
     adapters(tmp_path / "lora", made.state, copied)

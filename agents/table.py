@@ -24,6 +24,7 @@ FAMILIES: dict[str, str] = {
     "janusvln": "agents.janusvln.options:FAMILY",
     "qwen_vl": "agents.qwen_vl.options:FAMILY",
     "navila": "agents.navila.options:FAMILY",
+    "uninavid": "agents.uninavid.options:FAMILY",
 }
 """Import strings of the `FamilySpec`s by name."""
 
@@ -110,6 +111,12 @@ AGENTS: dict[str, Listed] = {
         "navila",
         "NaVILA; needs --checkpoint (arXiv 2412.04453)",
         "agents.navila.options:NaVILAOptions",
+    ),
+    "uninavid": Listed(
+        "agents.uninavid.agent:UniNaVidAgent",
+        "uninavid",
+        "Uni-NaVid; needs --checkpoint and its vision tower's file (arXiv 2412.06224)",
+        "agents.uninavid.options:UniNaVidOptions",
     ),
     "qwen_vl": Listed(
         "agents.qwen_vl.agent:QwenVLAgent",

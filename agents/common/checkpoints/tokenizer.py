@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from agents.common.checkpoints.files import read_json
+from agents.common.checkpoints.sentencepiece import MODEL, llama_tokenizer
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import short
 from vlnbench.util.durable.limits import MAX_TABLE, read_bounded
@@ -47,6 +48,7 @@ TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
+    "tokenizer.model",
 )
 
 
@@ -125,18 +127,24 @@ def _unmarked(folder: Path) -> Iterator[Path]:
 
 
 def load_by_file(folder: Path, tokens: Sequence[str], lender: str) -> Tokenizer:
-    """The tokenizer that tokenizer.json in `folder` describes, with what it puts around texts.
+    """The tokenizer that tokenizer.json in `folder` describes, with what it puts around texts, else LLaMA's of
+    tokenizer.model.
 
     tokens: each has to be one. Raises UsageError where the file is missing, broken or another's; `lender` names a
     checkpoint that has it.
     """
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise UsageError(f"{folder}: no tokenizer ({path.name} is missing); copy that of {lender}")
-    read_json(path, MAX_TABLE)
+    path = next((folder / name for name in ("tokenizer.json", MODEL) if (folder / name).is_file()), None)
+    if path is None:
+        raise UsageError(f"{folder}: no tokenizer (tokenizer.json is missing); copy that of {lender}")
     try:
-        with _unmarked(folder) as readable:
-            tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(readable / path.name)))
+        if path.name == MODEL:
+            tokenizer = _Plain(llama_tokenizer(folder))
+        else:
+            read_json(path, MAX_TABLE)
+            with _unmarked(folder) as readable:
+                tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(readable / path.name)))
+    except UsageError:
+        raise
     except Exception as error:  # the Rust tokenizer raises nothing more specific
         raise UsageError(f"{path}: cannot be read ({short(' '.join(str(error).split()))})") from error
     for text in tokens:

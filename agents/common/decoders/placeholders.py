@@ -30,3 +30,31 @@ def expand(
     repeats = torch.tensor([{IMAGE: tokens, MEMORY: tokens * memory}.get(token, 1) for token in ids])
     targets = torch.full((len(ids),), IGNORED) if labels is None else torch.tensor(labels)
     return torch.tensor(ids).repeat_interleave(repeats), targets.repeat_interleave(repeats)
+
+
+def lay_out(
+    ids: Sequence[int],
+    chunks: Sequence[Tensor],
+    current: Tensor,
+    separator: int,
+    labels: Sequence[int] | None = None,
+) -> tuple[list[int], Tensor, list[int]]:
+    """Ids with a placeholder for every embedding, these embeddings, and labels.
+
+    In `ids`, MEMORY stands for the chunks, with a separator between any two, and IMAGE for the current frame.
+    """
+    found: list[int] = []
+    rows: list[Tensor] = [current[:0]]
+    told: list[int] = []
+    for id_, label in zip(ids, labels or [IGNORED] * len(ids), strict=True):
+        if id_ == MEMORY:
+            for chunk in chunks:
+                found += [separator] * bool(chunk is not chunks[0]) + [IMAGE] * len(chunk)
+            rows += chunks
+        elif id_ == IMAGE:
+            found += [IMAGE] * len(current)
+            rows.append(current)
+        else:
+            found.append(id_)
+        told += [label if id_ >= 0 else IGNORED] + [IGNORED] * (len(found) - len(told) - 1)
+    return found, torch.cat(rows), told

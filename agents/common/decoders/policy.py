@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.sampling import Draws, Sampler
+from agents.common.decoders.sampling import Sampler
 from agents.common.decoders.turns import Decoder, Row, Turn
 from agents.common.language.family import IGNORED
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor
@@ -217,9 +217,8 @@ class TurnRecorder(Recorder):
         return [Turn(slot, *prompt, opens_window=True) for slot, prompt in prompts.items()]
 
     def choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
-        """Draw the token of every position, as `turns.Choose` says."""
-        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
-        return self._sampler.draw(wanted, logits)
+        """As `Sampler.choose`."""
+        return self._sampler.choose(rows, logits)
 
 
 class QuestionRecorder(TurnRecorder):

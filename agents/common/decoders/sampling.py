@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from agents.common.decoders.turns import Row
+
 
 class Draws(NamedTuple):
     """Tokens to be drawn for an answer: of which slot, from which place in it on, and how many positions."""
@@ -21,12 +23,13 @@ class Draws(NamedTuple):
 class Sampler:
     """Draws tokens of answers in slots, and knows the log-probabilities of those that were kept.
 
-    temperature, top_p: as of `Sampling`. A draw is the inverse of the cumulated distribution, most likely first,
+    temperature, top_p: as of `Sampling`. top_k: of so many tokens at most, which share the probability. A draw is
+    the inverse of the cumulated distribution, most likely first,
     at a number that the answer's seed and the place in it decide on.
     """
 
-    def __init__(self, temperature: float, top_p: float = 1.0) -> None:
-        self._temperature, self._top_p = temperature, top_p
+    def __init__(self, temperature: float, top_p: float = 1.0, top_k: int | None = None) -> None:
+        self._temperature, self._top_p, self._top_k = temperature, top_p, top_k
         self._generators: dict[int, random.Random] = {}
         self._numbers: dict[int, list[float]] = {}
         self._log_probabilities: dict[int, dict[int, float]] = {}
@@ -52,6 +55,9 @@ class Sampler:
                 numbers[row, offset] = self._number(slot, place + offset)
         log_probabilities = torch.log_softmax(logits.float() / self._temperature, dim=-1)
         ordered, tokens = log_probabilities.double().exp().sort(dim=-1, descending=True, stable=True)
+        if self._top_k is not None:
+            ordered = ordered[..., : self._top_k]
+            ordered = ordered / ordered.sum(dim=-1, keepdim=True)
         sums = ordered.cumsum(dim=-1)
         if self._top_p < 1:  # up to the first token with which the share is reached
             ends = (sums < self._top_p).sum(dim=-1, keepdim=True).clamp(max=sums.shape[-1] - 1)
@@ -66,6 +72,11 @@ class Sampler:
             for offset in range(tokens_wanted):
                 self._log_probabilities[slot][place + offset] = logs[row][offset]
         return found
+
+    def choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        """Draw the token of every position, as `turns.Choose` says."""
+        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
+        return self.draw(wanted, logits)
 
     def _number(self, slot: int, place: int) -> float:
         """From 0 to below 1."""

@@ -72,7 +72,7 @@ class Turn:
 
     `input_ids` are what the window gets in this turn: the last answer's ids and the new block, or a whole prompt
     where `opens_window`; -200 stands for an image and -300 for all memory frames. `images` is (k, 3, S, S), memory
-    frames first, the current frame last.
+    frames first, the current frame last; or (k, hidden), embeddings that take the places of as many -200.
     """
 
     slot: int
@@ -141,7 +141,8 @@ class Decoder:
 
             self._read = partial(read, torch.compile(model.model, dynamic=True) if compile else model.model)
         self._fast = FastBlocks(model.model, model.config) if fast else None
-        self._patches = FastTower(model) if fast else model.patch_features
+        siglip = fast and hasattr(model, "tower")
+        self._patches = FastTower(model) if siglip else model.patch_features
         self._windows: dict[int, Window] = {}
         self._chosen = choose or self._choose
         self._keeps = keeps
@@ -278,7 +279,9 @@ class Decoder:
         return wanted
 
     def _encode(self, images: Tensor) -> Tensor:
-        """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S)."""
+        """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S); what is embedded already stays as it is."""
+        if images.ndim == 2:
+            return images
         return self.model.project(self._patches(images.to(self.model.device, self.model.dtype)))
 
     def _states(self, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:

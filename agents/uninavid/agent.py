@@ -1,0 +1,318 @@
+"""Uni-NaVid (arXiv 2412.06224) as an agent: what it remembers, what it is asked, what its words mean."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.common.checkpoints.files import generation_settings
+from agents.common.checkpoints.placement import place
+from agents.common.checkpoints.tokenizer import Tokenizer
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY, lay_out
+from agents.common.decoders.questions import QuestionLoop, Running
+from agents.common.decoders.sampling import Sampler
+from agents.common.decoders.turns import IMAGE_BATCH, Decoder, Turn
+from agents.common.inputs import described
+from agents.common.memory import Memory
+from agents.common.sets.conversations import TAG
+from agents.common.towers.eva import crop, network_input
+from agents.uninavid import network
+from agents.uninavid.network import (
+    NAVIGATION,
+    PICTURE,
+    PICTURE_END,
+    SEPARATOR,
+    VIDEO,
+    VIDEO_END,
+    UniNaVid,
+    inputs_of,
+    tower_file,
+)
+from agents.uninavid.options import FAMILY, UniNaVidOptions
+from vlnbench.errors import UsageError
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.util.hub import spoken
+from vlnbench.util.machine import installed_version
+
+EXPECTS = Conventions(width=640, height=480, hfov=120.0, camera_height_m=1.25, forward_m=0.25, turn_deg=30.0)
+"""What the published model was trained for."""
+
+SMALL_IMAGE = 120
+"""Networks that see images of up to this many pixels, a quarter of a frame's height, take frames of any size."""
+
+STEPS, RXR_STEPS = 400, 500
+"""Steps after which the published evaluation stops on R2R and on RxR."""
+
+WORDS = {
+    "stop": Action.STOP,
+    "forward": Action.MOVE_FORWARD,
+    "left": Action.TURN_LEFT,
+    "right": Action.TURN_RIGHT,
+}
+SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+    "detailed, and polite answers to the user's questions."
+)
+SHOWN = "a video of historical observations and an image of the current observation"
+"""By these words the published program knows that the question is how to go on."""
+
+
+def expects(image_size: int) -> Conventions:
+    """What a network has to be shown that sees images of `image_size` pixels."""
+    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
+
+
+def question_text(instruction: str) -> str:
+    """What is asked; the instruction goes in as it is."""
+    return (
+        f"Imagine you are a robot programmed for navigation tasks. You have been given {SHOWN} {TAG}. Your "
+        f"assigned task is: '{instruction}'. Analyze this series of images to determine your next four actions. "
+        "The predicted action should be one of the following: forward, left, right, or stop."
+    )
+
+
+def actions_of(text: str, executed: int, skip: bool = False) -> list[Action] | None:
+    """The first actions of an answer, None where it has another word among them or none.
+
+    Nobody reads on behind those that are executed. skip: other words are left out instead.
+    """
+    words = [word for word in text.split(" ") if not skip or word in WORDS][:executed]
+    return [WORDS[word] for word in words] if words and all(word in WORDS for word in words) else None
+
+
+class Prompts:
+    """Writes questions and reads answers with one tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids = {mark: tokenizer.encode(mark, add_special_tokens=False)[-1] for mark in network.MARKS}
+        self._begin = len(tokenizer.encode("", add_special_tokens=True))
+
+    def question(self, instruction: str) -> list[int]:
+        """Token ids that ask for the next actions, with placeholders of what is remembered and of the frame."""
+        return self.encode(prompt([(f"{TAG}\n{question_text(instruction).replace(TAG, '')}", None)]))
+
+    def lesson(self, turns: Sequence[tuple[str, str]], video: bool = True) -> tuple[list[int], list[int]]:
+        """Token ids of a conversation, and labels on its answers and their ends; see `encode`."""
+        ids, labels = self.encode(prompt(turns), video), list[int]()
+        for number, (asked, _) in enumerate(turns):
+            first = len(self.encode(prompt([*turns[:number], (asked, None)]), video))
+            end = len(self.encode(prompt(turns[: number + 1]), video))
+            labels += [IGNORED] * (first - len(labels)) + ids[first:end]
+        return ids, labels
+
+    def encode(self, text: str, video: bool = True) -> list[int]:
+        """Ids of a text whose tags stand for what is shown: for a video, or for a picture.
+
+        What is between tags is encoded by itself, each time with the begin of a text, which is then left out.
+        """
+        first, *others = text.split(TAG)
+        shown = [*self._marked(VIDEO, SEPARATOR), MEMORY, *self._marked(VIDEO_END)]
+        if not video:
+            shown = [*self._marked(PICTURE), IMAGE, *self._marked(PICTURE_END)]
+        elif SHOWN in text:
+            shown += [*self._marked(PICTURE), IMAGE, *self._marked(PICTURE_END, NAVIGATION)]
+        ids = self._tokenizer.encode(first, add_special_tokens=True)
+        for piece in others:
+            ids += [*shown, *self._tokenizer.encode(piece, add_special_tokens=True)[self._begin :]]
+        return ids
+
+    def text(self, answer: Sequence[int]) -> str:
+        """An answer in words."""
+        found = self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return found.strip()
+
+    def _marked(self, *marks: str) -> list[int]:
+        return [self._ids[mark] for mark in marks]
+
+
+def prompt(turns: Sequence[tuple[str, str | None]]) -> str:
+    """A conversation; None: what is to be answered."""
+    text = f"{SYSTEM} "
+    for asked, told in turns:
+        text += f"USER: {asked} ASSISTANT:" + ("" if told is None else f" {told}</s>")
+    return text
+
+
+class Question(NamedTuple):
+    """What is asked in a slot: token ids, and the frames since the last question, as the network sees them."""
+
+    slot: int
+    ids: list[int]
+    frames: list[NDArray[np.uint8]]
+
+
+class Answers:
+    """Looks at frames, remembers them, and answers, for many slots at once; by chance where there is a sampler."""
+
+    def __init__(self, model: UniNaVid, decoder: Decoder, sampler: Sampler | None) -> None:
+        self.model, self._decoder, self._sampler = model, decoder, sampler
+        self.memories: dict[int, Memory] = {}
+        self._seeds: dict[int, tuple[int, int]] = {}
+
+    def begin(self, slot: int, seed: int) -> None:
+        """Forget what is remembered in a slot; tokens of its answers are drawn by the seed."""
+        self._decoder.drop(slot)
+        self.memories[slot] = self.model.memory()
+        self._seeds[slot] = seed, 0
+
+    @torch.inference_mode()
+    def run(self, questions: Sequence[Question]) -> list[list[int]]:
+        """Token ids of the answers."""
+        shown = network_input([frame for question in questions for frame in question.frames])
+        features = torch.cat(
+            [
+                self.model.patch_features(part.to(self.model.device, self.model.dtype))
+                for part in torch.split(shown, IMAGE_BATCH)
+            ]
+        )
+        turns = []
+        videos = self.model.tokens(features, [len(each.frames) for each in questions])
+        for question, (frames, current) in zip(questions, videos, strict=True):
+            memory = self.memories[question.slot]
+            for frame in frames:
+                memory.add(frame)
+            ids, rows, _ = lay_out(question.ids, memory.chunks(), current, self.model.separator)
+            turns.append(Turn(question.slot, ids, rows, opens_window=True))
+            if self._sampler is not None:
+                seed, number = self._seeds[question.slot]
+                self._sampler.begin(question.slot, f"{seed}/{number}")
+                self._seeds[question.slot] = seed, number + 1
+        answers = self._decoder.run(turns)
+        for turn, answer in zip(turns, answers, strict=True):
+            if self._sampler is not None:
+                self._sampler.end(turn.slot, len(answer))
+        return answers
+
+
+class EpisodeLoop(QuestionLoop[Question]):
+    """Drives many episodes: a question whenever the actions to be executed are, which shows what was seen since.
+
+    As in the published evaluation, an episode ends after a number of steps, and where it gets nowhere. There that
+    is an unchanged distance to the goal; whoever must not know that counts turns, and steps after which the frame
+    is the same to the last bit. The network is asked all the same.
+    """
+
+    def __init__(self, prompts: Prompts, answers: Any, image_size: int, options: UniNaVidOptions) -> None:
+        super().__init__(answers, Action.MOVE_FORWARD if options.unreadable == "forward" else Action.STOP)
+        self._prompts, self._image_size, self._options = prompts, image_size, options
+        self._limits: dict[int, int] = {}
+        self._still: dict[int, tuple[int, Action | None, int]] = {}
+
+    def reset(self, slot: int, episode: Episode, seed: int) -> None:
+        if self._answers is not None:
+            self._answers.begin(slot, seed)
+        self._limits[slot] = self._options.step_limit or (RXR_STEPS if episode.instruction_id else STEPS)
+        self._still[slot] = 0, None, 0
+        super().reset(slot, episode, seed)
+
+    def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        before = {slot: self._count(slot, seen) for slot, seen in observations.items()}
+        chosen = super().act(observations)
+        most = self._options.still_limit
+        for slot, seen in observations.items():
+            still, frame = before[slot]
+            if seen.step > self._limits[slot] or (most and still > most):
+                chosen[slot] = Action.STOP
+            self._still[slot] = still, chosen[slot], frame
+        return chosen
+
+    def feel(self, slot: int, action: Action) -> None:
+        super().feel(slot, action)
+        still, _, frame = self._still[slot]
+        self._still[slot] = still, action, frame
+
+    def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return crop(rgb[..., ::-1] if self._options.channels == "bgr" else rgb, self._image_size)
+
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        options = self._options
+        return actions_of(self._prompts.text(answer), options.executed, options.unreadable == "skip")
+
+    def question(self, slot: int, running: Running) -> Question:
+        frames, running.frames = running.frames, []
+        return Question(slot, self._prompts.question(running.instruction), frames)
+
+    def _count(self, slot: int, seen: Observation) -> tuple[int, int]:
+        """Steps without getting anywhere so far, and what tells this frame from others."""
+        still, last, before = self._still[slot]
+        now = 0 if seen.rgb is None else zlib.crc32(seen.rgb.tobytes())
+        moved = last is None or (last is Action.MOVE_FORWARD and now != before)
+        return 0 if moved else still + 1, now
+
+
+class UniNaVidAgent(EpisodeLoop):
+    """A checkpoint in `EpisodeLoop`."""
+
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    privileged = False
+    options_type = UniNaVidOptions
+    expects = EXPECTS
+
+    def __init__(self, options: UniNaVidOptions) -> None:
+        """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
+        if options.checkpoint is None:
+            raise UsageError("agent 'uninavid' needs a trained model: name its folder with --checkpoint")
+        options.check()
+        folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
+        # Half precision is what was published, whatever is saved.
+        placement = place(options.device, options.dtype, options.attn, torch.float16)
+        inputs, top_p = inputs_of(folder, options), options.top_p or network.nucleus(folder)
+        tower, trust = options.vision_tower, options.trust_pickle
+        model = network.load(
+            folder,
+            vision_tower=tower,
+            dtype=placement.dtype,
+            device=placement.device,
+            attn=placement.attn,
+            trust_pickle=trust,
+            inputs=inputs,
+        )
+        prompts = Prompts(network.load_tokenizer(folder))
+        sampler = Sampler(options.temperature, top_p, options.top_k) if options.temperature else None
+        decoder = Decoder(
+            model,
+            generation_settings(folder),
+            max_new_tokens=options.max_new_tokens,
+            max_batch=options.batch,
+            choose=None if sampler is None else sampler.choose,
+            keeps=False,
+        )
+        super().__init__(prompts, Answers(model, decoder, sampler), model.config.vision.image_size, options)
+        self.expects = expects(model.config.vision.image_size)
+        self.files = tuple(network.read_files(folder, tower, trust))
+        drawn = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
+        self.identity: Mapping[str, Scalar] = {
+            "checkpoint": network.content_hash(folder, tower, trust),
+            "device": placement.device.type,
+            "dtype": placement.dtype_name,
+            "attn": placement.attn,
+            "max_new_tokens": options.max_new_tokens,
+            **vars(inputs),
+            **drawn,
+            **{name: getattr(options, name) for name in ("executed", "unreadable", "still_limit", "channels")},
+            "step_limit": options.step_limit or f"R2R {STEPS}, RxR {RXR_STEPS}",
+            "torch": torch.__version__,
+            "transformers": installed_version("transformers"),
+        }
+        count = sum(parameter.numel() for parameter in model.parameters())
+        self.description = "\n".join(
+            (
+                f"checkpoint {spoken(folder)}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
+                f"{placement.device}, {placement.attn} attention",
+                f"vision tower: {tower_file(folder, tower) or 'of the checkpoint folder'}",
+                described(inputs, folder),
+            )
+        )
+
+    def close(self) -> None:
+        """Give the model's memory back to the device."""
+        super().close()
+        torch.cuda.empty_cache()

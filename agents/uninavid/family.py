@@ -1,0 +1,217 @@
+"""Uni-NaVid as a model family: its checkpoints, what trains of it and on what, what that takes of a GPU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import transformers
+from torch import nn
+
+from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.new_tokenizer import learned
+from agents.common.checkpoints.placement import place
+from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.decoders.planning import acting
+from agents.common.language.family import LanguageTrains
+from agents.common.language.planning import operations, part_changes
+from agents.common.packing import frames
+from agents.common.sets.conversations import TAG
+from agents.common.towers import eva
+from agents.uninavid import network
+from agents.uninavid.agent import SYSTEM, WORDS, Prompts, question_text
+from agents.uninavid.network import MARKS, UniNaVid, UniNaVidConfig, inputs_of, parse_config, read_config
+from agents.uninavid.options import (
+    CURRENT,
+    LANGUAGE_MODEL,
+    PARTS_TABLE,
+    PRESETS,
+    SIZES,
+    VISION_TOWER,
+    Preset,
+    UniNaVidInference,
+    UniNaVidPlanning,
+    UniNaVidShown,
+    UniNaVidStep,
+    UniNaVidTraining,
+)
+from agents.uninavid.samples import ConversationDataset, UniNaVidSet, collate, read_set
+from vlnbench.training.family.changes import Change
+from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
+from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
+
+Shown = TypeVar("Shown", bound=UniNaVidShown)
+
+
+def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
+    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
+
+    The same arguments give the same bytes. Raises UsageError if `folder` exists.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        ids = _write_tokenizer(Path(made), texts, preset.vocabulary)
+        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+        Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = UniNaVid(parse_config(preset.config(len(ids), ids[BEGIN], ids[END]), "preset"))
+        network.save(model, folder, inputs_of(None, None), source=Path(made))
+
+
+def _write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
+    """A tokenizer that puts the begin of a text in front of every text, as LLaMA's does."""
+    from tokenizers.processors import TemplateProcessing
+
+    # What every question says alike, and every word of an answer: one token each, so that sequences are short.
+    asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
+    tokenizer = learned(
+        texts, vocabulary, [SYSTEM, *asked, *(f" {word}" for word in WORDS)], (UNKNOWN, BEGIN, END, *MARKS)
+    )
+    ids = tokenizer.get_vocab()
+    tokenizer.post_processor = TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, ids[BEGIN])])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": BEGIN,
+        "eos_token": END,
+        "pad_token": UNKNOWN,
+        "unk_token": UNKNOWN,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return dict(ids)
+
+
+class UniNaVidCheckpoints(Checkpoints):
+    """Folders of Uni-NaVid, and the file of its vision tower."""
+
+    def config(self, source: Source, options: UniNaVidShown) -> UniNaVidConfig:
+        if source.kind == "sizes":
+            return parse_config(SIZES[source.name], source.name)
+        if source.path is None:
+            preset = PRESETS[source.name]
+            return parse_config(preset.config(preset.vocabulary, 0, 0), source.name)
+        return read_config(source.path)
+
+    def settled(self, source: Source, options: Shown) -> Shown:
+        inputs = inputs_of(source.path, options)
+        return replace(options, window_frames=inputs.window_frames, similarity=inputs.similarity)
+
+    def content_hash(self, path: Path, options: UniNaVidTraining) -> str:
+        return network.content_hash(path, options.vision_tower, options.trust_pickle)
+
+    def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
+        create(PRESETS[preset], folder, texts, seed)
+
+    def placement(self, options: UniNaVidTraining, device: torch.device) -> Placement:
+        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
+
+    def load(self, path: Path, options: UniNaVidTraining, placement: Placement) -> UniNaVid:
+        return network.load(
+            path,
+            vision_tower=options.vision_tower,
+            dtype=placement.dtype,
+            attn=placement.notes["attn"],
+            trust_pickle=options.trust_pickle,
+            inputs=inputs_of(path, options),
+        )
+
+    def shapes(self, model: nn.Module) -> UniNaVid:
+        with torch.device("meta"):
+            return UniNaVid(_uninavid(model).config)
+
+    def save(self, model: nn.Module, folder: Path, base: Path, options: UniNaVidTraining) -> None:
+        network.save(_uninavid(model), folder, inputs_of(base, options), source=base)
+
+
+class UniNaVidTrains(LanguageTrains):
+    """EVA's vision tower, projector and Llama, trained on conversations about what is shown."""
+
+    def parts(self, model: nn.Module, options: UniNaVidStep) -> Sequence[PartRule]:
+        return PARTS_TABLE
+
+    def enable_checkpointing(self, model: nn.Module) -> None:
+        _uninavid(model).enable_checkpointing()
+
+    def read_set(self, folder: Path, options: UniNaVidTraining) -> UniNaVidSet:
+        return read_set(folder, options.every)
+
+    def samples(
+        self, sets: Sequence[Any], model: nn.Module, base: Path, options: UniNaVidTraining, known: Known | None
+    ) -> list[Samples]:
+        prompts, size = Prompts(network.load_tokenizer(base)), _uninavid(model).config.vision.image_size
+        return [ConversationDataset(each, prompts, size, options, known) for each in sets]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+        own = _uninavid(model)
+        projector = own.model.mm_projector
+        return Stretches(("vision", "language"), projector if cached else own.eyes, projector)
+
+    def features(self, model: nn.Module, device: torch.device) -> Features:
+        own = _uninavid(model)
+        side, vision = own.config.side, own.config.vision
+        return Features(
+            tower=own.eyes,
+            encode=partial(network.pooled_features, side=side),
+            shape=(side**2 + CURRENT**2, vision.hidden_size),
+            dtype=own.dtype,
+            fingerprint=frames.fingerprint(
+                own.eyes, device, (vision, side, own.dtype, transformers.__version__), (eva, network)
+            ),
+            entry="images",
+        )
+
+
+class UniNaVidPlans(Plans):
+    """Videos of equal length."""
+
+    def build(self, config: UniNaVidConfig, options: UniNaVidPlanning) -> UniNaVid:
+        # The flash kernels of both kinds allocate alike.
+        model = UniNaVid(config, "eager" if options.attn == "eager" else "sdpa")
+        model.inputs = inputs_of(None, options)
+        return model
+
+    def probe(self, config: UniNaVidConfig, options: UniNaVidPlanning, device: str) -> Probe:
+        """Samples of equal length with as many labels as real ones have; no two older frames share a token."""
+        count, answer, size = options.frames, options.answer_tokens, config.vision.image_size
+        ids = [1] * (options.text_tokens - 1) + [MEMORY, 1, IMAGE] + [1] * answer
+        batch = {
+            "input_ids": [ids] * options.batch,
+            "images": [torch.zeros(count, 3, size, size, device=device)] * options.batch,
+            "labels": [[IGNORED] * (len(ids) - answer) + [1] * answer] * options.batch,
+        }
+        recent = min(count, inputs_of(None, options).window_frames)
+        remembered = recent * config.side**2 + (count - recent) + count - 1
+        tokens = options.text_tokens + answer + remembered + CURRENT**2
+        return Probe(batch, tokens=tokens, supervised=answer, width=config.vocab_size)
+
+    def flops(self, config: UniNaVidConfig, options: UniNaVidStep, parts: Mapping[str, int], tokens: int) -> float:
+        count = options.frames if isinstance(options, UniNaVidPlanning) else inputs_of(None, options).window_frames
+        patches = (config.vision.grid**2 + 1) * count
+        return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
+
+    def changes(self, options: UniNaVidPlanning) -> Iterator[Change]:
+        return part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen, as published")
+
+    def inference_network(self, config: UniNaVidConfig, options: UniNaVidInference) -> UniNaVid:
+        return UniNaVid(config)
+
+    def inference(self, network: UniNaVid, config: UniNaVidConfig, options: UniNaVidInference) -> Acting:
+        return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
+
+
+def _uninavid(model: nn.Module) -> UniNaVid:
+    assert isinstance(model, UniNaVid)
+    return model

@@ -1,0 +1,348 @@
+"""Uni-NaVid's network (arXiv 2412.06224), how it remembers frames, and its checkpoint folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints.files import (
+    CONFIG,
+    DTYPES,
+    GENERATION,
+    Fields,
+    dtype_of,
+    flat_fields,
+    read_json,
+)
+from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
+from agents.common.decoders.placeholders import IGNORED, expand, lay_out
+from agents.common.decoders.sizes import WindowedSizes, read_sizes
+from agents.common.memory import Memory
+from agents.common.towers.eva import VIT_G, EvaTower, is_surplus, pooled
+from agents.uninavid.options import ARCHITECTURE, CURRENT, UniNaVidInputs
+from vlnbench.errors import UsageError
+from vlnbench.training.family.sources import no_checkpoint
+
+VIDEO, VIDEO_END, PICTURE, PICTURE_END = (
+    "<video_special>",
+    "</video_special>",
+    "<image_special>",
+    "</image_special>",
+)
+NAVIGATION, SEPARATOR = "[Navigation]", "<image_sep>"
+MARKS = (VIDEO, VIDEO_END, PICTURE, PICTURE_END, NAVIGATION, SEPARATOR)
+
+TOWER = "model.vision_tower.vision_tower."
+TOWER_FILE = "eva_vit_g.pth"
+LENDER = "uninavid-7b-full-224-video-fps-1-grid-2"
+BUFFERS = "rotary_emb.inv_freq"
+"""In folders that older transformers wrote."""
+
+
+@dataclass(frozen=True)
+class UniNaVidConfig(WindowedSizes):
+    """Sizes of one checkpoint. `side`: of the square of tokens that a remembered frame has. `raw`: config.json.
+
+    The rhythm is that of a question with a full window, as planning counts it: 1,255 embeddings after 500 frames.
+    """
+
+    side: int
+    dtype: torch.dtype
+    raw: Mapping[str, Any]
+
+    @property
+    def image_tokens(self) -> int:
+        """Tokens of the current frame."""
+        return CURRENT**2
+
+
+def read_config(folder: Path) -> UniNaVidConfig:
+    """Read config.json of a checkpoint folder.
+
+    Raises UsageError for a folder that holds no Uni-NaVid checkpoint and for the first field that does not fit.
+    """
+    if not (folder / CONFIG).is_file():
+        raise no_checkpoint(folder)
+    return parse_config(read_json(folder / CONFIG), str(folder / CONFIG))
+
+
+def parse_config(raw: Mapping[str, Any], where: str) -> UniNaVidConfig:
+    """The same from the content of a config.json; `where` is its name in messages.
+
+    Published folders say nothing of the tower's sizes but its width: they are those of EVA's ViT-g.
+    """
+    fields = flat_fields({"rope_theta": 1e4, **raw}, where)
+    if raw.get("architectures") != [ARCHITECTURE]:
+        raise fields.error("architectures", f'["{ARCHITECTURE}"] (a Uni-NaVid checkpoint)')
+    fields.choice("mm_projector_type", "mlp2x_gelu")
+    fields.choice("mm_vision_select_feature", "patch", default="patch")
+    fields.choice("mm_use_im_start_end", False, default=False)
+    fields.choice("attention_bias", False, default=False)
+    kinds = {"grid:2": 2, "grid:4": 4}
+    side = kinds[fields.choice("compress_type", *kinds)]
+    rhythm = {"num_history": 4, "num_frames": 1, "num_future_steps": 1}
+    fields.choice("tie_word_embeddings", False, default=False)
+    sizes = read_sizes(Fields({"vision_config": asdict(VIT_G), **fields.values, **rhythm}, where), None)
+    if sizes.vision.grid % CURRENT:
+        raise fields.error("vision_config", f"images of a multiple of {CURRENT} patches a side")
+    return UniNaVidConfig(**vars(sizes), side=side, dtype=dtype_of(fields, "float16"), raw=dict(raw))
+
+
+class Output(NamedTuple):
+    """Float32 logits of the labels, in order, where they were asked for, else the mean loss."""
+
+    logits: Tensor | None
+    loss: Tensor | None
+
+
+class UniNaVid(nn.Module):
+    """Vision tower, projector and language model of one checkpoint, under their published names; a `Network` of
+    `decoders.turns` whose turns are embedded already.
+
+    `attn` is the language model's attention (eager, sdpa or flash_attention_2). Parameters are created in torch's
+    default dtype on its default device.
+    """
+
+    inputs = UniNaVidInputs()
+    separator = 0
+    """How frames are remembered, and the id between them; `load` sets both."""
+
+    def __init__(self, config: UniNaVidConfig, attn: str = "sdpa") -> None:
+        from agents.common.decoders.llama import LlamaBlocks  # transformers take seconds
+
+        super().__init__()
+        self.config, self.attn = config, attn
+        try:
+            self.model: Any = LlamaBlocks(config, attn)
+        except ImportError as error:
+            raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.model.vision_tower = nn.ModuleDict({"vision_tower": EvaTower(config.vision)})
+        inner = nn.Linear(config.vision.hidden_size, config.hidden_size)
+        outer = nn.Linear(config.hidden_size, config.hidden_size)
+        self.model.mm_projector = nn.Sequential(inner, nn.GELU(), outer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.lm_head.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the language model's weights."""
+        return self.lm_head.weight.dtype
+
+    @property
+    def eyes(self) -> EvaTower:
+        """The vision tower."""
+        tower: EvaTower = self.model.vision_tower["vision_tower"]
+        return tower
+
+    def enable_checkpointing(self) -> None:
+        """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
+        new = "activation_checkpointing_enable"  # the old name warns, where both are
+        found: Any = getattr(self.model, new, None) or self.model.gradient_checkpointing_enable
+        found({"use_reentrant": False})
+        self.eyes.recompute = True
+
+    def memory(self) -> Memory:
+        """That of an episode, or of a sample."""
+        return Memory(self.inputs.window_frames, self.inputs.similarity)
+
+    def fill_buffers(self, device: torch.device | str) -> None:
+        """Compute the tables that no checkpoint holds, for a model whose parameters came from the meta device."""
+        self.model.fill_buffers(device)
+
+    def patch_features(self, pixels: Tensor) -> Tensor:
+        """Pooled features (N, side ** 2 + CURRENT ** 2, width) of images (N, 3, S, S): as they are remembered, and
+        then as the current frame is shown."""
+        return pooled_features(self.eyes, pixels, self.config.side)
+
+    def project(self, features: Tensor) -> Tensor:
+        """Tokens (..., hidden) of pooled features."""
+        tokens: Tensor = self.model.mm_projector(features)
+        return tokens
+
+    def tokens(self, features: Tensor, counts: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+        """Of the pooled features of several videos, so many frames each: tokens of all frames as they are
+        remembered (frames, side ** 2, hidden), and of the last one as the current frame (CURRENT ** 2, hidden)."""
+        known, lasts = self.config.side**2, torch.tensor(counts).cumsum(0) - 1
+        rows = features[:, :known].flatten(0, 1), features[lasts, known:].flatten(0, 1)
+        frames, current = torch.split(self.project(torch.cat(rows)), [len(each) for each in rows])
+        shown = current.view(len(counts), CURRENT**2, -1)
+        videos = torch.split(frames.view(len(features), known, -1), list(counts))
+        return list(zip(videos, shown, strict=True))
+
+    def expand(
+        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As tensors what `lay_out` has laid out; images: embeddings of it."""
+        return expand(ids, images, 1, labels)
+
+    def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
+        """Input embeddings (..., length, hidden) of expanded ids; features (N, hidden) in order."""
+        expanded = expanded.to(self.device)
+        text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
+        slots = (expanded < 0)[..., None].expand_as(text)
+        return text.masked_scatter(slots, features.to(text.dtype))
+
+    def forward(
+        self,
+        input_ids: Sequence[Sequence[int]],
+        images: Sequence[Tensor],
+        labels: Sequence[Sequence[int]],
+        *,
+        want_logits: bool = False,
+        at_labels: bool = False,
+    ) -> Output:
+        """One training step's forward pass; see `lay_out`.
+
+        `images[i]` is (k, 3, S, S), the current frame last, or these frames' pooled features (k, rows, width).
+        Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
+        ignored. `at_labels`: there is no loss, but logits float32 (labels, vocabulary). Nothing else meets the
+        vocabulary.
+        """
+        seen = torch.cat(list(images)).to(self.device, self.dtype)
+        features = self.patch_features(seen) if seen.ndim == 4 else seen
+        expanded, embeddings, told = [], [], []
+        videos = self.tokens(features, [len(each) for each in images])
+        for ids, (frames, current), targets in zip(input_ids, videos, labels, strict=True):
+            memory = self.memory()
+            for frame in frames:
+                memory.add(frame)
+            laid, rows, marked = lay_out(ids, memory.chunks(), current, self.separator, targets)
+            expanded.append(torch.tensor(laid))
+            embeddings.append(rows)
+            told.append(torch.tensor(marked))
+        pad = nn.utils.rnn.pad_sequence
+        # No attention mask: padding is on the right, where causal attention never looks.
+        embedded = self.embed(pad(expanded, batch_first=True), torch.cat(embeddings))
+        hidden = self.model(inputs_embeds=embedded, use_cache=False).last_hidden_state
+        wanted = pad(told, batch_first=True, padding_value=IGNORED)[:, 1:]
+        supervised = (wanted != IGNORED).to(self.device)
+        scores = self.lm_head(hidden[:, :-1][supervised]).float()
+        if at_labels:
+            return Output(scores, None)
+        chosen = wanted.to(self.device)[supervised]
+        return Output(None, functional.cross_entropy(scores, chosen, reduction="sum") / max(len(chosen), 1))
+
+
+def pooled_features(tower: nn.Module, pixels: Tensor, side: int) -> Tensor:
+    """See `UniNaVid.patch_features`; on the tower's device, in its dtype."""
+    trained = any(parameter.requires_grad for parameter in tower.parameters())
+    with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
+        features = tower(pixels)
+        return torch.cat([pooled(features, side), pooled(features, CURRENT)], dim=1)
+
+
+def tower_file(folder: Path, given: Path | None) -> Path | None:
+    """The file that the vision tower is read from, None where it is in the folder. Raises UsageError for none."""
+    if given is not None:
+        if not given.is_file():
+            raise UsageError(f"--vision-tower {given}: no such file; expected {TOWER_FILE}")
+        return given
+    if "vision_config" in read_json(folder / CONFIG):
+        return None
+    for candidate in (folder / TOWER_FILE, folder.parent / TOWER_FILE):
+        if candidate.is_file():
+            return candidate
+    raise UsageError(
+        f"{folder}: no {TOWER_FILE} in it or beside it: give --vision-tower FILE; the folder's own copy of the "
+        "vision tower is not what the published program reads"
+    )
+
+
+def load(
+    folder: Path,
+    *,
+    vision_tower: Path | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    attn: str = "sdpa",
+    trust_pickle: bool = False,
+    inputs: UniNaVidInputs | None = None,
+) -> UniNaVid:
+    """Load a checkpoint folder, in evaluation mode; `dtype` and `inputs` default to the checkpoint's.
+
+    Raises UsageError, before any tensor is kept, for a folder or config that is no Uni-NaVid checkpoint, for
+    damaged or absent weight files, pickled ones without `trust_pickle`, and for keys or shapes that do not match.
+    """
+    config = read_config(folder)
+    tower, paths = tower_file(folder, vision_tower), weights.weight_files(folder, trust_pickle)
+
+    def of_folder(stored: str) -> str:
+        return "" if stored.endswith(BUFFERS) or (tower and stored.startswith(TOWER)) else stored
+
+    def of_tower(stored: str) -> str:
+        return "" if is_surplus(stored, config.vision) else f"{TOWER}{stored}"
+
+    sources = [(paths, of_folder), *([([tower], of_tower)] if tower else [])]
+    entries: dict[str, weights.Entry] = {}
+    for found, named in sources:
+        entries |= weights.read_entries(found, ("",), named)
+    with torch.device("meta"):
+        model = UniNaVid(config, attn)
+    weights.check_entries(entries, model, folder)
+    for found, named in sources:
+        weights.fill(model, found, dtype or config.dtype, torch.device(device), named)
+    model.fill_buffers(device)
+    model.inputs = inputs or inputs_of(folder, None)
+    (model.separator,) = load_tokenizer(folder).encode(SEPARATOR, add_special_tokens=False)
+    return model.eval()
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint folder. Raises UsageError where it does not suit the checkpoint."""
+    loaded = tokenizers.load_by_file(folder, MARKS, LENDER)
+    tokenizers.check_rows(loaded, folder, read_config(folder).vocab_size)
+    return loaded
+
+
+def content_hash(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> str:
+    """SHA-256 (hexadecimal) over names and contents of all files that loading reads."""
+    return files.content_hash(read_files(folder, vision_tower, trust_pickle))
+
+
+def read_files(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> Iterator[Path]:
+    """The files that loading reads."""
+    tower = tower_file(folder, vision_tower)
+    return weights.folder_files(folder, folder, trust_pickle, [tower] if tower else [])
+
+
+def inputs_of(folder: Path | None, given: object) -> UniNaVidInputs:
+    """How a checkpoint remembers, and options over it. folder: None for random weights."""
+    return ((folder and UniNaVidInputs.read(folder)) or UniNaVidInputs()).over(given)
+
+
+def save(
+    model: UniNaVid, folder: Path, inputs: UniNaVidInputs, *, source: Path, shard_size: str | int = "5GB"
+) -> None:
+    """Write a checkpoint folder that `load` reads, with its vision tower. Other files come from `source`.
+
+    The original code reads it as well, but takes the tower from its own file. The folder appears at its name only
+    when complete. Raises UsageError if `folder` exists.
+    """
+    dtype = next(name for name, dtype in DTYPES.items() if dtype == model.dtype)
+    raw = {**model.config.raw, "torch_dtype": dtype, "vision_config": asdict(model.config.vision)}
+    copied = [source / name for name in (GENERATION, *TOKENIZER_FILES)]
+    weights.write_folder(model, folder, raw, copied, shard_size, inputs)
+
+
+def nucleus(folder: Path) -> float:
+    """The share of probability that generation_config.json says tokens are drawn from."""
+    path = folder / GENERATION
+    if not path.is_file():
+        return 1.0
+    fields = Fields(read_json(path), str(path))
+    found = fields.number("top_p", default=1.0)
+    if not 0 < found <= 1:
+        raise fields.error("top_p", "a share above 0, at most 1")
+    return found

@@ -1,0 +1,56 @@
+"""The reference recordings of the published code, as the tests read them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = "model_zoo/uninavid-7b-full-224-video-fps-1-grid-2"
+TOWER = "model_zoo/eva_vit_g.pth"
+
+
+@cache
+def traces(goldens: Path) -> Any:
+    return json.loads((goldens / "traces.json").read_text())
+
+
+@cache
+def arrays(goldens: Path) -> dict[str, NDArray[np.float32]]:
+    with np.load(goldens / "traces.npz") as found:
+        return dict(found)
+
+
+def run(goldens: Path, name: str) -> Any:
+    return next(each for each in traces(goldens)["runs"] if each["name"] == name)
+
+
+def whole(runs: list[Any]) -> list[int]:
+    """Ids of ids and [id, count]."""
+    pairs = [each if isinstance(each, list) else [each, 1] for each in runs]
+    return [id_ for id_, count in pairs for _ in range(count)]
+
+
+def tiny_folder(goldens: Path, made: Path) -> Path:
+    """The recorded folder, whose config.json says the sizes of its small tower, too: published ones do not."""
+    made.mkdir()
+    for path in (goldens / FOLDER).iterdir():
+        if path.name != "config.json":
+            (made / path.name).symlink_to(path)
+    sizes = traces(goldens)["meta"]["tower_geometry"]
+    tower = {
+        "hidden_size": sizes["width"],
+        "intermediate_size": sizes["mlp_hidden"],
+        "num_hidden_layers": sizes["blocks_in_file"],
+        "num_attention_heads": sizes["heads"],
+        "image_size": 224,
+        "patch_size": 14,
+        "hidden_act": "gelu",
+    }
+    raw = json.loads((goldens / FOLDER / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps({**raw, "vision_config": tower}))
+    return made

@@ -1,0 +1,45 @@
+"""Uni-NaVid with made-up weights: contracts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.uninavid.agent import UniNaVidAgent
+from agents.uninavid.family import PRESETS, create
+from agents.uninavid.options import FAMILY, UniNaVidOptions, UniNaVidTraining
+from tests.training.test_families import write_walks
+from vlnbench.conformance import AgentConformance, FamilyConformance
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.options import TrainOptions
+
+
+class TestFamily(FamilyConformance):
+    def make_spec(self) -> FamilySpec:
+        return FAMILY
+
+    def make_options(self, folder: Path) -> TrainOptions:
+        sets = write_walks(folder / "sets", "R2R")
+        return UniNaVidTraining(checkpoint="preset:uninavid-tiny", out=folder / "out", trajectories=sets)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uninavid") / "base"
+    create(PRESETS["uninavid-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
+    return folder
+
+
+class TestAgent(AgentConformance):
+    does_not_count = frozenset({"dtype", "trust_pickle"})  # auto is float32 here
+
+    @pytest.fixture(autouse=True)
+    def _checkpoint(self, base: Path) -> None:
+        self.base = base
+
+    def make_agent(self) -> UniNaVidAgent:
+        return UniNaVidAgent(self.make_options(UniNaVidAgent))
+
+    def make_options(self, kind: type) -> UniNaVidOptions:
+        return UniNaVidOptions(checkpoint=self.base, max_new_tokens=4, device="cpu")

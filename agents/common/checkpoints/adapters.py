@@ -25,7 +25,7 @@ STARTS = (True, False, "gaussian", "eva")
 
 
 def adapter_files(folder: Path) -> list[Path]:
-    """The weight files of the adapters over a checkpoint folder; none where it has none."""
+    """The files of the adapters over a checkpoint folder, their settings first; none where it has none."""
     if (folder.parent / ADAPTERS).is_symlink():
         raise UsageError(f"{folder.name}/: adapters are not merged into models in parts; merge them with peft")
     if not (folder / ADAPTERS).is_dir():
@@ -34,12 +34,12 @@ def adapter_files(folder: Path) -> list[Path]:
     low_rank, whole = (next(filter(Path.is_file, paths), None) for paths in places)
     if low_rank is None:
         raise UsageError(f"{(folder / ADAPTERS).resolve()} has no adapters: expected {' or '.join(LOW_RANK)}")
-    return [low_rank] if whole is None else [low_rank, whole]
+    return [folder / ADAPTERS / ADAPTER_CONFIG, low_rank, *([whole] if whole else [])]
 
 
 def is_adapter(path: Path) -> bool:
-    """Whether a weight file holds adapters and not a model's own weights."""
-    return path.name in (*LOW_RANK, *WHOLE)
+    """Whether a file is of adapters and not of a model's own weights."""
+    return path.name in (ADAPTER_CONFIG, *LOW_RANK, *WHOLE)
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def read_adapters(
     chosen = [path for path in files if is_adapter(path)]
     if not chosen:
         return None
-    settings = _Settings(chosen[0].parent / ADAPTER_CONFIG)
-    found = Adapters(chosen[0])
+    said, *chosen = chosen
+    settings, found = _Settings(said), Adapters(chosen[0])
     pairs: dict[str, dict[str, Tensor]] = {}
     embeddings = set()
     for path in chosen:

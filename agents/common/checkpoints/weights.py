@@ -28,7 +28,7 @@ from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import other_content
 from vlnbench.util.durable.fields import TEXT
 from vlnbench.util.durable.limits import MAX_TABLE, regular
-from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS, BESIDE, PICKLES, TENSORS, fetched
+from vlnbench.util.hub import ADAPTER_CONFIG, BESIDE, PICKLES, TENSORS, fetched
 from vlnbench.util.progress import say
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -81,7 +81,7 @@ def weight_files(folder: Path, trust_pickle: bool = False) -> list[Path]:
 
 
 def _is_pickle(path: Path) -> bool:
-    return path.suffix != ".safetensors"
+    return path.suffix in (".bin", ".pt", ".pth")
 
 
 def _listed(path: Path) -> list[Path]:
@@ -232,7 +232,6 @@ def folder_files(folder: Path, words: Path, trust_pickle: bool, more: Iterable[P
         folder / INPUTS,
         *(words / name for name in TOKENIZER_FILES),
         *more,
-        folder / ADAPTERS / ADAPTER_CONFIG,
     ]
     yield from (path for path in known if path.is_file())
     yield from weight_files(folder, trust_pickle)

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from agents.common.checkpoints.files import content_hash
 from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, weight_files
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import joined
@@ -105,6 +106,15 @@ def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expecte
     save_file(load_file(path) | {name: torch.ones(2, 9)}, path)
     with pytest.raises(UsageError, match=expected):
         read(tmp_path)
+
+
+def test_the_hash_is_of_their_settings_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    whole = joined(tmp_path / "base", tmp_path / "lora")
+    before = content_hash(weight_files(whole))
+    path = tmp_path / "lora" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lora_alpha": 7}))
+    assert content_hash(weight_files(whole)) != before
 
 
 def test_a_tokenizer_is_never_of_two_halves(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import multiprocessing
+import os
 import random
 import time
 from pathlib import Path
@@ -22,6 +24,7 @@ from tests.training.driver import log_of, run_all
 from tests.training.test_trainer import digests
 from tests.training.workshop import SMALL
 from vlnbench.errors import UsageError
+from vlnbench.training import feature_cache
 from vlnbench.training.feature_cache import COUNT, FeatureStore
 
 workshop = test_trainer.workshop
@@ -136,6 +139,28 @@ def test_every_torn_or_altered_file_is_noticed(tmp_path: Path) -> None:
         assert not path.exists()
     store.put(key, tensor(7))
     assert path.read_bytes() == whole
+
+
+def test_a_cache_of_others_is_read_and_not_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder that can only be read, and of files that cannot even be read."""
+    make_store(tmp_path).put("a" * 32, tensor(1))
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(feature_cache, "locked", refuse)
+    store = FeatureStore(tmp_path, "tower", 10**9, SHAPE, torch.bfloat16)
+    assert store.open() == (
+        f"feature cache {tmp_path}: 1 frames of this tower, 0.00 of 1 GB taken; nothing is added: it cannot be "
+        "written (Read-only file system)"
+    )
+    store.put("b" * 32, tensor(2))
+    assert [store.get(key * 32) is not None for key in "ab"] == [True, False]
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert store.get("a" * 32) is None
+    (tmp_path / COUNT).unlink()
+    with pytest.raises(UsageError, match="not empty and not a feature cache"):
+        store.open()
 
 
 def test_a_full_folder_stays_as_it_is_whoever_filled_it(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class TrainOptions(StepOptions):
 
     checkpoint: str
     """What to start from: a folder, hf:ORG/NAME@REVISION on the Hugging Face hub, a checkpoint that comes with
-    vlnbench, by its name, or preset:NAME for random weights."""
+    vlnbench, by its name, BASE+ADAPTERS, or preset:NAME for random weights."""
     out: Path
     """Folder of this run. The trained checkpoint appears in it as model/."""
     trajectories: Path = Path("trajectory_data")

@@ -51,6 +51,12 @@ class Factors:
     scale: float
     turned: bool
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight."""
+        size = (len(self.second), self.first.shape[1])
+        return size[::-1] if self.turned else size
+
     def product(self) -> Tensor:
         """What is added to the weight, float32."""
         found = self.scale * (self.second.float() @ self.first.float())
@@ -72,8 +78,7 @@ class Adapters:
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted."""
-        own = {name: tuple(each.product().shape) for name, each in self.changes.items()}
-        own |= {name: tuple(each.shape) for name, each in self.replaced.items()}
+        own = {name: tuple(each.shape) for name, each in (self.changes | self.replaced).items()}
         for name, shape in own.items():
             if shapes.get(name) != shape:
                 found = list(shapes[name]) if name in shapes else "no such weight"

@@ -190,7 +190,8 @@ def fill(
             placed = whole.to(device=device, dtype=dtype if whole.is_floating_point() else whole.dtype)
             if not _is_finite(placed):
                 narrow = f" as {dtype}; choose another --dtype" if _is_finite(whole) else ""
-                raise UsageError(f"{path}: {stored} holds numbers that are not finite{narrow}")
+                where = adapters.path if adapters and not narrow and _is_finite(tensor) else path
+                raise UsageError(f"{where}: {stored} holds numbers that are not finite{narrow}")
             if leaf in module._buffers:
                 module.register_buffer(leaf, placed)
             else:

@@ -106,7 +106,7 @@ def _parts(name: str) -> tuple[str, str] | None:
     if os.path.exists(name):  # a path may have the sign, too
         return None
     splits = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "+"]
-    there = (each for each in splits if hub.is_hub(each[1]) or os.path.isdir(each[1]))
+    there = (each for each in splits if hub.is_hub(each[1]) or os.path.isdir(os.path.expanduser(each[1])))
     return next(there, splits[-1] if splits else None)
 
 
@@ -115,9 +115,10 @@ def _adapters(name: str, weights: bool = False, trust_pickle: bool = False) -> t
     if hub.is_hub(name):
         found = hub.fetch(name, weights=weights, trust_pickle=trust_pickle, config=hub.ADAPTER_CONFIG)
         return found.name, found.folder
-    if not Path(name, hub.ADAPTER_CONFIG).is_file():
+    folder = Path(name).expanduser()  # which the shell does not do behind a sign
+    if not (folder / hub.ADAPTER_CONFIG).is_file():
         raise UsageError(f"{name:.100}: no adapters; expected a folder with {hub.ADAPTER_CONFIG}")
-    return name, Path(name)
+    return name, folder
 
 
 def joined(base: Path, adapters: Path) -> Path:

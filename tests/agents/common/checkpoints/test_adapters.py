@@ -108,6 +108,14 @@ def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expecte
         read(tmp_path)
 
 
+def test_numbers_that_are_not_finite_are_theirs(tmp_path: Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "lora" / "adapter_model.safetensors"
+    save_file({name: each * torch.nan for name, each in load_file(path).items()}, path)
+    with pytest.raises(UsageError, match=r"adapter_model.safetensors: first.weight holds numbers that are not"):
+        read(tmp_path)
+
+
 def test_the_hash_is_of_their_settings_too(tmp_path: Path) -> None:
     write(tmp_path)
     whole = joined(tmp_path / "base", tmp_path / "lora")

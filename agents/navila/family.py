@@ -15,7 +15,7 @@ import transformers
 from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
-from agents.common.checkpoints.new_tokenizer import learned
+from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.planning import acting
@@ -73,32 +73,14 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
     with tempfile.TemporaryDirectory() as made:
         words = Path(made, FOLDERS[0])
         words.mkdir()
-        ids = _write_tokenizer(words, texts, preset.vocabulary)
+        named = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
+        ids = write_with_begin(words, texts, preset.vocabulary, _fixed_texts(), (*MARKS, PAD), **named)
         ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
         (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = NaVILA(parse_config(PUBLISHED, preset.parts(len(ids), ids[END]), "preset"))
         network.save(model, folder, inputs_of(None, None), source=Path(made))
-
-
-def _write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
-    """A tokenizer of Llama-3's kind, which puts the begin of a text in front of every text."""
-    from tokenizers.processors import TemplateProcessing
-
-    tokenizer = learned(texts, vocabulary, _fixed_texts(), (*MARKS, PAD))
-    begin = tokenizer.token_to_id(BEGIN)
-    tokenizer.post_processor = TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, begin)])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": BEGIN,
-        "eos_token": END,
-        "pad_token": PAD,
-        "clean_up_tokenization_spaces": True,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    return dict(tokenizer.get_vocab())
 
 
 def _fixed_texts() -> list[str]:

@@ -20,6 +20,7 @@ from agents.common.decoders.sampling import Sampler
 from agents.common.decoders.turns import IMAGE_BATCH, Decoder, Turn
 from agents.common.inputs import described
 from agents.common.memory import Memory
+from agents.common.prompts.vicuna import prompt
 from agents.common.sets.conversations import TAG
 from agents.common.towers.eva import crop, network_input
 from agents.uninavid import network
@@ -56,10 +57,6 @@ WORDS = {
     "left": Action.TURN_LEFT,
     "right": Action.TURN_RIGHT,
 }
-SYSTEM = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
-    "detailed, and polite answers to the user's questions."
-)
 SHOWN = "a video of historical observations and an image of the current observation"
 """By these words the published program knows that the question is how to go on."""
 
@@ -131,14 +128,6 @@ class Prompts:
 
     def _marked(self, *marks: str) -> list[int]:
         return [self._ids[mark] for mark in marks]
-
-
-def prompt(turns: Sequence[tuple[str, str | None]]) -> str:
-    """A conversation; None: what is to be answered."""
-    text = f"{SYSTEM} "
-    for asked, told in turns:
-        text += f"USER: {asked} ASSISTANT:" + ("" if told is None else f" {told}</s>")
-    return text
 
 
 class Question(NamedTuple):

@@ -15,7 +15,7 @@ import transformers
 from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
-from agents.common.checkpoints.new_tokenizer import learned
+from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
@@ -23,10 +23,11 @@ from agents.common.decoders.planning import acting
 from agents.common.language.family import LanguageTrains
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
+from agents.common.prompts.vicuna import SYSTEM
 from agents.common.sets.conversations import TAG
 from agents.common.towers import eva
 from agents.uninavid import network
-from agents.uninavid.agent import SYSTEM, WORDS, Prompts, question_text
+from agents.uninavid.agent import WORDS, Prompts, question_text
 from agents.uninavid.network import MARKS, UniNaVid, UniNaVidConfig, inputs_of, parse_config, read_config
 from agents.uninavid.options import (
     CURRENT,
@@ -57,37 +58,25 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
     The same arguments give the same bytes. Raises UsageError if `folder` exists.
     """
     with tempfile.TemporaryDirectory() as made:
-        ids = _write_tokenizer(Path(made), texts, preset.vocabulary)
+        # What every question says alike, and every word of an answer: one token each, so that sequences are short.
+        asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
+        ids = write_with_begin(
+            Path(made),
+            texts,
+            preset.vocabulary,
+            [SYSTEM, *asked, *(f" {word}" for word in WORDS)],
+            (UNKNOWN, BEGIN, END, *MARKS),
+            bos_token=BEGIN,
+            eos_token=END,
+            pad_token=UNKNOWN,
+            unk_token=UNKNOWN,
+        )
         ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
         Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = UniNaVid(parse_config(preset.config(len(ids), ids[BEGIN], ids[END]), "preset"))
         network.save(model, folder, inputs_of(None, None), source=Path(made))
-
-
-def _write_tokenizer(folder: Path, texts: Iterable[str], vocabulary: int) -> dict[str, int]:
-    """A tokenizer that puts the begin of a text in front of every text, as LLaMA's does."""
-    from tokenizers.processors import TemplateProcessing
-
-    # What every question says alike, and every word of an answer: one token each, so that sequences are short.
-    asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
-    tokenizer = learned(
-        texts, vocabulary, [SYSTEM, *asked, *(f" {word}" for word in WORDS)], (UNKNOWN, BEGIN, END, *MARKS)
-    )
-    ids = tokenizer.get_vocab()
-    tokenizer.post_processor = TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, ids[BEGIN])])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": BEGIN,
-        "eos_token": END,
-        "pad_token": UNKNOWN,
-        "unk_token": UNKNOWN,
-        "clean_up_tokenization_spaces": False,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
-    return dict(ids)
 
 
 class UniNaVidCheckpoints(Checkpoints):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from agents.common.checkpoints import files, weights
 from agents.common.checkpoints import tokenizer as tokenizers
@@ -23,8 +22,9 @@ from agents.common.checkpoints.files import (
     read_json,
 )
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.common.decoders.placeholders import IGNORED, expand, lay_out
+from agents.common.decoders.placeholders import expand, lay_out
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
+from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.memory import Memory
 from agents.common.towers.eva import VIT_G, EvaTower, is_surplus, pooled
 from agents.uninavid.options import ARCHITECTURE, CURRENT, UniNaVidInputs
@@ -96,14 +96,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> UniNaVidConfig:
     return UniNaVidConfig(**vars(sizes), side=side, dtype=dtype_of(fields, "float16"), raw=dict(raw))
 
 
-class Output(NamedTuple):
-    """Float32 logits of the labels, in order, where they were asked for, else the mean loss."""
-
-    logits: Tensor | None
-    loss: Tensor | None
-
-
-class UniNaVid(nn.Module):
+class UniNaVid(SeeingNetwork):
     """Vision tower, projector and language model of one checkpoint, under their published names; a `Network` of
     `decoders.turns` whose turns are embedded already.
 
@@ -116,29 +109,13 @@ class UniNaVid(nn.Module):
     """How frames are remembered, and the id between them; `load` sets both."""
 
     def __init__(self, config: UniNaVidConfig, attn: str = "sdpa") -> None:
-        from agents.common.decoders.llama import LlamaBlocks  # transformers take seconds
-
         super().__init__()
         self.config, self.attn = config, attn
-        try:
-            self.model: Any = LlamaBlocks(config, attn)
-        except ImportError as error:
-            raise UsageError(f"attention {attn!r} cannot be used here: {str(error).splitlines()[0]}") from None
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.speak(config, attn)
         self.model.vision_tower = nn.ModuleDict({"vision_tower": EvaTower(config.vision)})
         inner = nn.Linear(config.vision.hidden_size, config.hidden_size)
         outer = nn.Linear(config.hidden_size, config.hidden_size)
         self.model.mm_projector = nn.Sequential(inner, nn.GELU(), outer)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model computes."""
-        return self.lm_head.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the language model's weights."""
-        return self.lm_head.weight.dtype
 
     @property
     def eyes(self) -> EvaTower:
@@ -148,9 +125,7 @@ class UniNaVid(nn.Module):
 
     def enable_checkpointing(self) -> None:
         """Recompute activations of both transformers' blocks in the backward pass. Acts in training mode only."""
-        new = "activation_checkpointing_enable"  # the old name warns, where both are
-        found: Any = getattr(self.model, new, None) or self.model.gradient_checkpointing_enable
-        found({"use_reentrant": False})
+        recompute(self.model)
         self.eyes.recompute = True
 
     def memory(self) -> Memory:
@@ -187,13 +162,6 @@ class UniNaVid(nn.Module):
         """As tensors what `lay_out` has laid out; images: embeddings of it."""
         return expand(ids, images, 1, labels)
 
-    def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
-        """Input embeddings (..., length, hidden) of expanded ids; features (N, hidden) in order."""
-        expanded = expanded.to(self.device)
-        text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
-        slots = (expanded < 0)[..., None].expand_as(text)
-        return text.masked_scatter(slots, features.to(text.dtype))
-
     def forward(
         self,
         input_ids: Sequence[Sequence[int]],
@@ -203,36 +171,22 @@ class UniNaVid(nn.Module):
         want_logits: bool = False,
         at_labels: bool = False,
     ) -> Output:
-        """One training step's forward pass; see `lay_out`.
+        """One training step's forward pass; see `lay_out` and `answered`.
 
         `images[i]` is (k, 3, S, S), the current frame last, or these frames' pooled features (k, rows, width).
-        Samples are padded on the right. The loss is the mean float32 cross entropy of each next label that is not
-        ignored. `at_labels`: there is no loss, but logits float32 (labels, vocabulary). Nothing else meets the
-        vocabulary.
         """
         seen = torch.cat(list(images)).to(self.device, self.dtype)
         features = self.patch_features(seen) if seen.ndim == 4 else seen
-        expanded, embeddings, told = [], [], []
+        rows, embeddings = [], []
         videos = self.tokens(features, [len(each) for each in images])
         for ids, (frames, current), targets in zip(input_ids, videos, labels, strict=True):
             memory = self.memory()
             for frame in frames:
                 memory.add(frame)
-            laid, rows, marked = lay_out(ids, memory.chunks(), current, self.separator, targets)
-            expanded.append(torch.tensor(laid))
-            embeddings.append(rows)
-            told.append(torch.tensor(marked))
-        pad = nn.utils.rnn.pad_sequence
-        # No attention mask: padding is on the right, where causal attention never looks.
-        embedded = self.embed(pad(expanded, batch_first=True), torch.cat(embeddings))
-        hidden = self.model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-        wanted = pad(told, batch_first=True, padding_value=IGNORED)[:, 1:]
-        supervised = (wanted != IGNORED).to(self.device)
-        scores = self.lm_head(hidden[:, :-1][supervised]).float()
-        if at_labels:
-            return Output(scores, None)
-        chosen = wanted.to(self.device)[supervised]
-        return Output(None, functional.cross_entropy(scores, chosen, reduction="sum") / max(len(chosen), 1))
+            laid, shown, told = lay_out(ids, memory.chunks(), current, self.separator, targets)
+            rows.append((torch.tensor(laid), torch.tensor(told)))
+            embeddings.append(shown)
+        return self.answered(rows, torch.cat(embeddings), at_labels)
 
 
 def pooled_features(tower: nn.Module, pixels: Tensor, side: int) -> Tensor:

@@ -11,14 +11,14 @@ from annotated_types import Interval
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from agents.common.language.preset import LanguageSizes
-from agents.common.options import LanguageModelOptions
+from agents.common.language.preset import SeeingSizes
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import PlanOptions, StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions, TrainOptions
 from vlnbench.util.bounds import Count, Natural, NotNegative, Positive
 
 PARTS = ("vision_tower", "mm_projector", "language_model")
@@ -135,7 +135,7 @@ class UniNaVidTraining(UniNaVidStep, TrainOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniNaVidPlanning(UniNaVidStep, PlanOptions):
+class UniNaVidPlanning(UniNaVidStep, LanguageModelPlanning):
     """Memory planning of a Uni-NaVid."""
 
     model: str = "uninavid-7b"
@@ -147,13 +147,6 @@ class UniNaVidPlanning(UniNaVidStep, PlanOptions):
     """Tokens of a question that are not frames; long RxR instructions make it about 270."""
     answer_tokens: Count = 5
     """Tokens of an answer."""
-    attn: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
-    """Attention of the language model; the first two need the same memory."""
-
-    @classmethod
-    def settings_of(cls, options: TrainOptions) -> dict[str, object]:
-        eager = isinstance(options, UniNaVidTraining) and options.attn == "eager"
-        return {**super().settings_of(options), "attn": "eager" if eager else "sdpa"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,29 +195,14 @@ UNINAVID_7B: Mapping[str, Any] = PUBLISHED | {
 """Vicuna-7B v1.5 with six tokens more."""
 
 
-@dataclass(frozen=True)
-class Preset(LanguageSizes):
-    """Sizes of a small model. `image_size` and `patch_size` in pixels; `blocks` of the tower as they are used."""
-
-    vision_width: int
-    blocks: int
-    vision_heads: int
-    image_size: int
-    patch_size: int
+class Preset(SeeingSizes):
+    """Sizes of a small model."""
 
     def config(self, vocab_size: int, begin: int, end: int) -> dict[str, Any]:
         """config.json. begin, end: the tokens around a text."""
-        tower = {
-            "hidden_size": self.vision_width,
-            "intermediate_size": 2 * self.vision_width,
-            "num_hidden_layers": self.blocks + 1,
-            "num_attention_heads": self.vision_heads,
-            "image_size": self.image_size,
-            "patch_size": self.patch_size,
-            "hidden_act": "gelu",
-        }
-        language = {**self.language(vocab_size, begin, end), "eos_token_id": end}
-        return {**PUBLISHED, **language, "mm_hidden_size": self.vision_width, "vision_config": tower}
+        tower = {**self.tower(), "hidden_act": "gelu"}
+        language = {**self.language(vocab_size, begin, end), "mm_hidden_size": self.vision_width}
+        return {**PUBLISHED, **language, "vision_config": tower}
 
 
 SIZES: Mapping[str, Mapping[str, Any]] = {"uninavid-7b": UNINAVID_7B}
@@ -237,6 +215,7 @@ PRESETS = {
         heads=4,
         kv_heads=4,
         vision_width=128,
+        vision_mlp=256,
         blocks=2,
         vision_heads=4,
         image_size=96,

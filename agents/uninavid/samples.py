@@ -5,24 +5,19 @@ Sets are walks as they are collected here, or records in the published layout, a
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.common.packing.frames import Frame, Known, frame_key, pack
+from agents.common.packing.frames import Frame, Known, pack
 from agents.common.sets.conversations import TAG
 from agents.common.sets.trajectories import Trajectory, read_trajectories
-from agents.common.sets.videos import Record, frames_of, read_records
-from agents.common.sight.pictures import content_of, decoded
-from agents.common.towers.eva import crop, network_input
+from agents.common.sets.videos import Record, read_records
+from agents.common.sight.videos import VideoReader
 from agents.uninavid.agent import WORDS, Prompts, question_text
 from agents.uninavid.options import UniNaVidTraining
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
@@ -33,9 +28,6 @@ ANSWERED = 4
 NAMES = {action: word for word, action in WORDS.items()}
 NAVIGATES = "NAV_ID"
 """In the ids of published records whose frames are augmented."""
-JITTER, DROPPED, DOUBLED, LAST_DOUBLED = 0.05, 0.1, 0.03, 0.06
-NOTHING = frame_key(b"nothing")
-REMEDY = "extract it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,37 +114,13 @@ def answer(walk: Trajectory, step: int) -> str:
     return " ".join(words)
 
 
-def drawn_frames(count: int, rng: random.Random) -> list[int]:
-    """Which of a video's frames are shown: a few are left out, never the last, and a few are there twice."""
-    left_out = rng.randint(0, math.ceil(DROPPED * (count - 1)))
-    found: list[int] = []
-    for number in [*sorted(rng.sample(range(count - 1), count - 1 - left_out)), count - 1]:
-        found.append(number)
-        if rng.random() < DOUBLED or (number == count - 1 and rng.random() < LAST_DOUBLED):
-            found.append(number)
-    return found
-
-
-def jittered(frame: NDArray[np.uint8], draws: np.random.RandomState) -> NDArray[np.uint8]:
-    """A frame with other brightness, contrast and saturation, each at times; rounded down, as published."""
-    for kind in ("brightness", "contrast", "saturation"):
-        if draws.rand() < JITTER:
-            factor = draws.uniform(0.8, 1.2)
-            colors = frame.astype(np.float32)
-            mean: Any = 0.0
-            if kind != "brightness":
-                mean = colors.mean(axis=(0, 1) if kind == "contrast" else 2, keepdims=True)
-            frame = np.clip((colors - mean) * factor + mean, 0, 255).astype(np.uint8)
-    return frame
-
-
 class ConversationDataset:
     """The samples of a set; see `Samples`."""
 
     def __init__(
         self, content: UniNaVidSet, prompts: Prompts, size: int, options: UniNaVidTraining, known: Known | None
     ) -> None:
-        self._content, self._prompts, self._size, self._known = content, prompts, size, known
+        self._content, self._prompts, self._reader = content, prompts, VideoReader(size, known)
         self._augmented, self._longest = options.augment, options.longest_text
 
     def __len__(self) -> int:
@@ -162,63 +130,23 @@ class ConversationDataset:
         """`rng` draws the frames that are shown, their jitter, and where later turns have their placeholder."""
         if index < len(self._content.records):
             record = self._content.records[index]
-            shown = self._shown_of(record, rng)
+            shown = self._seen(record, rng)
             turns, video = _tagged(record, rng), record.is_video
         else:
             place = self._content.places[index - len(self._content.records)]
             walk = self._content.walks[place.walk]
-            shown = self._pictures(walk.frames_at(range(place.step + 1)), rng, self._augmented)
+            shown = self._reader.pictures(walk.frames_at(range(place.step + 1)), rng, self._augmented)
             asked = question_text(walk.instructions[place.instruction]).replace(TAG, "")
             turns, video = [(f"{TAG}\n{asked}", answer(walk, place.step))], True
         ids, labels = self._prompts.lesson(turns, video)
         return Sample(ids[: self._longest], labels[: self._longest], shown)
 
-    def _shown_of(self, record: Record, rng: random.Random) -> Tensor | list[Frame]:
+    def _seen(self, record: Record, rng: random.Random) -> Tensor | list[Frame]:
         if record.file is None:
-            nothing = torch.zeros(3, self._size, self._size)
-            features = None if self._known is None else self._known(NOTHING)
-            frame = Frame(NOTHING, features, None if features is not None else nothing)
-            return nothing[None] if self._known is None else [frame]
-        if not record.is_video:
-            return self._pictures([record.file], rng, augmented=False)
-        path, content = record.file, content_of(record.file, REMEDY) if self._known else b""
-        frames = [
-            (lambda number=number: content + b"%d" % number, lambda number=number: frames_of(path)[number])
-            for number in range(len(frames_of(path)))
-        ]
-        return self._read(frames, rng, self._augmented and NAVIGATES in record.name)
-
-    def _pictures(self, paths: Sequence[Path], rng: random.Random, augmented: bool) -> Tensor | list[Frame]:
-        def pair(path: Path) -> tuple[Callable[[], bytes], Callable[[], NDArray[np.uint8]]]:
-            return (
-                lambda: content_of(path, REMEDY),
-                lambda: decoded(path, lambda image: np.asarray(image.convert("RGB")), REMEDY),
-            )
-
-        return self._read([pair(path) for path in paths], rng, augmented)
-
-    def _read(
-        self,
-        frames: Sequence[tuple[Callable[[], bytes], Callable[[], NDArray[np.uint8]]]],
-        rng: random.Random,
-        augmented: bool,
-    ) -> Tensor | list[Frame]:
-        """Frames of which are given the content, for a key, and what they show."""
-        chosen = drawn_frames(len(frames), rng) if augmented and len(frames) > 1 else range(len(frames))
-        if self._known is not None:
-            return [self._keyed(*frames[number], self._known) for number in chosen]
-        if not augmented or len(frames) == 1:
-            return network_input([crop(frames[number][1](), self._size) for number in chosen])
-        draws = np.random.RandomState(rng.getrandbits(32))
-        return network_input([crop(jittered(frames[number][1](), draws), self._size) for number in chosen])
-
-    def _keyed(
-        self, content: Callable[[], bytes], picture: Callable[[], NDArray[np.uint8]], known: Known
-    ) -> Frame:
-        key = frame_key(content())
-        features = known(key)
-        seen = None if features is not None else network_input([crop(picture(), self._size)])[0]
-        return Frame(key, features, seen)
+            return self._reader.nothing()
+        if record.is_video:
+            return self._reader.video(record.file, rng, self._augmented and NAVIGATES in record.name)
+        return self._reader.picture(record.file, rng)
 
 
 def _tagged(record: Record, rng: random.Random) -> list[tuple[str, str]]:

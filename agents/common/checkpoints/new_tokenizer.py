@@ -38,6 +38,25 @@ def write_tokenizer(
     return dict(tokenizer.get_vocab())
 
 
+def write_with_begin(
+    folder: Path, texts: Iterable[str], vocabulary: int, whole: Sequence[str], special: Sequence[str], **named: str
+) -> dict[str, int]:
+    """Learn a tokenizer that puts the begin of a text in front of every text, as Llama's do, and write its files.
+
+    Returns the vocabulary. `whole`, `special`: see `learned`. named: which special tokens are bos_token and so on.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = learned(texts, vocabulary, whole, special)
+    begin = named["bos_token"]
+    ids: dict[str, int] = tokenizer.get_vocab()
+    tokenizer.post_processor = TemplateProcessing(single=f"{begin} $A", special_tokens=[(begin, ids[begin])])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return ids
+
+
 def learned(texts: Iterable[str], vocabulary: int, whole: Sequence[str], special: Sequence[str]) -> Any:
     """A byte-level BPE learned from texts. `whole` and `special` become one token each; answers leave the latter
     out."""

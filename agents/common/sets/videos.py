@@ -6,21 +6,13 @@ folder) and `conversations`, turns of "human" and "gpt" by turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
-from numpy.typing import NDArray
-
 from agents.common.sets.trajectories import BELOW, stays_below
-from agents.common.sight.pictures import MOST_PIXELS
 from vlnbench.data.sets import CONVERSATIONS, read_list
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.limits import regular
 
 _ROLES = ("human", "gpt")
 
@@ -72,33 +64,3 @@ def _record(path: Path, number: int, record: Any) -> Record:
     pairs = tuple(zip(texts[::2], texts[1::2], strict=True))
     where = None if file is None else path.parent / file
     return Record(str(record.get("id", number)), where, kind == "video" and file is not None, pairs)
-
-
-@lru_cache(maxsize=1)
-def frames_of(path: Path, per_second: int = 1) -> list[NDArray[np.uint8]]:
-    """Frames of a video, RGB, uint8 (height, width, 3), so many for a second. Raises UsageError for none."""
-    step, found = 1, []
-    for number, (rate, frame) in enumerate(_decoded(path)):
-        step = max(round(rate / per_second), 1)
-        if number % step == 0:
-            found.append(np.ascontiguousarray(frame[..., ::-1]))
-    if not found:
-        raise UsageError(f"{path}: cannot be read as a video; extract it again")
-    return found
-
-
-def _decoded(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Frames of a video, BGR, each with the rate that the file says."""
-    try:
-        video = cv2.VideoCapture(str(regular(path)))
-        rate = video.get(cv2.CAP_PROP_FPS)
-        while (read := video.read())[0]:
-            frame = np.asarray(read[1], np.uint8)
-            if max(frame.shape) > MOST_PIXELS:
-                raise UsageError(
-                    f"{path}: {frame.shape[1]}x{frame.shape[0]} pixels, expected at most {MOST_PIXELS}"
-                )
-            yield rate, frame
-        video.release()
-    except (OSError, cv2.error) as error:
-        raise UsageError(f"{path}: cannot be read as a video ({str(error)[:120]}); extract it again") from None

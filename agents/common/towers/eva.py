@@ -35,6 +35,16 @@ def crop(frame: NDArray[np.uint8] | Image.Image, size: int) -> NDArray[np.uint8]
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
+def squared(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A picture in the middle of a square, on the mean color, as LLaVA's `pad` has it."""
+    height, width = frame.shape[:2]
+    side = max(height, width)
+    found = np.full((side, side, 3), (_MEAN * 255).astype(np.uint8), np.uint8)
+    top, left = (side - height) // 2, (side - width) // 2
+    found[top : top + height, left : left + width] = frame
+    return found
+
+
 def network_input(frames: Sequence[NDArray[np.uint8]]) -> Tensor:
     """Cropped frames as one float32 tensor (len(frames), 3, size, size)."""
     planes = np.stack(frames).transpose(0, 3, 1, 2)

@@ -165,15 +165,51 @@ def test_parts_and_data_are_those_of_the_matrix() -> None:
                 effects[row["split"], row["value"]] = row
     contrasts = page[page.index("Contrasts: ") :]
     rows = re.findall(
-        r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", contrasts, re.MULTILINE
+        r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", contrasts, re.MULTILINE
     )
-    assert len(rows) == 9
-    for value, pairs, seen, unseen, p in rows:
-        assert int(pairs) >= 5
+    assert len(rows) == 11
+    for value, pairs, seen, unseen, together, p in rows:
+        assert int(pairs) >= 4
         for split, measured in (("val_seen", seen), ("val_unseen", unseen)):
             effect = effects[split, value]
             mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))
             assert measured == f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
             assert effect["pairs"] == pairs
+        ends = [100 * float(effects["val_unseen", value][f"{end}_together"]) for end in ("low", "high")]
+        assert together == f"[{ends[0]:.1f}, {ends[1]:.1f}]"
         corrected = float(effects["val_unseen", value]["p_holm"])
         assert p == ("< 0.001" if corrected < 0.0005 else f"{corrected:.3f}")
+
+
+def test_what_is_said_of_walls_and_cards_is_measured_and_planned() -> None:
+    """How many of 900 episodes end stuck, and the memory page's figure beside every choice of parts."""
+    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "tunable_parts_x_data" / "matrix.json").read_text())["rows"]
+
+    def stuck(*parts: str, sets: Sequence[str]) -> str:
+        found = [
+            row["results"]["val_unseen"]["failures"]["stuck"]
+            for row in rows
+            if row["labels"]["tunable_parts"] in parts
+            and row["labels"]["sets"] in sets
+            and row["status"] == "done"
+        ]
+        return f"{min(found)} to {max(found)}"
+
+    everything, frozen = "vision + projector + language", ("vision + projector", "projector", "vision")
+    learns = (everything, "projector + language", "vision + language", "language", "projector + LoRA")
+    flat = " ".join(page.split())
+    assert f"{stuck(everything, sets=['R2R'])} end stuck after R2R alone" in flat
+    assert f"and {stuck(everything, sets=['R2R + DAgger'])} after it" in flat
+    rules = stuck(everything, sets=["R2R + DAgger, StreamVLN's rules"])
+    assert f"{rules} stuck), so that" in flat
+    dagger = ["R2R + DAgger", "R2R + EnvDrop + DAgger"]
+    assert f"{stuck(*learns, sets=dagger)} of 900 are stuck where the language model" in flat
+    assert f"trained, {stuck(*frozen, sets=dagger)} where both are frozen" in flat
+    memory = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+    planned = dict(
+        re.findall(r"^\| (\S[^|]*?)(?: of rank 16)? \| [\d,]+ \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|", memory, re.M)
+    )
+    shown = re.findall(r"^\| ([^|]+?), R2R[^|]* \| \d \|.*\| ([\d.]+) \|$", page, re.M)
+    assert len(shown) == 15
+    assert all(planned[parts] == gb for parts, gb in shown)

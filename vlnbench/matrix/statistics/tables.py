@@ -99,7 +99,18 @@ def _standings(document: Mapping[str, Any]) -> list[str]:
 def effects_csv(document: Mapping[str, Any]) -> str:
     """Every effect, as a mean over contexts and in each of them, one per line; differences from -1 to 1."""
     headers = ["metric", "split", "axis", "value", "against", "in", "contexts", "pairs", "difference", "deviation"]
-    headers += ["se", "low", "high", "degrees", "over", "p", "p_holm", "comparisons"]
+    headers += [
+        "se",
+        "low",
+        "high",
+        "degrees",
+        "over",
+        "p",
+        "p_holm",
+        "low_together",
+        "high_together",
+        "comparisons",
+    ]
     rows: list[list[Any]] = []
     for label in COMPARED:
         for by_context in (False, True):
@@ -114,9 +125,10 @@ def _line(effect: Effect) -> list[Any]:
     names = [effect.axis, effect.label, effect.reference, effect.context, effect.contexts, len(effect.differences)]
     deviation = None if middle is None else middle.deviation
     if found is None:
-        return [*names, None if middle is None else middle.mean, deviation, *[None] * 7]
+        return [*names, None if middle is None else middle.mean, deviation, *[None] * 9]
     ends = [found.mean, deviation, found.se, found.low, found.high, found.degrees]
-    return [*names, *ends, effect.over if found.se is not None else None, effect.p, effect.adjusted]
+    over = effect.over if found.se is not None else None
+    return [*names, *ends, over, effect.p, effect.adjusted, *(effect.together or (None, None))]
 
 
 def _effects(document: Mapping[str, Any]) -> list[str]:
@@ -138,7 +150,7 @@ def _split_effects(split: str, columns: Mapping[str, Sequence[Effect]]) -> str:
         names = (markdown_cell(text) for text in (first.axis, first.label, first.reference))
         rows.append([*names, str(len(first.differences)), str(first.contexts), *cells])
     headers = [split_title(split), "value", "against", "pairs", "contexts"]
-    headers += [header for label in COMPARED for header in (label, "95 %", "p", "p (Holm)")]
+    headers += [header for label in COMPARED for header in (label, "95 %", "95 % together", "p (Holm)")]
     return _table(headers, rows)
 
 
@@ -158,8 +170,8 @@ def _note(found: Mapping[str, Sequence[Effect]], count: int) -> str:
     elif overs:
         lines += "The 95 % intervals are for other episodes (clustered by scene) and other trainings at once. "
     return lines + (
-        f"p (Holm) is corrected for the {count} comparisons of one metric in these tables; p and the intervals "
-        "are not."
+        f"p (Holm) is corrected for the {count} comparisons of one metric in these tables, and the intervals "
+        "together hold for all of these at once (Bonferroni); those before them hold one by one."
     )
 
 
@@ -169,7 +181,8 @@ def _cells(effect: Effect) -> tuple[str, str, str, str]:
         return "-", "-", "-", "-"
     value = f"{100 * (middle.mean if found is None else found.mean):+.1f}"
     value += "" if middle.deviation is None else f" ± {100 * middle.deviation:.1f}"
-    return value, _interval(found), _p(effect.p), _p(effect.adjusted)
+    together = "-" if effect.together is None else _ends(*effect.together)
+    return value, _interval(found), together, _p(effect.adjusted)
 
 
 def _interval(found: Estimate | None) -> str:
@@ -177,7 +190,11 @@ def _interval(found: Estimate | None) -> str:
         return "-"
     if found.low is None or found.high is None:
         return "all equal"
-    return f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    return _ends(found.low, found.high)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
 
 
 def _p(value: float | None) -> str:

@@ -79,6 +79,15 @@ def question_text(instruction: str, frames: int) -> str:
     )
 
 
+def description_text(frames: int) -> str:
+    """What is asked of a whole walk, whose instruction is the answer."""
+    shown = f"{TAG}\n"
+    return (
+        "Assume you are a robot designed for navigation. You are provided with captured images sequences "
+        f"{shown * frames}. Based on this image sequence, please describe the navigation trajectory of the robot."
+    )
+
+
 def normalized(instruction: str) -> str:
     """An instruction as the published training writes it."""
     text = instruction.replace("\r\n", " ").replace("\n", " ").capitalize()
@@ -111,6 +120,13 @@ def actions_of(text: str) -> list[Action] | None:
     return None
 
 
+def _chat(question: str) -> str:
+    """A chat up to where the model answers."""
+    blocks = (("system", SYSTEM), ("user", question))
+    text = "".join(f"{HEADER}{role}{HEADER_END}\n\n{content}{TURN_END}" for role, content in blocks)
+    return f"{BEGIN}{text}{HEADER}assistant{HEADER_END}\n\n"
+
+
 class Prompts:
     """Writes questions and reads answers with one tokenizer, whose `frames` a question shows."""
 
@@ -123,14 +139,21 @@ class Prompts:
 
         Raises ValueError where the instruction holds a placeholder itself.
         """
-        return self._encode(self._asked(instruction, self._written == "normalized"))
+        return self._encode(_chat(self._asked(instruction, self._written == "normalized")))
 
     def lesson(self, instruction: str, answer: str | None) -> tuple[list[int], list[int]]:
         """Token ids of a question with its answer, and labels on the answer and its end.
 
         None: the answer to what could not be read, of which nothing is to be learned.
         """
-        asked = self._asked(instruction, self._written != "raw")
+        return self._taught(self._asked(instruction, self._written != "raw"), answer)
+
+    def description(self, instruction: str) -> tuple[list[int], list[int]]:
+        """The same of a whole walk that is described."""
+        return self._taught(description_text(self.frames), instruction)
+
+    def _taught(self, question: str, answer: str | None) -> tuple[list[int], list[int]]:
+        asked = _chat(question)
         ids = self._encode(asked)
         whole = self._encode(f"{asked}{'Empty video.' if answer is None else answer.strip()}{END}")
         same = next(i for i, (one, other) in enumerate(zip([*ids, None], whole, strict=False)) if one != other)
@@ -149,11 +172,7 @@ class Prompts:
     def _asked(self, instruction: str, tidy: bool) -> str:
         if TAG in instruction:
             raise ValueError(f"the instruction holds {TAG}, which stands for an image")
-        question = question_text(normalized(instruction) if tidy else instruction, self.frames)
-        question = question.strip() if tidy else question
-        blocks = (("system", SYSTEM), ("user", question))
-        text = "".join(f"{HEADER}{role}{HEADER_END}\n\n{content}{TURN_END}" for role, content in blocks)
-        return f"{BEGIN}{text}{HEADER}assistant{HEADER_END}\n\n"
+        return question_text(normalized(instruction) if tidy else instruction, self.frames)
 
     def _encode(self, text: str) -> list[int]:
         """Ids of a text with images.

@@ -137,7 +137,7 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
         _navila(model).enable_checkpointing()
 
     def read_set(self, folder: Path, options: NaVILATraining) -> NaVILASet:
-        return read_set(folder, options.frames or FRAMES)
+        return read_set(folder, options.frames or FRAMES, folder.name in options.describe)
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: NaVILATraining, known: Known | None

@@ -13,6 +13,7 @@ from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
 from agents.common.language.preset import SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
@@ -104,6 +105,15 @@ class NaVILATraining(NaVILAStep, TrainOptions):
     """Learning rate of the projector."""
     attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
     """Attention of the language model."""
+    describe: tuple[str, ...] = ()
+    """Sets of walks that are described: frames of a whole walk are shown, and its instruction is the answer, as
+    the published training does with EnvDrop."""
+
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        for name in self.describe:
+            if name not in self.mixture:
+                raise UsageError(unknown("set of --sets for --describe", name, self.mixture))
 
 
 @dataclass(frozen=True, kw_only=True)

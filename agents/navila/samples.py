@@ -46,15 +46,18 @@ class Sample:
 
 
 class Asked(NamedTuple):
-    """What one sample is made of: files of frames, None for black ones; an answer, None: nothing is learned."""
+    """What one sample is made of: files of frames, None for black ones; an answer, None: nothing is learned.
+    described: the instruction is the answer."""
 
     instruction: str
     frames: tuple[Path | None, ...]
     answer: str | None
+    described: bool = False
 
 
 class Place(NamedTuple):
-    """A question along a walk: walk and instruction by position, step, and how many like actions follow."""
+    """A question along a walk: walk and instruction by position, step, and how many like actions follow; none
+    where the walk is described."""
 
     walk: int
     instruction: int
@@ -105,11 +108,11 @@ class NaVILASet:
         return self.walks[place.walk].instructions[place.instruction]
 
     def answer(self, index: int) -> str | None:
-        """That of a sample; None where nothing is to be learned."""
+        """The sentence that a sample teaches; None for one that teaches none."""
         if self.written:
             return self.written[index].answer
         place = self.places[index]
-        return sentence(self.walks[place.walk].taught[place.step], place.run)
+        return sentence(self.walks[place.walk].taught[place.step], place.run) if place.run else None
 
     def asked(self, index: int) -> Asked:
         """What a sample is made of."""
@@ -120,11 +123,11 @@ class NaVILASet:
         steps = chosen(place.step + 1, self.shown)
         known = walk.frames_at([step for step in steps if step != BLACK])
         frames = (*[None] * steps.count(BLACK), *known)
-        return Asked(self.instruction(index), frames, self.answer(index))
+        return Asked(self.instruction(index), frames, self.answer(index), described=not place.run)
 
 
-def read_set(folder: Path, shown: int) -> NaVILASet:
-    """A set's folder; a question shows so many frames.
+def read_set(folder: Path, shown: int, described: bool = False) -> NaVILASet:
+    """A set's folder; a question shows so many frames. described: its walks are described, as they are walked.
 
     Raises UsageError for one that is missing, empty or broken.
     """
@@ -142,7 +145,7 @@ def read_set(folder: Path, shown: int) -> NaVILASet:
         Place(index, instruction, step, run)
         for index, walk in enumerate(walks)
         for instruction in range(len(walk.instructions))
-        for step, run in runs(walk)
+        for step, run in ([(len(walk.actions) - 1, 0)] if described else runs(walk))
     ]
     return NaVILASet(file, shown, (), tuple(walks), tuple(places))
 
@@ -212,6 +215,8 @@ class QuestionDataset:
         """Nothing is drawn."""
         asked = self._content.asked(index)
         images = self._reader.behind_black(asked.frames, rng)
+        if asked.described:
+            return Sample(*self._prompts.description(asked.instruction), images)
         return Sample(*self._prompts.lesson(asked.instruction, asked.answer), images)
 
     def question(self, index: int, rng: random.Random) -> contract.Question:

@@ -22,9 +22,10 @@ from agents.navila import network
 from agents.navila.agent import BLACK, EpisodeLoop, Prompts, actions_of, chosen, expects, normalized
 from agents.navila.family import PRESETS, create
 from agents.navila.network import BEGIN, END, Downsample, NaVILA
-from agents.navila.options import NaVILAInputs
+from agents.navila.options import NaVILAInputs, NaVILATraining
 from agents.navila.samples import QuestionDataset, read_set, runs
 from tests.fakes import make_episode
+from tests.training.test_families import write_walks
 from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Observation
@@ -309,6 +310,26 @@ def test_runs_of_like_actions_are_one_answer_each() -> None:
     assert list(runs(other)) == [(0, 2), (2, 1), (3, 1)], "what was done at 1 is not what is to be done"
 
 
+def test_whole_walks_are_described(base: Path, tmp_path: Path) -> None:
+    """Of the walks of 14, 9 and 5 steps under two instructions each, with frames as for any question."""
+    folder = write_walks(tmp_path, "EnvDrop") / "EnvDrop"
+    content = read_set(folder, 3, described=True)
+    assert content.windows == 6
+    asked = content.asked(0)
+    assert [path.name for path in asked.frames if path] == ["000.jpg", "006.jpg", "013.jpg"]
+    data = QuestionDataset(content, Prompts(Letters(begins=True), NaVILAInputs(), 3), 96)
+    sample = data.sample(0, random.Random(0))
+    said = shown([id_ for id_ in sample.labels if id_ != IGNORED])
+    assert said == "Go to the red chair number 0.\x02"
+    assert "captured images sequences #\n#\n#\n. Based on this image sequence, please describe" in shown(
+        sample.input_ids
+    )
+    assert not data.places, "no actions to compare answers with"
+    options = NaVILATraining(checkpoint="", out=Path(), sets=("R2R",), describe=("EnvDrop",))
+    with pytest.raises(UsageError, match="unknown set of --sets for --describe 'EnvDrop'"):
+        options.check()
+
+
 def test_sets_of_the_published_layout_are_checked(tmp_path: Path) -> None:
     record = {"video_id": "1", "q": "Go.", "a": "The next action is stop.", "frames": ["a.jpg"]}
     for changes, message in (
@@ -327,8 +348,6 @@ def test_sets_of_the_published_layout_are_checked(tmp_path: Path) -> None:
 
 def test_known_features_take_the_place_of_frames(base: Path, tmp_path: Path) -> None:
     """Of black ones, too; nothing is decoded then."""
-    from tests.training.test_families import write_walks
-
     content = read_set(write_walks(tmp_path, "R2R") / "R2R", 3)
     prompts = Prompts(network.load_tokenizer(base), NaVILAInputs(), 3)
     keys: list[str] = []

@@ -75,7 +75,7 @@ class EpisodeLoop:
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         """Begin an episode: its instruction is encoded once."""
         words = torch.from_numpy(self._words.of(episode))
-        encoded = self._model.read(words[None].to(self._device))
+        encoded = self._model.read(words[None].to(self._model.device))
         self._slots[slot] = Running(encoded, seed, random.Random(seed), self._model.new_states(1))
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
@@ -99,12 +99,12 @@ class EpisodeLoop:
 
     def _decide(self, running: Sequence[Running], rgb: Tensor, depth: Tensor) -> Decisions:
         """One step of every episode, whose frames are as `Policy.see` takes them."""
-        features = self._model.see(rgb.to(self._device), depth.to(self._device))
+        features = self._model.see(rgb.to(self._model.device), depth.to(self._model.device))
         steps = Steps(
             _joined([one.instruction for one in running]),
             *features,
-            torch.tensor([one.previous for one in running], device=self._device),
-            torch.tensor([one.begun for one in running], device=self._device),
+            torch.tensor([one.previous for one in running], device=self._model.device),
+            torch.tensor([one.begun for one in running], device=self._model.device),
         )
         return self._model.decide(steps, torch.cat([one.state for one in running]))
 
@@ -128,10 +128,6 @@ class EpisodeLoop:
         if self._policy is None:
             raise RuntimeError("the agent is closed")
         return self._policy
-
-    @property
-    def _device(self) -> torch.device:
-        return self._model.action_distribution.linear.weight.device
 
 
 def _joined(instructions: Sequence[Tensor]) -> Tensor:
@@ -217,7 +213,7 @@ class VLNCEAgent(EpisodeLoop):
     def _rehearse(self, episodes: int = 1) -> None:
         """Decide on a step of so many made-up episodes, in which all is black."""
         channels, grid = self._model.net.instruction_encoder.output_size, self._config.network.kind == "cma"
-        instruction = torch.zeros(1, channels, *([REHEARSED] if grid else []), device=self._device)
+        instruction = torch.zeros(1, channels, *([REHEARSED] if grid else []), device=self._model.device)
         one = Running(instruction, 0, random.Random(0), self._model.new_states(1))
         frame, depth_frame = self._config.views.inputs
         black = torch.zeros(episodes, *frame, 3, dtype=torch.uint8), torch.zeros(episodes, *depth_frame)

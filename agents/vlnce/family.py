@@ -312,22 +312,13 @@ class VLNCEPlans(Plans):
         return Learner(config)
 
     def probe(self, config: Config, options: VLNCEPlanning, device: str) -> Probe:
-        shape = (options.batch, options.length)
-        frame, depth = config.views.inputs
-        count = options.batch * options.length
-        batch = {
-            "frames": (
-                torch.zeros(count, *frame, 3, dtype=torch.uint8, device=device),
-                torch.zeros(count, *depth, device=device),
-            ),
-            "words": torch.ones(options.batch, options.words, dtype=torch.long),
-            "walk_of": torch.arange(options.batch),
-            "previous": torch.zeros(shape, dtype=torch.long),
-            "labels": torch.zeros(shape, dtype=torch.long),
-            "weights": torch.ones(shape),
-            "progress": torch.zeros(shape),
-            "rows": torch.arange(count).view(shape),
-        }
+        (frame, depth), steps = config.views.inputs, options.length
+        frames = (
+            torch.zeros(steps, *frame, 3, dtype=torch.uint8, device=device),
+            torch.zeros(steps, *depth, device=device),
+        )
+        words, actions = torch.ones(options.words, dtype=torch.long), [0] * steps
+        batch = collate([one_walk([words], frames, actions, actions, torch.ones(steps))] * options.batch)
         return Probe(batch, tokens=options.length, supervised=options.length, width=config.network.num_actions)
 
 

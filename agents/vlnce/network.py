@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -204,7 +205,9 @@ class Policy(nn.Module):
         super().__init__()
         self.config = config
         self.net: CMANet | Seq2SeqNet = CMANet(config) if config.kind == "cma" else Seq2SeqNet(config)
-        self.action_distribution = ActionHead(config.state_size, config.num_actions)
+        self.action_distribution = nn.Sequential(
+            OrderedDict(linear=nn.Linear(config.state_size, config.num_actions))
+        )
 
     def read(self, words: Tensor) -> Tensor:
         """Encode instructions: (I, L) int64 tokens or (I, L, 768) features; zeros behind the words."""
@@ -227,20 +230,11 @@ class Policy(nn.Module):
 
     def new_states(self, slots: int) -> Tensor:
         """States of slots whose episodes begin: zeros, (slots, layers, H)."""
-        weight = self.action_distribution.linear.weight
-        return weight.new_zeros(slots, self.net.layers, self.config.state_size)
+        return torch.zeros(slots, self.net.layers, self.config.state_size, device=self.device)
 
-
-class ActionHead(nn.Module):
-    """One logit per action."""
-
-    def __init__(self, hidden: int, actions: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(hidden, actions)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.linear(hidden)
-        return logits
+    @property
+    def device(self) -> torch.device:
+        return next(self.action_distribution.parameters()).device
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,10 +347,6 @@ class Learner(Policy):
             together,
         )
         return self.decide(steps, self.new_states(slots))
-
-    @property
-    def device(self) -> torch.device:
-        return self.action_distribution.linear.weight.device
 
     @property
     def words(self) -> Words:

@@ -63,10 +63,6 @@ class WalkSet:
         """(steps, instructions) of every window."""
         return [(len(walk.actions), len(walk.instructions)) for walk in self.walks]
 
-    def frame_counts(self) -> list[int]:
-        """How many frames each window has."""
-        return [len(walk.actions) for walk in self.walks]
-
     def files(self, window: int) -> Files:
         """RGB and depth image of every frame of a walk."""
         return frame_files(self.walks[window])

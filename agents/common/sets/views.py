@@ -70,10 +70,6 @@ class ViewSet:
         """Some that lie far apart in the set, so that they are of many houses."""
         return self.views[window :: self.windows]
 
-    def frame_counts(self) -> list[int]:
-        """How many views each window has."""
-        return [len(self.views_of(window)) for window in range(self.windows)]
-
     def files(self, window: int) -> Files:
         """RGB and depth image of every view of a window."""
         return [view.files for view in self.views_of(window)]

@@ -105,7 +105,7 @@ def _cropped(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 class Windows(Protocol):
-    """A set as it is read: its file, how many frames its windows have, and where those of a window lie."""
+    """A set as it is read: its file, its windows, where the frames of one lie, and what is kept of them."""
 
     @property
     def file(self) -> Path: ...
@@ -115,8 +115,6 @@ class Windows(Protocol):
 
     @property
     def kept(self) -> Kept | None: ...
-
-    def frame_counts(self) -> list[int]: ...
 
     def files(self, window: int) -> Files: ...
 
@@ -177,7 +175,9 @@ def keep(
     all that features depend on beside the frames. Raises UsageError if a frame cannot be read or the folder cannot
     be written.
     """
-    firsts = (content.files(window)[0][0] for window in range(content.windows))
+    firsts, counts = zip(
+        *((files[0][0], len(files)) for files in map(content.files, range(content.windows))), strict=True
+    )
     name = kept_name(content.file, firsts, views, PIL.__version__, *([made_by] if encode else []))
     (height, width), (h, w) = views.inputs
     size = 3 * height * width + h * w * _depth_type(views).itemsize
@@ -190,7 +190,7 @@ def keep(
         size = features(torch.zeros(1, size, dtype=torch.uint8)).shape[1]
     encoded = None if encode is None else lambda rows: features(torch.from_numpy(rows))
     decoded_rows = partial(_rows, content, views)
-    rows = keep_frames(folder, name, content.frame_counts(), size, decoded_rows, encoded)
+    rows = keep_frames(folder, name, counts, size, decoded_rows, encoded)
     return Kept(rows, None if encode else views)
 
 

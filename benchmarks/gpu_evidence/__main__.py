@@ -22,7 +22,7 @@ from tabulate import tabulate
 from benchmarks.gpu_evidence import record, runner
 from benchmarks.gpu_evidence.pieces import PIECES, choose, find
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.files import locked
+from vlnbench.util.durable.locks import locked
 from vlnbench.util.machine import git_revision
 from vlnbench.util.progress import say
 

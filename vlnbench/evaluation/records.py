@@ -28,10 +28,12 @@ from vlnbench.util.durable.fields import (
     ANYTHING,
     BOOLEAN,
     COUNT,
+    LENGTH,
     NUMBER,
     OBJECT,
     SCALAR,
     SECONDS,
+    SHARE,
     TEXT,
     TIME,
     WHOLE,
@@ -187,7 +189,8 @@ _ROW = {
 }
 _NEEDED = frozenset(_ROW) - {"reason", "scores", "seconds", "report"}
 _SCORES = {
-    **dict.fromkeys((name for name in Scores.__slots__), NUMBER.or_null()),
+    **dict.fromkeys((name for name in Scores.__slots__), LENGTH.or_null()),
+    **dict.fromkeys(("success", "oracle_success", "spl", "ndtw", "sdtw", "cls"), SHARE.or_null()),
     "stopped": BOOLEAN,
     "failure": one_of(*FAILURES),
 }

@@ -160,6 +160,15 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "a status that is none": (_line(ROWS, status="great"), "field 'status': expected one of ok, error"),
     "scores that are a list": (_line(ROWS, scores=[1]), "field 'scores': expected an object"),
     "a score that is text": (_line(ROWS, scores={"success": "1"}), "field 'scores.success'"),
+    "a score above all": (
+        _line(ROWS, scores={"success": 2.0}),
+        "field 'scores.success': expected a number from 0 to 1",
+    ),
+    "a score below nothing": (
+        _line(ROWS, scores={"spl": -0.5}),
+        "field 'scores.spl': expected a number from 0 to 1",
+    ),
+    "a distance below 0": (_line(ROWS, scores={"path_length": -1.0}), "field 'scores.path_length'"),
     "a score that is no number": (_line(ROWS, scores={"spl": float("nan")}), "NaN is no number of JSON"),
     "a kind of failure that is none": (_line(ROWS, scores={"failure": "x"}), "field 'scores.failure'"),
     "a field of its own": (_line(ROWS, extra=1), "field 'extra': unknown field"),

@@ -64,6 +64,8 @@ COUNT = Kind(
     "a whole number from 0 of up to 18 digits", lambda value: type(value) is int and 0 <= value <= _LARGEST
 )
 NUMBER = Kind("a finite number", _is_number)
+SHARE = Kind("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1 + 1e-9)  # sums round
+LENGTH = Kind("a number from 0", lambda value: _is_number(value) and value >= 0)
 SECONDS = Kind("a number of seconds, at most 1e9", lambda value: _is_number(value) and abs(value) <= 1e9)
 POSITIVE = Kind("a finite number above 0", lambda value: _is_number(value) and value > 0)
 SCALAR = Kind("text, a finite number, a boolean or null", _is_scalar)

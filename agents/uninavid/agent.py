@@ -46,7 +46,8 @@ EXPECTS = Conventions(width=640, height=480, hfov=120.0, camera_height_m=1.25, f
 """What the published model was trained for."""
 
 SMALL_IMAGE = 120
-"""Networks that see images of up to this many pixels, a quarter of a frame's height, take frames of any size."""
+"""Networks that see images of up to this many pixels, a quarter of a frame's height, take any camera, and turns as
+their walks had them: nothing that they are told says degrees."""
 
 STEPS, RXR_STEPS = 400, 500
 """Steps after which the published evaluation stops on R2R and on RxR."""
@@ -63,7 +64,8 @@ SHOWN = "a video of historical observations and an image of the current observat
 
 def expects(image_size: int) -> Conventions:
     """What a network has to be shown that sees images of `image_size` pixels."""
-    return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
+    small = replace(EXPECTS, width=None, height=None, hfov=None, turn_deg=None)
+    return small if image_size <= SMALL_IMAGE else EXPECTS
 
 
 def question_text(instruction: str) -> str:

@@ -17,6 +17,9 @@ CMA_BODY = Embodiment(
 VILA_BODY = Embodiment(camera=Camera(width=512, height=512, hfov=90.0, height_m=1.25))
 """The body that NaVILA evaluates with."""
 
+UNINAVID_BODY = Embodiment(camera=Camera(width=640, height=480, hfov=120.0, height_m=1.25), turn_deg=30.0)
+"""The body that Uni-NaVid evaluates with, on R2R too."""
+
 CHALLENGE_BODY = Embodiment(
     camera=Camera(width=640, height=480, hfov=79.0, height_m=0.88),
     depth_range_m=(0.5, 5.0),
@@ -99,6 +102,15 @@ BENCHMARKS: dict[str, Benchmark] = {
             body=VILA_BODY,
         ),
         Benchmark(
+            name="r2r-uninavid",
+            version=1,
+            summary="R2R-CE v1-3 with the body of Uni-NaVid",
+            reader="r2r",
+            dataset_folders=R2R_FOLDERS,
+            splits=R2R_SPLITS,
+            body=UNINAVID_BODY,
+        ),
+        Benchmark(
             name="rxr-ce",
             version=1,
             summary="RxR-CE, English guide, with the body of StreamVLN and JanusVLN (not the challenge's)",
@@ -119,6 +131,17 @@ BENCHMARKS: dict[str, Benchmark] = {
             body=VILA_BODY,
             roles=("guide",),
             languages=ENGLISH[:1],
+        ),
+        Benchmark(
+            name="rxr-uninavid",
+            version=1,
+            summary="RxR-CE, English guide, with the body of Uni-NaVid",
+            reader="rxr",
+            dataset_folders=RXR_FOLDERS,
+            splits={"train": None, "val_seen": None, "val_unseen": None},
+            body=UNINAVID_BODY,
+            roles=("guide",),
+            languages=ENGLISH,
         ),
         Benchmark(
             name="rxr-habitat",

@@ -84,7 +84,7 @@ def _pieces(path: Path) -> list[_Piece]:
 
 
 def _last(fields: list[tuple[int, Any]], number: int) -> dict[int, Any]:
-    return dict(_fields(next(value for found, value in reversed(fields) if found == number)))
+    return dict(_fields([value for found, value in fields if found == number][-1]))
 
 
 def _piece(content: bytes) -> _Piece:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +25,11 @@ STARTS = (True, False, "gaussian", "eva")
 
 
 def adapter_files(folder: Path) -> list[Path]:
-    """The files of the adapters over a checkpoint folder, their settings first; none where it has none."""
+    """The files of the adapters over a checkpoint folder or over what it is a part of, their settings first; none
+    where there are none."""
     if (folder.parent / ADAPTERS).is_symlink():
-        raise UsageError(f"{folder.name}/: adapters are not merged into models in parts; merge them with peft")
-    if not (folder / ADAPTERS).is_dir():
+        folder = folder.parent
+    if not (folder / ADAPTERS).is_symlink():
         return []
     places = ([folder / ADAPTERS / name for name in names] for names in (LOW_RANK, WHOLE))
     low_rank, whole = (next(filter(Path.is_file, paths), None) for paths in places)
@@ -89,12 +90,13 @@ class Adapters:
 
 
 def read_adapters(
-    files: Iterable[Path],
+    files: Sequence[Path],
     tensors: Callable[[Path], Iterable[tuple[str, Tensor]]],
     named: Callable[[str], str],
 ) -> Adapters | None:
     """What the adapters among weight files do; None where there are none. named: the model's name of one.
 
+    Files of a part of a model, a folder below that of the adapters, are adapted by what begins with its name.
     Raises UsageError for adapters of another kind than low-rank ones, and for factors that do not fit together.
     """
     chosen = [path for path in files if is_adapter(path)]
@@ -102,11 +104,19 @@ def read_adapters(
         return None
     said, *chosen = chosen
     settings, found = _Settings(said), Adapters(chosen[0])
+    home = said.parent.parent
+    part = next((f"{path.parent.name}." for path in files if path.parent not in (home, said.parent)), "")
     pairs: dict[str, dict[str, Tensor]] = {}
     embeddings = set()
     for path in chosen:
         for stored, tensor in tensors(path):
             name = stored.removeprefix("base_model.model.")
+            if not name.startswith(part):
+                if not (home / name.partition(".")[0]).is_dir():
+                    raise UsageError(f"{path}: {ascii(stored)[1:-1]:.120}: expected the name of a part before it")
+                continue
+            while part and name.startswith(part):  # VILA's modules have their part's name twice
+                name = name.removeprefix(part)
             matched = NAMED.fullmatch(name)
             if matched is None:
                 whole = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")

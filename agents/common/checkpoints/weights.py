@@ -198,7 +198,7 @@ def fill(
                 module.register_parameter(leaf, nn.Parameter(placed))
 
 
-def _adapters(files: Iterable[Path], named: Callable[[str], str]) -> Adapters | None:
+def _adapters(files: Sequence[Path], named: Callable[[str], str]) -> Adapters | None:
     return read_adapters(files, _tensors, lambda name: named(WRAPPED.sub("", name)))
 
 

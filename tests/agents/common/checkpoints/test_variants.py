@@ -265,15 +265,15 @@ def test_heads_that_are_tied_to_embeddings(made: Made, copied: Path) -> None:
         made.read(copied)
 
 
-def adapters(folder: Path, state: State, base: Path) -> None:
-    """Adapters in a folder, in PEFT's layout, that make of a base what `state` is."""
+def adapters(folder: Path, state: State, base: Path, part: str = "") -> None:
+    """Adapters in a folder, in PEFT's layout, that make of a base or a part of it what `state` is."""
     folder.mkdir()
     generator = torch.Generator().manual_seed(1)
     found, changed = {}, dict(state)
     for name in [name for name in state if name.endswith(("self_attn.q_proj.weight", "mlp.up_proj.weight"))]:
         rows, columns = state[name].shape
         first, second = (torch.randn(*size, generator=generator) for size in ((2, columns), (rows, 2)))
-        module = f"base_model.model.{name.removesuffix('.weight')}"
+        module = f"base_model.model.{part}{name.removesuffix('.weight')}"
         found |= {f"{module}.lora_A.weight": first, f"{module}.lora_B.weight": second}
         changed[name] = state[name] - 4 / 2 * second @ first
     save_file(found, folder / "adapter_model.safetensors")
@@ -298,10 +298,17 @@ def test_folders_with_a_configuration_and_no_weights(
 
 
 @pytest.mark.parametrize("made", PARTS, indirect=True)
-def test_adapters_over_models_in_parts_are_refused(made: Made, copied: Path, tmp_path: Path) -> None:
-    adapters(tmp_path / "lora", made.state, copied)
-    with pytest.raises(UsageError, match="llm/: adapters are not merged into models in parts"):
-        made.read(find_checkpoint(f"{copied.parent}+{tmp_path / 'lora'}", get_family(made.family)))
+def test_adapters_of_a_part_begin_with_its_name(made: Made, copied: Path, tmp_path: Path) -> None:
+    for number, part in enumerate((f"{copied.name}.", "other.")):
+        own = tmp_path / f"lora-{number}"
+        adapters(own, made.state, copied, part)
+        assert not torch.allclose(made.read(copied), made.logits, atol=1e-2)
+        joined = find_checkpoint(f"{copied.parent}+{own}", get_family(made.family))
+        if number:
+            with pytest.raises(UsageError, match=r"other\..*: expected the name of a part before it"):
+                made.read(joined)
+        else:
+            assert torch.allclose(made.read(joined), made.logits, atol=1e-3)
 
 
 @pytest.mark.parametrize("made", WHOLE, indirect=True)

@@ -59,6 +59,27 @@ def test_differences_are_paired_by_episode(runs: dict[str, Path]) -> None:
     assert (found.a.mean, found.b.mean) == (3 / 9, 6 / 9)
 
 
+def test_failed_episodes_are_counted_and_what_they_move_is_said(runs: dict[str, Path]) -> None:
+    rewrite(runs["random"], [1, 1, 1, 1, 0, 0, 0, 0, 0])
+    rewrite(runs["stop"], [1, 1, 1, 1, 0, 0, 0, 0, 0])
+    assert "failed episodes" not in format_comparison(compare(runs["random"], runs["stop"]))
+    rows = [json.loads(line) for line in (runs["stop"] / ROWS).read_text().splitlines()]
+    for row in rows[:2]:
+        row |= {"status": "error", "reason": "x", "scores": {}}
+    (runs["stop"] / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = compare(runs["random"], runs["stop"])
+    difference = found.differences["SR"]
+    assert difference is not None
+    assert found.ran is not None
+    assert (found.errors, difference.by_scene.n, found.ran.by_scene.n) == ((0, 2), 9, 7)
+    assert (difference.by_scene.mean, found.ran.by_scene.mean) == (pytest.approx(-2 / 9), 0.0)
+    line = next(line for line in format_comparison(found).splitlines() if line.startswith("failed"))
+    assert line.startswith(
+        "failed episodes, which count as without success: A 0, B 2; where both ran, SR (%) of B"
+    )
+    assert line.endswith("(n 7)")
+
+
 def test_the_order_of_the_runs_is_the_sign(runs: dict[str, Path]) -> None:
     there, back = compare(runs["stop"], runs["gt-replay"]), compare(runs["gt-replay"], runs["stop"])
     assert (there.wins, there.losses) == (back.losses, back.wins)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from vlnbench.evaluation.summary import (
 from vlnbench.leaderboard.ranking import check_comparable, check_complete
 from vlnbench.leaderboard.so_far import SoFar, compare_so_far
 
+FAILED_STATUS = ("error", "timeout")
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -49,8 +51,9 @@ class Comparison:
     """What two runs differ in, as identity and as results.
 
     identity: field -> (run A, run B) where they differ. wins: episodes (with their repeat) in which B succeeds and
-    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses. steps, hours:
-    what the runs took, see `costs`.
+    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses. errors: episodes
+    of each run that failed, which count as without success; ran: SR over those that failed in neither, where there
+    are both kinds. steps, hours: what the runs took, see `costs`.
     """
 
     a: RecordedRun
@@ -62,6 +65,8 @@ class Comparison:
     both: int
     neither: int
     p_value: float
+    errors: tuple[int, int]
+    ran: Difference | None
     steps: tuple[list[StepCost], list[StepCost]]
     hours: tuple[Hours, Hours]
 
@@ -74,6 +79,8 @@ class Comparison:
             "differences": {label: value and asdict(value) for label, value in self.differences.items()},
             "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
             "mcnemar_p": self.p_value,
+            "errors": self.errors,
+            "success_where_both_ran": self.ran and asdict(self.ran),
             "hours": [asdict(found) for found in self.hours],
             "agent_ms_by_step": [[asdict(cost) for cost in side] for side in self.steps],
         }
@@ -110,6 +117,8 @@ def _compare(a: RecordedRun, b: RecordedRun) -> Comparison:
     wins = [_name(a, key) for key in keys if key in succeeded_b and key not in succeeded_a]
     losses = [_name(a, key) for key in keys if key in succeeded_a and key not in succeeded_b]
     both = len(succeeded_a & succeeded_b)
+    failed_a, failed_b = ({key for key in keys if run.rows[key].status in FAILED_STATUS} for run in (a, b))
+    failed = failed_a | failed_b
     return Comparison(
         a=a,
         b=b,
@@ -120,6 +129,8 @@ def _compare(a: RecordedRun, b: RecordedRun) -> Comparison:
         both=both,
         neither=len(keys) - both - len(wins) - len(losses),
         p_value=mcnemar(len(wins), len(losses)),
+        errors=(len(failed_a), len(failed_b)),
+        ran=_difference(success, a, b, without=failed) if failed else None,
         steps=(by_step(a.rows.values()), by_step(b.rows.values())),
         hours=(hours(a.rows.values(), a.attempts), hours(b.rows.values(), b.attempts)),
     )
@@ -143,16 +154,30 @@ def format_comparison(comparison: Comparison) -> str:
     lines.append(_table(headers, [_difference_row(metric, value) for metric, value in present]))
     clusters = max((value.by_scene.clusters for _, value in present), default=0)
     wins, losses = len(comparison.wins), len(comparison.losses)
+    success = next(metric for metric in METRICS if metric.field == "success")
     lines += [
         "",
         f"SE and intervals clustered by scene ({clusters}) but for the last column",
         f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
         f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
+        *_failed(comparison, success),
         *_listed("only B succeeds", comparison.wins),
         *_listed("only A succeeds", comparison.losses),
         *_costs(comparison),
     ]
     return "\n".join(lines)
+
+
+def _failed(comparison: Comparison, success: Metric) -> list[str]:
+    """How many episodes failed, and what these can move."""
+    if not any(comparison.errors):
+        return []
+    text = f"failed episodes, which count as without success: A {comparison.errors[0]}, B {comparison.errors[1]}"
+    if comparison.ran is None:
+        return [f"{text}; none ran in both"]
+    mean, _, interval, n = shown(comparison.ran.by_scene, success)
+    sign = "+" if comparison.ran.by_scene.mean > 0 else ""
+    return [f"{text}; where both ran, {shown_label(success)} of B - A is {sign}{mean} {interval} (n {n})"]
 
 
 def _costs(comparison: Comparison) -> list[str]:
@@ -205,9 +230,11 @@ def _difference_row(metric: Metric, value: Difference) -> list[Any]:
     return [shown_label(metric), sign + mean, se, interval, shown(drawn, metric)[2], by_trajectory, n]
 
 
-def _difference(metric: Metric, a: RecordedRun, b: RecordedRun) -> Difference | None:
+def _difference(
+    metric: Metric, a: RecordedRun, b: RecordedRun, without: Collection[RowKey] = ()
+) -> Difference | None:
     of_a, of_b = by_key(metric, a), by_key(metric, b)
-    keys = sorted(key for key in of_a if key in of_b)  # draws of the bootstrap go by it
+    keys = sorted(key for key in of_a if key in of_b and key not in without)  # draws of the bootstrap go by it
     if not keys:
         return None
     rows = [of_a[key][0] for key in keys]

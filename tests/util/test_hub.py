@@ -135,5 +135,10 @@ def test_a_model_in_parts_is_fetched_with_its_folders(hub: FakeHub) -> None:
     folder = fetch("hf:org/parts").folder
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert found == sorted([*files, "config.json"])
+    hub.repositories["org/parts"].commits[OLD] = files
+    with pytest.raises(
+        UsageError, match=r"holds no config.json; one is in llm: run `hf download org/parts --incl"
+    ):
+        fetch("hf:org/parts")
     hub.repositories["org/parts"].commits[OLD] = FILES | files
     assert "tower/config.json" not in [file.name for file in _list("hf:org/parts", "org/parts", None)[1]]

@@ -106,6 +106,8 @@ def fetch(name: str, *, weights: bool = True, trust_pickle: bool = False, config
         told = "expected a checkpoint in Hugging Face's layout"
         if any(file.name == ADAPTER_CONFIG for file in chosen):
             told = f"it holds adapters: name BASE+{name}, with what they were trained on as BASE"
+        elif inner := next((file.folder for file in chosen if file.name.endswith(f"/{config}")), ""):
+            told = f"one is in {inner}: run `hf download {repository} --include '{inner}/*'`, and name that folder"
         raise UsageError(f"{name}: holds no {config}; {told}")
     if weights:
         wanted = [each for group in _groups(files, config) for each in _weights(name, group, trust_pickle)]

@@ -173,9 +173,6 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
     def uneven(self, model: nn.Module) -> list[nn.Module]:
         return [_janusvln(model).vggt]  # runs once for every frame that a sample has
 
-    def enable_checkpointing(self, model: nn.Module) -> None:
-        _janusvln(model).enable_checkpointing()
-
     def read_set(self, folder: Path, options: JanusVLNTraining) -> StepSet:
         assert options.history is not None  # settled
         every = options.instructions == "all"

@@ -16,10 +16,9 @@ from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.new_tokenizer import write_with_begin
-from agents.common.checkpoints.placement import place
 from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.planning import acting
-from agents.common.language.family import LanguageTrains, LogProbabilities
+from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
 from agents.common.sets.conversations import TAG
@@ -53,10 +52,10 @@ from agents.navila.options import (
     Preset,
     parts_table,
 )
-from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, QuestionDataset, collate, read_set
+from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, QuestionDataset, read_set
 from vlnbench.interfaces import Action
 from vlnbench.training.family.changes import Change
-from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
+from vlnbench.training.family.checkpoints import Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
@@ -90,7 +89,7 @@ def _fixed_texts() -> list[str]:
     return [SYSTEM, *dict.fromkeys(part for part in asked if len(part) > 1), sentence(Action.STOP), *said]
 
 
-class NaVILACheckpoints(Checkpoints):
+class NaVILACheckpoints(LanguageCheckpoints):
     """Folders of NaVILA."""
 
     def config(self, source: Source, options: NaVILAStep | NaVILAInference) -> NaVILAConfig:
@@ -112,10 +111,6 @@ class NaVILACheckpoints(Checkpoints):
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
 
-    def placement(self, options: NaVILATraining, device: torch.device) -> Placement:
-        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
-        return Placement(found.dtype, {"attn": found.attn})
-
     def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
         return network.load(path, dtype=placement.dtype, attn=placement.notes["attn"], frames=options.frames)
 
@@ -133,9 +128,6 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
     def parts(self, model: nn.Module, options: NaVILAStep) -> Sequence[PartRule]:
         return parts_table(_navila(model).config.vision.num_hidden_layers - 1)
 
-    def enable_checkpointing(self, model: nn.Module) -> None:
-        _navila(model).enable_checkpointing()
-
     def read_set(self, folder: Path, options: NaVILATraining) -> NaVILASet:
         return read_set(folder, options.frames or FRAMES, folder.name in options.describe)
 
@@ -144,9 +136,6 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
     ) -> list[Samples]:
         size = _navila(model).config.vision.image_size
         return [QuestionDataset(each, _prompts(model, base, options), size, known) for each in sets]
-
-    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
-        return collate(samples)
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         own = _navila(model)

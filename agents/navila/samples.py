@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from agents.common.decoders.policy import QuestionRecorder, Window
-from agents.common.packing.frames import Frame, pack
 from agents.common.packing.frames import Known as KnownFrames
+from agents.common.packing.samples import Sample
 from agents.common.sets.trajectories import BELOW, Trajectory, read_trajectories, stays_below
 from agents.common.sight.reader import FrameReader
 from agents.navila.agent import BLACK, PolicyAgent, Prompts, actions_of, chosen, sentence
@@ -30,19 +28,6 @@ ROOTS = ("train", "raw_frames")
 """Where published sets have their frames."""
 LONGEST_RUN = 3
 """Like actions that one sentence says: the published answers are of up to 75 cm or 45 degrees."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A question with its answer.
-
-    input_ids: L token ids with placeholders. labels: L ids, `IGNORED` where the loss does not look. images:
-    float32 (frames, 3, size, size), the current one last; or as many frames with keys, where features are kept.
-    """
-
-    input_ids: list[int]
-    labels: list[int]
-    images: Tensor | list[Frame]
 
 
 class Asked(NamedTuple):
@@ -227,19 +212,6 @@ class QuestionDataset:
 
     def _expected(self, index: int) -> tuple[Action, ...]:
         return tuple(actions_of(self._content.answer(index) or "") or ())
-
-
-def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `NaVILA.forward`, which pads them itself.
-
-    Frames with keys are packed; whoever has the features puts those in their place.
-    """
-    keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
-    return {
-        "input_ids": [sample.input_ids for sample in samples],
-        "images": pack(keyed) if keyed else [sample.images for sample in samples],
-        "labels": [sample.labels for sample in samples],
-    }
 
 
 class NaVILAPolicy(QuestionRecorder):

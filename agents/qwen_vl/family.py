@@ -250,9 +250,6 @@ class QwenVLTrains(LanguageTrains, LogProbabilities):
     def parts(self, model: nn.Module, options: QwenVLStep) -> Sequence[PartRule]:
         return TABLE
 
-    def enable_checkpointing(self, model: nn.Module) -> None:
-        _qwen_vl(model).enable_checkpointing()
-
     def read_set(self, folder: Path, options: QwenVLTraining) -> AnswerSet:
         assert options.actions_per_answer is not None  # settled
         return read_answers(folder, options.actions_per_answer)

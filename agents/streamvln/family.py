@@ -22,7 +22,7 @@ from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
 from agents.common.decoders.scores import score_windows
 from agents.common.decoders.windows import Windows
-from agents.common.language.family import LanguageTrains, LogProbabilities
+from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
 from agents.common.packing import loss as packing
@@ -62,7 +62,7 @@ from agents.streamvln.samples import (
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change, Fields
-from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
+from vlnbench.training.family.checkpoints import Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import (
@@ -174,7 +174,7 @@ class WindowScorer:
                     yield Answer(name, step, walked.taught[step], before, predicted, loss)
 
 
-class StreamVLNCheckpoints(Checkpoints):
+class StreamVLNCheckpoints(LanguageCheckpoints):
     """Folders of StreamVLN."""
 
     def config(self, source: Source, options: StreamVLNStep | StreamVLNInference) -> StreamVLNConfig:
@@ -192,10 +192,6 @@ class StreamVLNCheckpoints(Checkpoints):
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
-
-    def placement(self, options: StreamVLNTraining, device: torch.device) -> Placement:
-        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
-        return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: StreamVLNTraining, placement: Placement) -> StreamVLN:
         model = network.load(
@@ -248,9 +244,6 @@ class StreamVLNTrains(LanguageTrains, LogProbabilities):
             auxiliary = make_auxiliary_loss(self._semantics, [own.config.vision.hidden_size], options.seed)
             own.auxiliary, own.auxiliary_weight = auxiliary.to(own.dtype), options.semantic_weight
         return own
-
-    def enable_checkpointing(self, model: nn.Module) -> None:
-        _streamvln(model).enable_checkpointing()
 
     def read_set(self, folder: Path, options: StreamVLNTraining) -> StreamVLNSet:
         trajectories: list[Trajectory] = []

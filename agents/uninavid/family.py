@@ -16,11 +16,10 @@ from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.new_tokenizer import write_with_begin
-from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
-from agents.common.language.family import LanguageTrains
+from agents.common.language.family import LanguageCheckpoints, LanguageTrains
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
 from agents.common.prompts.vicuna import SYSTEM
@@ -43,9 +42,9 @@ from agents.uninavid.options import (
     UniNaVidStep,
     UniNaVidTraining,
 )
-from agents.uninavid.samples import ConversationDataset, UniNaVidSet, collate, read_set
+from agents.uninavid.samples import ConversationDataset, UniNaVidSet, read_set
 from vlnbench.training.family.changes import Change
-from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
+from vlnbench.training.family.checkpoints import Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
@@ -79,7 +78,7 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
         network.save(model, folder, inputs_of(None, None), source=Path(made))
 
 
-class UniNaVidCheckpoints(Checkpoints):
+class UniNaVidCheckpoints(LanguageCheckpoints):
     """Folders of Uni-NaVid, and the file of its vision tower."""
 
     def config(self, source: Source, options: UniNaVidShown) -> UniNaVidConfig:
@@ -99,10 +98,6 @@ class UniNaVidCheckpoints(Checkpoints):
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
-
-    def placement(self, options: UniNaVidTraining, device: torch.device) -> Placement:
-        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
-        return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: UniNaVidTraining, placement: Placement) -> UniNaVid:
         return network.load(
@@ -128,9 +123,6 @@ class UniNaVidTrains(LanguageTrains):
     def parts(self, model: nn.Module, options: UniNaVidStep) -> Sequence[PartRule]:
         return PARTS_TABLE
 
-    def enable_checkpointing(self, model: nn.Module) -> None:
-        _uninavid(model).enable_checkpointing()
-
     def read_set(self, folder: Path, options: UniNaVidTraining) -> UniNaVidSet:
         return read_set(folder, options.every)
 
@@ -139,9 +131,6 @@ class UniNaVidTrains(LanguageTrains):
     ) -> list[Samples]:
         prompts, size = Prompts(network.load_tokenizer(base)), _uninavid(model).config.vision.image_size
         return [ConversationDataset(each, prompts, size, options, known) for each in sets]
-
-    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
-        return collate(samples)
 
     def stretches(self, model: nn.Module, cached: bool) -> Stretches:
         own = _uninavid(model)

@@ -6,14 +6,15 @@ Sets are walks as they are collected here, or records in the published layout, a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
-from agents.common.packing.frames import Frame, Known, pack
+from agents.common.packing.frames import Frame, Known
+from agents.common.packing.samples import Sample
 from agents.common.sets.conversations import TAG
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sets.videos import Record, read_records
@@ -28,16 +29,6 @@ ANSWERED = 4
 NAMES = {action: word for word, action in WORDS.items()}
 NAVIGATES = "NAV_ID"
 """In the ids of published records whose frames are augmented."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A conversation. input_ids: with placeholders. labels: ids, `IGNORED` where the loss does not look. images:
-    float32 (frames, 3, size, size), the current one last; or as many frames with keys, where features are kept."""
-
-    input_ids: list[int]
-    labels: list[int]
-    images: Tensor | list[Frame]
 
 
 class Place(NamedTuple):
@@ -156,16 +147,3 @@ def _tagged(record: Record, rng: random.Random) -> list[tuple[str, str]]:
     turns = [(text.replace(TAG, "").strip(), told) for text, told in record.turns]
     first = (f"{TAG}\n{turns[0][0]}", turns[0][1])
     return [first, *((f"{TAG}\n{a}" if rng.randint(0, 1) == 0 else f"{a}\n{TAG}", told) for a, told in turns[1:])]
-
-
-def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `UniNaVid.forward`, which pads them itself.
-
-    Frames with keys are packed; whoever has the features puts those in their place.
-    """
-    keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
-    return {
-        "input_ids": [sample.input_ids for sample in samples],
-        "images": pack(keyed) if keyed else [sample.images for sample in samples],
-        "labels": [sample.labels for sample in samples],
-    }

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from agents.common.checkpoints.placement import place
+from agents.common.packing.samples import collate
+from vlnbench.training.family.checkpoints import Checkpoints, Placement
 from vlnbench.training.family.policy import Scored, scored
 from vlnbench.training.family.trains import Trains
 
 IGNORED = -100
 """The label that takes no part in the loss; PyTorch's own."""
+
+
+class LanguageCheckpoints(Checkpoints):
+    """Checkpoints of networks whose attention is an option of theirs."""
+
+    def placement(self, options: Any, device: torch.device) -> Placement:
+        found = place(str(device), options.dtype, options.attn, torch.bfloat16)
+        return Placement(found.dtype, {"attn": found.attn})
 
 
 class LanguageTrains(Trains):
@@ -24,6 +35,12 @@ class LanguageTrains(Trains):
             for name, module in model.named_modules()
             if isinstance(module, nn.Linear) and name.startswith("model.layers.")
         ]
+
+    def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
+        return collate(samples)
+
+    def enable_checkpointing(self, model: Any) -> None:
+        model.enable_checkpointing()
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
         loss: Tensor = model(**batch, want_logits=False).loss

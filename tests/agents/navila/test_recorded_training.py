@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from agents.common.decoders.placeholders import IGNORED
+from agents.common.packing.samples import Sample, collate
 from agents.navila import network
 from agents.navila.agent import Prompts
 from agents.navila.family import NaVILATrains
 from agents.navila.network import NaVILA
 from agents.navila.options import NaVILAInputs, NaVILATraining
-from agents.navila.samples import NaVILASet, QuestionDataset, Sample, collate, read_set
+from agents.navila.samples import NaVILASet, QuestionDataset, read_set
 from tests.agents.navila.recordings import arrays, ids_of, traces
 from vlnbench.training.parts import freeze, groups
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from agents.common.decoders.placeholders import IMAGE, MEMORY
+from agents.common.packing.samples import Sample, collate
 from agents.common.sight.videos import drawn_frames, frames_of, jittered
 from agents.common.towers.eva import crop, network_input
 from agents.uninavid import network
@@ -20,7 +21,7 @@ from agents.uninavid.agent import Prompts
 from agents.uninavid.family import UniNaVidTrains
 from agents.uninavid.network import UniNaVid
 from agents.uninavid.options import PARTS, UniNaVidTraining
-from agents.uninavid.samples import ConversationDataset, Sample, UniNaVidSet, collate, read_set
+from agents.uninavid.samples import ConversationDataset, UniNaVidSet, read_set
 from tests.agents.uninavid.recordings import TOWER, arrays, tiny_folder, traces, whole
 from vlnbench.training.parts import freeze, groups
 

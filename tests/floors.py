@@ -49,7 +49,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("execution", "fields"),
         ("preparation", "references", "statistics"),
         ("spec",),
-        ("plans", "plots", "work"),
+        ("missing", "plans", "plots", "work"),
         ("rows",),
         ("forecast", "parts", "table"),
         ("runner",),

@@ -39,6 +39,18 @@ def options(folders: Path, **changes: Any) -> StreamVLNTraining:
     return StreamVLNTraining(**{**settings, "sets": ("R2R", "Questions:5"), **changes})
 
 
+def test_two_sets_of_one_name_lie_in_two_folders(folders: Path) -> None:
+    """As StreamVLN's and JanusVLN's downloads have them: trajectory_data/R2R and dagger_data/R2R."""
+    make_folder(folders / "dagger_data" / "R2R", LENGTHS[:2], ["Go."])
+    root = folders.name
+    asked = options(folders, sets=("R2R", f"../{root}/dagger_data/R2R:2"))
+    sets = data.read_sets(asked, STREAMVLN)
+    assert [each.name for each in sets] == ["R2R", f"../{root}/dagger_data/R2R"]
+    assert [each.weight for each in sets] == [1.0, 2.0]
+    assert data.count(sets)["R2R"]["trajectories"] == len(LENGTHS)
+    assert data.count(sets)[f"../{root}/dagger_data/R2R"]["trajectories"] == 2
+
+
 def test_a_conversation_counts_as_a_window(folders: Path) -> None:
     sets = data.read_sets(options(folders), STREAMVLN)
     windows = 2 * sum(-(-length // 32) for length in LENGTHS)

@@ -1,4 +1,4 @@
-"""The commands `vlnbench data …`: generate, get, check and draw data, make questions, hand walks to others."""
+"""The commands `vlnbench data …`: generate, get, check, draw and render data, make questions, hand on walks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tyro.conf import Positional, subcommand
 from vlnbench.data.generator import get_generator
 from vlnbench.defaults import GENERATOR, GENERATORS
 from vlnbench.errors import UsageError
-from vlnbench.training.collect.options import QuestionsOptions
+from vlnbench.training.collect.options import QuestionsOptions, RenderOptions
 
 
 def _generates(name: str) -> Any:
@@ -56,7 +56,8 @@ class Fetch:
     """Say what to download from where and under which license, and check what is there. It downloads nothing."""
 
     what: str | None = None
-    """What to get: mp3d, r2r-ce, rxr-ce, streamvln-trajectories, janusvln-trajectories; default a list of them."""
+    """What to get: mp3d, r2r-ce, rxr-ce, scalevln, streamvln-trajectories, janusvln-trajectories; default a list
+    of them."""
     data_root: Path = Path("data")
     """Folder that holds, or is to hold, datasets/ and scene_datasets/."""
 
@@ -111,6 +112,22 @@ class Questions(QuestionsOptions):
 
 
 @dataclass(frozen=True)
+class Render(RenderOptions):
+    """Render the frames of walks that were published as actions alone, such as StreamVLN's EnvDrop. Resumable.
+
+    Each walk is done again from where its episode begins; what does not end at the goal is left out.
+    """
+
+    folder: Positional[Path]
+    """Folder of the walks (annotations.json), such as trajectory_data/EnvDrop."""
+
+    def run(self) -> None:
+        from vlnbench.training.collect.render import render
+
+        print(render(self))
+
+
+@dataclass(frozen=True)
 class LeRobot:
     """Write walks that `vlnbench collect` made as a LeRobot dataset: frames, actions, the instruction as task."""
 
@@ -143,6 +160,7 @@ Data: Any = Union[
         Annotated[Fetch, subcommand("fetch", prefix_name=False)],
         Annotated[Preview, subcommand("preview", prefix_name=False)],
         Annotated[Questions, subcommand("questions", prefix_name=False)],
+        Annotated[Render, subcommand("render", prefix_name=False)],
         Annotated[LeRobot, subcommand("lerobot", prefix_name=False)],
     )
 ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlnbench.data.benchmarks import Benchmark
+from vlnbench.data.shipped import SCALEVLN
 from vlnbench.defaults import GENERATORS
 from vlnbench.errors import UsageError, unknown
 from vlnbench.interfaces import Episode
@@ -137,6 +138,8 @@ def _folders(benchmark: Benchmark, split: str, data_root: Path) -> Iterator[Path
     for base in BASES:
         for name in benchmark.dataset_folders:
             yield data_root / base / name / split
+            if split == SCALEVLN:
+                yield data_root / base / name
         if split in AUGMENTATIONS and benchmark.reader == "r2r":
             yield data_root / base / split
 

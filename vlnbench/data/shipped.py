@@ -48,6 +48,8 @@ R2R_FOLDERS = (
     "R2R_VLNCE_v1-2_preprocessed_BERTidx",
 )
 RXR_FOLDERS = ("RxR_VLNCE_v0", "rxr")
+SCALEVLN = "scalevln_subset_150k"
+"""The split of ScaleVLN that StreamVLN published; its file lies in the dataset's folder itself."""
 ENGLISH = ("en-US", "en-IN")
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -81,6 +83,15 @@ BENCHMARKS: dict[str, Benchmark] = {
             reader="r2r",
             dataset_folders=R2R_FOLDERS,
             splits=R2R_SPLITS,
+            body=VLM_BODY,
+        ),
+        Benchmark(
+            name="scalevln",
+            version=1,
+            summary="ScaleVLN's episodes in HM3D as StreamVLN published them, to train on, with its body",
+            reader="r2r",
+            dataset_folders=("scalevln",),
+            splits={SCALEVLN: None},
             body=VLM_BODY,
         ),
         Benchmark(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.datasets import locate
 from vlnbench.data.episodes import read_episodes
 from vlnbench.data.sets import read_list
+from vlnbench.data.shipped import SCALEVLN
 from vlnbench.errors import UsageError
 
 NAMED = 3
@@ -30,8 +31,7 @@ Finding = tuple[bool, str, str]
 class TrajectorySet:
     """A published set. folder: below the data root. published: trajectories, None where it is not known.
 
-    remedy: what to do where folders are missing. episodes: of layout "numbered" the benchmark whose training split
-    was walked.
+    remedy: what to do where folders of FOLDER are missing. episodes: the benchmark of which this split was walked.
     """
 
     folder: str
@@ -40,21 +40,22 @@ class TrajectorySet:
     published: int | None
     remedy: str
     episodes: str | None = None
+    split: str = "train"
 
 
 _EXTRACT = "extract every archive of the set again"
-_RENDER = "its frames are not published: walk its episodes with `vlnbench collect`"
+_RENDER = "its frames are not published: render them with `vlnbench data render FOLDER`"
 
 SETS: tuple[TrajectorySet, ...] = (
-    TrajectorySet("trajectory_data/R2R", "StreamVLN", "annotated", 10819, _EXTRACT),
-    TrajectorySet("trajectory_data/RxR", "StreamVLN", "annotated", 19990, _EXTRACT),
-    TrajectorySet("trajectory_data/EnvDrop", "StreamVLN", "annotated", None, _RENDER),
-    TrajectorySet("trajectory_data/ScaleVLN", "StreamVLN", "annotated", None, _RENDER),
+    TrajectorySet("trajectory_data/R2R", "StreamVLN", "annotated", 10819, _EXTRACT, "r2r-ce"),
+    TrajectorySet("trajectory_data/RxR", "StreamVLN", "annotated", 19990, _EXTRACT, "rxr-ce"),
+    TrajectorySet("trajectory_data/EnvDrop", "StreamVLN", "annotated", None, _RENDER, "r2r-ce", "envdrop"),
+    TrajectorySet("trajectory_data/ScaleVLN", "StreamVLN", "annotated", None, _RENDER, "scalevln", SCALEVLN),
     TrajectorySet("trajectory_data/R2R-CE-640x480", "JanusVLN", "numbered", 10819, _EXTRACT, "r2r-ce"),
     TrajectorySet("trajectory_data/RxR-CE-640x480", "JanusVLN", "numbered", None, _EXTRACT, "rxr-ce"),
-    TrajectorySet("dagger_data/R2R", "StreamVLN or JanusVLN", "annotated", None, _EXTRACT),
-    TrajectorySet("dagger_data/RxR", "StreamVLN or JanusVLN", "annotated", None, _EXTRACT),
-    TrajectorySet("dagger_data/EnvDrop", "StreamVLN", "annotated", None, _EXTRACT),
+    TrajectorySet("dagger_data/R2R", "StreamVLN or JanusVLN", "annotated", None, _EXTRACT, "r2r-ce"),
+    TrajectorySet("dagger_data/RxR", "StreamVLN or JanusVLN", "annotated", None, _EXTRACT, "rxr-ce"),
+    TrajectorySet("dagger_data/EnvDrop", "StreamVLN", "annotated", None, _EXTRACT, "r2r-ce", "envdrop"),
 )
 """Counts are those of StreamVLN issues 81 and 82 and of JanusVLN issue 19."""
 
@@ -72,8 +73,9 @@ def check_sets(data_root: Path, owner: str = "") -> Iterator[tuple[str, Finding]
         folder = data_root / each.folder
         if folder.is_dir() and owner in each.owner and not (folder / COLLECTED).is_file():
             look = _annotated if each.layout == "annotated" else _numbered
+            advised = replace(each, remedy=each.remedy.replace("FOLDER", str(folder)))
             try:
-                for finding in look(each, folder, data_root):
+                for finding in look(advised, folder, data_root):
                     yield f"{each.folder} of {each.owner}", finding
             except UsageError as error:
                 yield f"{each.folder} of {each.owner}", (False, "files", str(error))
@@ -97,14 +99,40 @@ def _annotated(each: TrajectorySet, folder: Path, _: Path) -> Iterator[Finding]:
 
 def _videos(path: Path) -> set[str]:
     """Folders that the records of an annotations file name, below the folder of the set."""
-    found = set()
-    for index, record in enumerate(read_list(path, "trajectories", "expected a set of trajectories")):
-        video = record.get("video") if isinstance(record, dict) else None
-        parts = PurePosixPath(video).parts if isinstance(video, str) else ()
-        if not parts or parts[0] == "/" or ".." in parts or any("\0" in part for part in parts):
-            raise UsageError(f"{path}: record {index}: field 'video': expected a path below the folder of the set")
-        found.add("/".join(parts))
-    return found
+    records = read_list(path, "trajectories", "expected a set of trajectories")
+    return {walk_folder(path, index, record) for index, record in enumerate(records)}
+
+
+def walk_folder(path: Path, index: int, record: Any) -> str:
+    """The folder that a record of an annotations file names, below the folder of the set."""
+    video = record.get("video") if isinstance(record, dict) else None
+    parts = PurePosixPath(video).parts if isinstance(video, str) else ()
+    if not parts or parts[0] == "/" or ".." in parts or any("\0" in part for part in parts):
+        raise UsageError(f"{path}: record {index}: field 'video': expected a path below the folder of the set")
+    return "/".join(parts)
+
+
+def frames_in(walk: Path) -> int:
+    """How many files the rgb/ of a walk's folder holds, 0 where there is none."""
+    try:
+        with os.scandir(walk / "rgb") as entries:
+            return sum(1 for _ in entries)
+    except OSError:
+        return 0
+
+
+def without_frames(folder: Path) -> str:
+    """What to know of a set of walks of which some have no frames; empty where all have, or nothing lists them."""
+    if not (folder / ANNOTATIONS[0]).is_file():
+        return ""
+    videos = _videos(folder / ANNOTATIONS[0])
+    lost = sum(frames_in(folder / video) == 0 for video in videos)
+    if not lost:
+        return ""
+    return (
+        f"{folder}: {lost} of {len(videos)} walks have no frames; extract the archives of frames, or where none "
+        f"are published render them: `vlnbench data render {folder}`"
+    )
 
 
 def _present(each: TrajectorySet, item: str, folder: Path, videos: Collection[str]) -> Finding:
@@ -138,6 +166,24 @@ def _episode_ids(each: TrajectorySet, data_root: Path) -> set[str] | None:
     except UsageError:  # not downloaded: the folders can still be counted
         return None
     return {episode.episode_id for episode in read_episodes(benchmark, files)}
+
+
+def set_file(folder: Path, names: Collection[str]) -> Path | None:
+    """The first of these files in a set's folder; of a published numbered set also the one its episodes come in.
+
+    JanusVLN's download has frames alone, whose train.json is R2R-CE's own train.json.gz below the same data root.
+    """
+    here = next((path for name in names if (path := folder / name).is_file()), None)
+    published = next((s for s in SETS if s.layout == "numbered" and s.folder.endswith(f"/{folder.name}")), None)
+    if here is not None or published is None or published.episodes is None:
+        return here
+    if not any((folder / name).is_dir() for name in FOLDERS):
+        return None
+    try:
+        files = locate(get_benchmark(published.episodes), published.split, folder.absolute().parents[1])
+    except UsageError:  # not downloaded
+        return None
+    return next((path for path in files.paths if path.name in names), None)
 
 
 def _missing(each: TrajectorySet, item: str, folder: Path, wanted: Collection[str], here: set[str]) -> Finding:

@@ -17,6 +17,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import CHOICE, Choice
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.matrix.execution import Execution
+from vlnbench.matrix.missing import missing
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.contrasts import Contrast, comparisons
@@ -46,6 +47,7 @@ def format_forecast(matrix: Matrix, work: Path, results: Path, plans: dict[str, 
     hours = {setting.key: setting_hours(each, times) for setting, each in found}
     parts = [
         format_plans(matrix, plans, hours),
+        "\n".join(f"missing: {line}" for line in missing(matrix.settings)),
         format_times(matrix.execution, stages, times),
         format_detectable(matrix, known),
     ]

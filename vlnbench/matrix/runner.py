@@ -15,6 +15,7 @@ from typing import Any
 
 from vlnbench.errors import RunError, UsageError, check_installed
 from vlnbench.matrix.execution import Execution
+from vlnbench.matrix.missing import check_nothing_is_missing
 from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Matrix
@@ -90,6 +91,7 @@ def run_matrix(
     places = find_places(matrix.execution, gpus)
     units = part.choose(units_of(matrix, work, len(places.slots[0])))
     check_installed("deepspeed", "train")  # before hours of other work
+    check_nothing_is_missing(matrix, [unit.setting for unit in units if unit.train and unit.setting])
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vlnbench.data.trajectory_sets import set_file
 from vlnbench.defaults import BENCHMARK, GENERATORS
 from vlnbench.errors import UsageError, unknown
 from vlnbench.matrix.execution import Execution
@@ -350,7 +351,7 @@ def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
     counted = (parse_set(text)[0] for text in options.steps_of)
     for name in [*options.mixture, *counted, *options.vocabulary_of]:
         folder = options.trajectories / name
-        if name not in collect and not any((folder / file).is_file() for file in files):
+        if name not in collect and set_file(folder, files) is None:
             hint = unknown("set", name, collect) if collect else "name it in the section collect, or collect it"
             raise UsageError(f"{path}: setting {setting.name!r}: {folder} holds no {files[0]}; {hint}")
 

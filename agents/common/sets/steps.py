@@ -1,9 +1,9 @@
 """Walks as sets of steps, a sample for each, in the two layouts that JanusVLN's published code reads.
 
 They are those of github.com/MIV-XJTU/JanusVLN, create_data. R2R and RxR: a list of episodes (train.json,
-train_guide.json, or either gzipped) and a folder per episode below train/ or images/, with frames
-step_K_ACTION.png, each seen before that action. ScaleVLN and DAgger: walks in annotations.json with frames
-rgb/NNN.jpg, as `vlnbench collect` writes them.
+train_guide.json, or either gzipped; where none is in the folder, that of the published dataset) and a folder per
+episode below train/ or images/, with frames step_K_ACTION.png, each seen before that action. ScaleVLN and DAgger:
+walks in annotations.json with frames rgb/NNN.jpg, as `vlnbench collect` writes them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agents.common.answers.names import NAMES
 from agents.common.sets.layouts import EPISODES, SET_FILES
 from agents.common.sets.trajectories import read_trajectories
 from vlnbench.data.sets import TRAJECTORIES
+from vlnbench.data.trajectory_sets import set_file
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.util.durable.json_stream import members
@@ -84,17 +85,17 @@ def read_steps(folder: Path, history: int, *, every_text: bool = False, chronolo
     """The walks of a set. history: earlier frames that a sample shows at most. every_text: samples for each of a
     trajectory's instructions, not the first alone. chronological: frames step_K_ACTION.png in the order of K, not
     of their names. Raises UsageError for a set that is missing, empty or broken."""
-    file = next((folder / name for name in SET_FILES if (folder / name).is_file()), None)
+    file = set_file(folder, SET_FILES)
     if file is None:
         raise UsageError(
-            f"{folder}: no training set; expected {TRAJECTORIES}, or {EPISODES[0]} beside {FRAMES[0]}/ with a "
-            "folder of frames per episode"
+            f"{folder}: no training set; expected {TRAJECTORIES}, or {EPISODES[0]} (R2R-CE's own "
+            f"train.json.gz) beside {FRAMES[0]}/ or {FRAMES[1]}/ with a folder of frames per episode"
         )
     absent = 0
     if file.name == TRAJECTORIES:
         walks = _trajectories(folder, every_text)
     else:
-        walks, absent = _episodes(file, chronological)
+        walks, absent = _episodes(file, folder, chronological)
     keys = [
         (number, text, step)
         for number, walk in enumerate(walks)
@@ -121,9 +122,9 @@ def _trajectories(folder: Path, every_text: bool) -> list[Walk]:
     ]
 
 
-def _episodes(file: Path, chronological: bool) -> tuple[list[Walk], int]:
+def _episodes(file: Path, folder: Path, chronological: bool) -> tuple[list[Walk], int]:
     """Walks of a list of episodes, and how many of these have no folder; instructions are stripped."""
-    root = next((file.parent / name for name in FRAMES if (file.parent / name).is_dir()), None)
+    root = next((folder / name for name in FRAMES if (folder / name).is_dir()), None)
     if root is None:
         raise UsageError(f"{file}: no folder {FRAMES[0]} or {FRAMES[1]} beside it, which has the frames")
     walks, absent = [], 0

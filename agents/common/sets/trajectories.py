@@ -159,5 +159,6 @@ def _check_frames(path: Path, trajectories: list[Trajectory]) -> None:
         raise UsageError(
             f"{path}: {len(broken)} of {len(trajectories)} trajectories have not one frame per action "
             f"({missing} frames missing), first {first.frames_dir}: expected {len(first.actions)} images, found "
-            f"{found}; extract the image archives completely"
+            f"{found}; extract the image archives completely, or where no frames are published render them: "
+            f"`vlnbench data render {path.parent}`"
         )

@@ -62,6 +62,24 @@ def test_episodes_with_a_folder_of_frames_each(tmp_path: Path) -> None:
     assert ordered.counts == {"trajectories": 2, "instructions": 2, "episodes without frames": 1}
 
 
+def test_the_episodes_of_the_published_frames_are_those_of_the_published_dataset(tmp_path: Path) -> None:
+    """JanusVLN's download has frames alone: train.json is R2R-CE's own, below the same data root."""
+    folder = write_episodes(tmp_path / "trajectory_data" / "R2R-CE-640x480", {1: NAMES[:2]}, frames="images")
+    content = (folder / "train.json").read_bytes()
+    (folder / "train.json").unlink()
+    with pytest.raises(UsageError, match=r"train.json \(R2R-CE's own train.json.gz\) beside train/ or images/"):
+        read(folder)
+    published = tmp_path / "datasets" / "r2r" / "train" / "train.json.gz"
+    published.parent.mkdir(parents=True)
+    published.write_bytes(gzip.compress(content))
+    found = read(folder)
+    assert found.file == published
+    assert len(found.keys) == 2
+    folder.rename(folder.with_name("Mine"))
+    with pytest.raises(UsageError, match="no training set"):
+        read(folder.with_name("Mine"))
+
+
 def test_gzipped_episodes_of_rxr_beside_images(tmp_path: Path) -> None:
     folder = write_episodes(tmp_path / "RxR", {1: NAMES[:2]}, frames="images")
     content = (folder / "train.json").read_bytes()
@@ -136,7 +154,7 @@ def spoil_set(folder: Path) -> None:
         (spoil_frames, "train.json: no folder train or images beside it, which has the frames"),
         (spoil_all, "train: no frames for any of 1 episodes of train.json; extract the archives"),
         (spoil_empty, "7: no frames step_K_ACTION.png; extract the archives completely"),
-        (spoil_set, "R2R: no training set; expected annotations.json, or train.json beside train/"),
+        (spoil_set, "R2R: no training set; expected annotations.json, or train.json (R2R-CE's own train.json.gz)"),
     ],
 )
 def test_broken_sets_are_one_line(tmp_path: Path, spoil: Any, message: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
+from vlnbench.data.trajectory_sets import set_file
 from vlnbench.errors import UsageError
 from vlnbench.matrix.fields import digest, hashed
 from vlnbench.matrix.references import EXECUTION
@@ -153,9 +154,8 @@ def _finished(work: Path, identity: Identity) -> bool:
 def _set_hash(setting: Setting, name: str) -> str:
     """Hash of the file that says what a set holds. Raises UsageError where there is none."""
     folder = setting.train.trajectories / name
-    for file in setting.family.set_files:
-        if (folder / file).is_file():
-            return hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    if (file := set_file(folder, setting.family.set_files)) is not None:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
     raise UsageError(f"{folder}: holds no {setting.family.set_files[0]}; collect the set")
 
 

@@ -102,6 +102,11 @@ def collect(request: CollectOptions) -> Collected:
     ensure_data(benchmark, request.data_root, split)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
     planned = _planned(episode_set, request)
+    if (request.out / TRAJECTORIES).is_file() and not (request.out / MANIFEST).is_file():
+        raise UsageError(
+            f"{request.out}: holds walks that were published, not collected: render their frames with "
+            f"`vlnbench data render {request.out}`, or choose another --out"
+        )
     with ExitStack() as stack:
         envs = max(1, request.workers // max(1, len(request.gpus)))
         executor = stack.enter_context(start_processes(request.env, envs, len(request.gpus), request.gpus))

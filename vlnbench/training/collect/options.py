@@ -1,4 +1,4 @@
-"""What is collected: the options of `vlnbench collect` and `vlnbench data questions`, and checks of them."""
+"""What is collected: the options of `vlnbench collect`, `data questions` and `data render`, and checks of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from annotated_types import Interval
 from vlnbench.defaults import BENCHMARK, DRIVER, ENV
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions, set_options
-from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Share, check_bounds
+from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Positive, Share, check_bounds
 
 MAX_ACTIONS = 498
 """Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
@@ -114,6 +114,40 @@ class QuestionsOptions:
     """Seed of the places and questions."""
     workers: Count = 1
     """Processes that look."""
+
+    def check(self) -> None:
+        """Raise UsageError for the first option that cannot be."""
+        check_bounds(self)
+
+
+@dataclass(frozen=True)
+class RenderOptions:
+    """Which walks are rendered, and with which simulator."""
+
+    folder: Path
+    """Folder of the walks (annotations.json), such as trajectory_data/EnvDrop."""
+    benchmark: str | None = None
+    """Whose episodes were walked: name from `vlnbench list`, or a file; default that of the published set of this
+    name."""
+    split: str | None = None
+    """Split that was walked; default that of the published set of this name."""
+    data_root: Path = Path("data")
+    """Folder that holds datasets/ and scene_datasets/."""
+    workers: Count = 1
+    """Processes that render."""
+    frame_width: int | None = None
+    """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
+    within: Positive = 1.0
+    """Leave out what ends so far from its episode's goal (meters, geodesic) or farther; published walks end within
+    0.5 m."""
+    sim: str = "auto"
+    """Simulator; auto takes habitat-sim where it is installed."""
+    env: str = ENV
+    """Environment: name from `vlnbench list`, or an import string package.module:Class."""
+    gpu: int | None = None
+    """Device on which habitat-sim renders, -1 for the CPU; default the first visible one, else the CPU."""
+    dry_run: bool = False
+    """Render a few walks, throw them away and say how many GB and hours all take."""
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be."""

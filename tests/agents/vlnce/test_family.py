@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from agents.common.packing.frames import fingerprint
 from agents.common.sets.recurrent import WalkSamples, inflection_weights
 from agents.common.sight.rgbd import frames
 from agents.vlnce.checkpoint import load
@@ -271,6 +272,13 @@ def test_kept_features_and_kept_frames_are_exact(made: Made, tmp_path: Path) -> 
     assert again.fingerprint == features.fingerprint
     next(features.tower.parameters()).data.add_(1)
     assert made.family.features(made.learner, CPU).fingerprint != features.fingerprint
+
+
+def test_statistics_of_batch_norm_make_other_features() -> None:
+    tower = torch.nn.BatchNorm2d(2)
+    before = fingerprint(tower, CPU, (), ())
+    tower.get_buffer("running_mean").add_(1)
+    assert fingerprint(tower, CPU, (), ()) != before
 
 
 def test_packed_frames_are_those_of_the_files(made: Made, tmp_path: Path) -> None:

@@ -79,10 +79,10 @@ def test_adapters_of_the_hub_go_over_a_folder(hub: FakeHub) -> None:
         with_weights(source)
     path = with_weights(source, trust_pickle=True).path
     assert path is not None
-    assert (path / "adapters" / whole).read_bytes() == b"pickle"
+    assert (path / ".adapters" / whole).read_bytes() == b"pickle"
     assert (path / "model.safetensors").is_file()
     assert spoken(path) == f"hf:org/cma@{COMMIT}+hf:org/lora@{COMMIT}"
-    assert not (path / "adapters" / "optimizer.pt").exists()
+    assert not (path / ".adapters" / "optimizer.pt").exists()
     for name, line in (
         (f"{base}+nowhere", "nowhere: no adapters"),
         ("cma+hf:org/lora", "is no checkpoint folder"),

@@ -23,7 +23,7 @@ CONFIG = "config.json"
 """What every checkpoint has; where it lies, the rest does."""
 ADAPTER_CONFIG = "adapter_config.json"
 """The same of adapters."""
-BASE, ADAPTERS = "base", "adapters"
+BASE, ADAPTERS = ".base", ".adapters"
 """Links to two folders in one that joins them, see `training.family.sources`."""
 TEXTS = ("*.json", "*.txt", "*.jinja", "*tokenizer.model")
 TENSORS = ("*.safetensors",)

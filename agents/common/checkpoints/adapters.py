@@ -79,13 +79,14 @@ class Adapters:
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted."""
-        own = {name: tuple(each.shape) for name, each in (self.changes | self.replaced).items()}
-        for name, shape in own.items():
-            if shapes.get(name) != shape:
+        for name, each in (self.changes | self.replaced).items():
+            whole = isinstance(each, Tensor) and not each.is_floating_point()
+            if whole or shapes.get(name) != tuple(each.shape):
                 found = list(shapes[name]) if name in shapes else "no such weight"
+                numbers = " with whole numbers" if whole else ""
                 raise UsageError(
-                    f"{self.path}: adapts {ascii(name)[1:-1]:.120} {list(shape)}, the base has {found}: expected "
-                    "the base that the adapters were trained on"
+                    f"{self.path}: adapts {ascii(name)[1:-1]:.120} {list(each.shape)}{numbers}, the base has "
+                    f"{found}: expected the base that the adapters were trained on"
                 )
 
 
@@ -127,7 +128,12 @@ def read_adapters(
                 embeddings.add(matched[1])
     for module, pair in pairs.items():
         first, second = pair.get("A"), pair.get("B")
-        if first is None or second is None or not first.ndim == second.ndim == 2 or len(first) != second.shape[1]:
+        if (
+            first is None
+            or second is None
+            or not first.ndim == second.ndim == 2
+            or not 0 < len(first) == second.shape[1]
+        ):
             raise UsageError(f"{found.path}: {ascii(module)[1:-1]:.120}: expected lora_A and lora_B of one rank")
         scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
         found.changes[named(f"{module}.weight")] = Factors(first, second, scale, turned)

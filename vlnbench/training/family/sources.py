@@ -178,4 +178,6 @@ def _base_of(adapters: Path) -> str:
         name = str(read_object(adapters / hub.ADAPTER_CONFIG).get("base_model_name_or_path") or "BASE")
     except UsageError:
         return "BASE"
+    if not name.isprintable():
+        return "BASE"
     return f"{hub.PREFIX}{name}" if hub.could_be_hub(name) and not os.path.exists(name) else name[:200]

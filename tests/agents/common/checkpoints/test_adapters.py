@@ -98,12 +98,14 @@ def test_what_is_not_merged_is_refused(tmp_path: Path, changes: dict[str, Any], 
         ("base_model.model.first.lora_A.weight", r"adapts first\.weight \[6, 9\], the base has \[6, 4\]"),
         ("base_model.model.other.weight", r"adapts other\.weight \[2, 9\], the base has no such weight"),
         ("base_model.model.third.lora_A.weight", "third: expected lora_A and lora_B of one rank"),
+        ("base_model.model.head.bias", r"adapts head\.bias \[2, 9\] with whole numbers, the base has \[3\]"),
     ],
 )
 def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expected: str) -> None:
     write(tmp_path)
     path = tmp_path / "lora" / "adapter_model.safetensors"
-    save_file(load_file(path) | {name: torch.ones(2, 9)}, path)
+    kind = torch.int32 if "bias" in name else torch.float32
+    save_file(load_file(path) | {name: torch.ones(2, 9, dtype=kind)}, path)
     with pytest.raises(UsageError, match=expected):
         read(tmp_path)
 
@@ -130,4 +132,4 @@ def test_a_tokenizer_is_never_of_two_halves(tmp_path: Path) -> None:
     for place, name in (("base", "vocab.json"), ("base", "merges.txt"), ("lora", "tokenizer.json")):
         (tmp_path / place / name).write_text("{}")
     names = {path.name for path in joined(tmp_path / "base", tmp_path / "lora").iterdir()}
-    assert names == {SINGLE, "tokenizer.json", "base", "adapters"}
+    assert names == {SINGLE, "tokenizer.json", ".base", ".adapters"}

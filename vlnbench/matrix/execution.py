@@ -15,12 +15,12 @@ from vlnbench.util.bounds import Count, Natural, Positive, check_bounds
 class Execution:
     """How a matrix is carried out. Nothing here changes a result, and it may change while a matrix is half done.
 
-    jobs: Count
-    at a time share the machine's cores evenly. gpu: memory of one GPU, such as 80GB, by which plans are judged;
-    default that of the GPUs that are there. unfit: what is done with settings that do not fit by their plan.
-    train_timeout_s, eval_timeout_s: for one command. tflops: what one device computes per second while training,
-    in 1e12 operations; without it no time is planned. store: folder by which matrices share finished trainings
-    and evaluations, see `store`.
+    jobs: how many settings at a time share the machine's cores evenly. gpu: memory of one GPU, such as 80GB, by
+    which plans are judged; default that of the GPUs that are there. plan_as: published sizes by which a checkpoint
+    is planned that is not there yet; default its family's, where that has only one. unfit: what is done with
+    settings that do not fit by their plan. train_timeout_s, eval_timeout_s: for one command. tflops: what one
+    device computes per second while training, in 1e12 operations; without it no time is planned. store: folder by
+    which matrices share finished trainings and evaluations, see `store`.
     """
 
     jobs: Count = 1
@@ -30,6 +30,7 @@ class Execution:
     train_timeout_s: Positive | None = None
     eval_timeout_s: Positive | None = None
     tflops: Positive | None = None
+    plan_as: str | None = None
     store: Path | None = None
 
     def check(self, where: str) -> None:

@@ -65,6 +65,7 @@ def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str,
     known = (read_json(work / PLANS) if work else None) or {}
     keys = {setting.train_key for setting in matrix.settings}
     current = {key: each for key, each in known.items() if key in keys and each["steps"] is not None}
+    current = {key: each for key, each in current.items() if not each.get("planned_as")}
     wanted = {"gpu": gpu, "gpus_per_setting": matrix.execution.gpus_per_setting, "tflops": matrix.execution.tflops}
     if known.get("for") == wanted and len(current) == len(keys):
         return current

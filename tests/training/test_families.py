@@ -63,8 +63,16 @@ class TestRecurrent(FamilyConformance):
             sets=("Rooms", "Halls"),
         )
 
+    def make_walk_options(self, options: TrainOptions) -> TrainOptions:
+        return dataclasses.replace(options, length=14)  # windows begin without memory
+
 
 class TestStreamVLN(FamilyConformance):
+    @pytest.fixture(autouse=True)
+    def _one_phrase(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Training and agent draw the words before a frame, each its own."""
+        monkeypatch.setattr(random.Random, "choice", lambda _, phrases: phrases[0])
+
     def make_spec(self) -> FamilySpec:
         return FAMILY
 
@@ -72,6 +80,9 @@ class TestStreamVLN(FamilyConformance):
         sets = write_walks(folder / "sets", "R2R")
         kind = StreamVLNTraining
         return kind(checkpoint="preset:streamvln-tiny", out=folder / "out", trajectories=sets, frames=8, history=2)
+
+    def make_walk_options(self, options: TrainOptions) -> TrainOptions:
+        return dataclasses.replace(options, wording="evaluation", augment=False)
 
 
 def request(root: Path, out: str, **changes: Any) -> dict[str, Any]:

@@ -12,9 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from vlnbench.conformance.walk import acted, learned, one_walk, with_other_inputs
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.rollout.agent_names import options_type
+from vlnbench.rollout.agents import load_agent
 from vlnbench.training.family.sources import find_source, with_weights
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import rule_of
@@ -105,6 +108,11 @@ class CheckpointsConformance(_OfFamily):
 
 class TrainsConformance(_OfFamily):
     """Every `Trains` passes these."""
+
+    def make_walk_options(self, options: TrainOptions) -> TrainOptions:
+        """Options with which nothing is learned otherwise than it is acted, as published trainings do on purpose:
+        without augmentation, say."""
+        return options
 
     def test_the_options_agree_with_the_parts(self) -> None:
         spec = self.make_spec()
@@ -204,6 +212,35 @@ class TrainsConformance(_OfFamily):
                 assert each.before == followed.get(each.step - 1, each.before)
         losses, alone = sorted(each.loss for each in answers), sorted(each.loss for each in scorer(folder, 1))
         assert max(abs(a - b) for a, b in zip(losses, alone, strict=True)) < 1e-3, "batches change nothing"
+
+    def test_it_is_asked_in_training_as_when_it_acts(self, tmp_path: Path) -> None:
+        self._walked(self.make_walk_options(self.make_options(tmp_path)), tmp_path)
+
+    def test_it_acts_with_the_inputs_that_it_was_trained_with(self, tmp_path: Path) -> None:
+        options = self.make_walk_options(self.make_options(tmp_path))
+        made = _Made(self.make_spec(), options, tmp_path / "settled")
+        others = with_other_inputs(made.options, options_type(made.spec.agent)) if made.spec.agent else {}
+        self._walked(replace(options, **others), tmp_path)
+
+    def _walked(self, options: TrainOptions, folder: Path) -> None:
+        """A walk is learned from a checkpoint that is saved, and acted out with what was saved."""
+        spec = self.make_spec()
+        sets = [options.trajectories / name for name in options.mixture]
+        walks = next((each for each in sets if (each / TRAJECTORIES).is_file()), None)
+        if not spec.agent or walks is None:
+            return
+        record = one_walk(walks, folder / "walk" / "one")
+        options = replace(options, trajectories=folder / "walk", sets=("one",))
+        made = _Made(spec, options, folder / "made")
+        model, saved = made.load(), folder / "acts"
+        (samples,) = made.samples(model)
+        known = learned(made.trains, model, samples)
+        made.checkpoints.save(model, saved, made.base, made.options)
+        kind: Any = options_type(spec.agent)
+        given = {"checkpoint": saved, "device": "cpu"}
+        has = {each.name for each in fields(kind)}
+        agent = load_agent(spec.agent, kind(**{name: value for name, value in given.items() if name in has}))
+        acted(agent, known, walks, record)
 
     def test_what_is_drawn_by_chance_is_what_is_learned_from(self, tmp_path: Path) -> None:
         """Of a family with log-probabilities (`GivesLogProbabilities`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,9 @@ class TestFamily(FamilyConformance):
     def make_options(self, folder: Path) -> TrainOptions:
         sets = write_walks(folder / "sets", "R2R")
         return UniNaVidTraining(checkpoint="preset:uninavid-tiny", out=folder / "out", trajectories=sets)
+
+    def make_walk_options(self, options: TrainOptions) -> TrainOptions:
+        return replace(options, augment=False)
 
 
 @pytest.fixture(scope="module")

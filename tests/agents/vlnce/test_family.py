@@ -72,7 +72,8 @@ class TestReleased(TestCMA):
 
 def write_released(folder: Path) -> None:
     released.write_tiny(folder / "cma.pth")
-    write_walks(folder / "sets", "R2R", size=(224, 224))
+    padded = [[3, 4, 5, *[0] * 197], [7, 2, *[0] * 198]]
+    write_walks(folder / "sets", "R2R", size=(224, 224), tokens=padded)
     for path in (folder / "sets/R2R/images").rglob("*.png"):
         enlarge(path)
 

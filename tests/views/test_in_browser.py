@@ -65,10 +65,11 @@ def test_the_live_page_grows_without_being_loaded_again(tmp_path: Path) -> None:
     root = write_dataset(tmp_path / "data")
     runs = tmp_path / "runs"
     record(root, GroundTruthReplayAgent(), runs / "replay")
-    with make_server([runs], root, 0) as server, browser() as tab:
+    server, address = make_server([runs], root, 0)
+    with server, browser() as tab:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            tab.open(f"http://127.0.0.1:{server.server_address[1]}/", 1280)
+            tab.open(address, 1280)
             assert len(tab.run(COLUMN)) == 1
             tab.run("window.kept = true")
             record(root, RandomAgent(), runs / "random")

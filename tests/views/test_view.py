@@ -197,11 +197,12 @@ def test_too_many_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @contextmanager
 def served(path: Path) -> Iterator[str]:
-    with make_server([path], Path("nowhere"), 0) as server:
+    server, address = make_server([path], Path("nowhere"), 0)
+    with server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield address.rstrip("/")
         finally:
             server.shutdown()
             thread.join()
@@ -217,6 +218,12 @@ def get(address: str, **headers: str) -> tuple[int, bytes]:
             return error.code, error.read()
 
 
+def policy(address: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(address, timeout=30) as answer:
+        return str(answer.headers["Content-Security-Policy"])
+
+
 def test_the_live_page_follows_a_run(runs: Path, data_root: Path) -> None:
     (runs / "replay" / "report.html").write_text("a report")
     with served(runs) as address:
@@ -230,13 +237,22 @@ def test_the_live_page_follows_a_run(runs: Path, data_root: Path) -> None:
         assert (len(first["runs"]), len(fresh["runs"])) == (3, 4)
         report = next(run["report"] for run in fresh["runs"] if run["report"])
         assert get(f"{address}/{report}") == (200, b"a report")
+        assert "sandbox" in policy(f"{address}/{report}")
+        assert "frame-ancestors 'none'" in policy(address + "/")
 
 
 def test_the_server_gives_away_nothing_else(runs: Path) -> None:
     with served(runs) as address:
-        port = address.rpartition(":")[2]
+        port = address.rpartition(":")[2].partition("/")[0]
+        whole = f"http://127.0.0.1:{port}"
+        for path in ("", "/", "/data.json", "/x/data.json", "//data.json", f"{address[len(whole) :]}x/data.json"):
+            assert get(whole + path)[0] == 403
         for path in ("/report/99", "/report/../manifest.json", "/etc/passwd", "/report/x", "/view.css"):
             assert get(address + path)[0] == 404
+        (runs / "replay" / "report.html").unlink(missing_ok=True)
+        (runs / "replay" / "report.html").symlink_to("/etc/passwd")
+        shown = json.loads(get(address + "/data.json")[1])["runs"]
+        assert all(get(f"{address}/report/{number}")[0] == 404 for number in range(len(shown)))
         assert get(address + "/data.json", Host=f"evil.example:{port}")[0] == 403
         assert get(address + "/data.json", Host=f"localhost:{port}")[0] == 200
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

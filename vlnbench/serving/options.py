@@ -11,11 +11,10 @@ from annotated_types import Gt, Interval
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.bounds import Count, check_bounds
+from vlnbench.util.machine import LOOPBACK
 
 TOKEN = "VLNBENCH_TOKEN"
 """Environment variable with the token that a served agent and its clients share."""
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
 from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
 from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import as_action, reported
-from vlnbench.serving.options import LOOPBACK, TOKEN, ServeOptions
+from vlnbench.serving.options import TOKEN, ServeOptions
 from vlnbench.traits import Describes, Remarks
 from vlnbench.util.loading import describe
+from vlnbench.util.machine import LOOPBACK
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import say
 from vlnbench.version import __version__

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
 from vlnbench.util.durable.files import read_object, write_json
 from vlnbench.util.durable.limits import regular
-from vlnbench.util.machine import cores
+from vlnbench.util.machine import LOOPBACK, cores
 from vlnbench.util.progress import say
 from vlnbench.util.threads import explicit, fastest
 
@@ -191,7 +192,14 @@ def connected(process: Process) -> Iterator[None]:
     if torch.distributed.is_initialized():
         yield
         return
-    deepspeed.init_distributed(dist_backend="nccl" if process.device.type == "cuda" else "gloo", verbose=False)
+    backend = "nccl" if process.device.type == "cuda" else "gloo"
+    if os.environ["MASTER_ADDR"] in LOOPBACK:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    if (
+        process.world_size == 1
+    ):  # a store for others would listen at every address of the machine, without a password
+        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+    deepspeed.init_distributed(dist_backend=backend, verbose=False)
     try:
         yield
     finally:

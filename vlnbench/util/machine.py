@@ -19,6 +19,9 @@ CORES = "VLNBENCH_CORES"
 
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names by which a machine speaks with itself."""
+
 
 @dataclass(frozen=True)
 class Gpu:

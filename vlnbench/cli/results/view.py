@@ -39,8 +39,9 @@ class View:
         if not self.paths:
             raise UsageError("view: expected folders of runs, or results")
         if self.serve:
-            with make_server(self.paths, self.data_root, self.port) as server:
-                print(f"http://127.0.0.1:{server.server_address[1]}/ (Ctrl-C ends it)", flush=True)
+            server, address = make_server(self.paths, self.data_root, self.port)
+            with server:
+                print(f"{address} (Ctrl-C ends it)", flush=True)
                 try:
                     server.serve_forever()
                 except KeyboardInterrupt:

@@ -195,10 +195,9 @@ def connected(process: Process) -> Iterator[None]:
     backend = "nccl" if process.device.type == "cuda" else "gloo"
     if os.environ["MASTER_ADDR"] in LOOPBACK:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    if (
-        process.world_size == 1
-    ):  # a store for others would listen at every address of the machine, without a password
-        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+    if process.world_size == 1:  # a store for others listens at every address of the machine, without a password
+        alone = torch.distributed.HashStore()  # type: ignore[attr-defined]
+        torch.distributed.init_process_group(backend, store=alone, rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
     try:
         yield

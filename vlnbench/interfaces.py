@@ -10,10 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 Vec3 = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
@@ -138,6 +140,8 @@ class Trajectory:
     @property
     def positions(self) -> NDArray[np.float64]:
         """(T + 1, 3) positions in meters."""
+        import numpy as np  # late, so that options can speak of what is here without it
+
         return np.array([pose.position for pose in self.poses], dtype=np.float64).reshape(-1, 3)
 
     @property

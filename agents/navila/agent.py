@@ -19,6 +19,7 @@ from agents.common.decoders.questions import QuestionLoop, Running
 from agents.common.decoders.turns import Decoder, Turn
 from agents.common.inputs import described
 from agents.common.sets.conversations import TAG
+from agents.common.sight.instead import Instead
 from agents.common.towers.siglip import network_input, resize
 from agents.navila import network
 from agents.navila.network import BEGIN, END, HEADER, HEADER_END, TURN_END, generation, inputs_of
@@ -192,8 +193,15 @@ class EpisodeLoop(QuestionLoop[Turn]):
     question.
     """
 
-    def __init__(self, prompts: Prompts, decoder: Any, image_size: int, instead: Action = Action.MOVE_FORWARD):
-        super().__init__(decoder, instead)
+    def __init__(
+        self,
+        prompts: Prompts,
+        decoder: Any,
+        image_size: int,
+        instead: Action = Action.MOVE_FORWARD,
+        shown: Instead | None = None,
+    ) -> None:
+        super().__init__(decoder, instead, shown)
         self._prompts, self._image_size = prompts, image_size
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
@@ -238,7 +246,7 @@ class NaVILAAgent(EpisodeLoop):
             device=placement.device,
             attn=placement.attn,
             trust_pickle=options.trust_pickle,
-            frames=options.frames,
+            history=options.history,
         )
         config, tokenizer = model.config, network.load_tokenizer(folder)
         decoder = Decoder(
@@ -249,20 +257,22 @@ class NaVILAAgent(EpisodeLoop):
             keeps=False,
         )
         instead = Action.STOP if options.unreadable == "stop" else Action.MOVE_FORWARD
-        super().__init__(Prompts(tokenizer, inputs, config.frames), decoder, config.vision.image_size, instead)
+        prompts, shown = Prompts(tokenizer, inputs, config.frames), Instead(options)
+        super().__init__(prompts, decoder, config.vision.image_size, instead, shown)
         self.expects = expects(config.vision.image_size)
-        self.files = tuple(network.read_files(folder, options.trust_pickle))
+        self.files = (*network.read_files(folder, options.trust_pickle), *shown.files)
         self.identity: Mapping[str, Scalar] = {
             "checkpoint": network.content_hash(folder, options.trust_pickle),
             "device": placement.device.type,
             "dtype": placement.dtype_name,
             "attn": placement.attn,
             "max_new_tokens": options.max_new_tokens,
-            "num_video_frames": config.frames,
+            "history": config.num_history,
             "instructions": inputs.instructions,
             "unreadable": options.unreadable,
             "torch": torch.__version__,
             "transformers": installed_version("transformers"),
+            **shown.identity,
         }
         count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(

@@ -39,7 +39,7 @@ from agents.navila.network import (
 )
 from agents.navila.options import (
     FOLDERS,
-    FRAMES,
+    HISTORY,
     LANGUAGE_MODEL,
     PRESETS,
     SIZES,
@@ -84,7 +84,7 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
 
 def _fixed_texts() -> list[str]:
     """What every question says alike, and every sentence there is: one token each, so that sequences are short."""
-    asked = [part for piece in question_text("\0", FRAMES).split(TAG) for part in piece.split("\0")]
+    asked = [part for piece in question_text("\0", HISTORY + 1).split(TAG) for part in piece.split("\0")]
     said = [sentence(action, steps) for action in MOVES for steps in range(1, LONGEST_RUN + 1)]
     return [SYSTEM, *dict.fromkeys(part for part in asked if len(part) > 1), sentence(Action.STOP), *said]
 
@@ -94,16 +94,16 @@ class NaVILACheckpoints(LanguageCheckpoints):
 
     def config(self, source: Source, options: NaVILAStep | NaVILAInference) -> NaVILAConfig:
         if source.kind == "sizes":
-            return parse_config(PUBLISHED, SIZES[source.name], source.name, options.frames)
+            return parse_config(PUBLISHED, SIZES[source.name], source.name, options.history)
         if source.path is None:
             preset = PRESETS[source.name]
-            return parse_config(PUBLISHED, preset.parts(preset.vocabulary, 0), source.name, options.frames)
-        return read_config(source.path, options.frames)
+            return parse_config(PUBLISHED, preset.parts(preset.vocabulary, 0), source.name, options.history)
+        return read_config(source.path, options.history)
 
     def settled(self, source: Source, options: Shown) -> Shown:
-        config = FRAMES if source.path is None else read_config(source.path).frames
+        own = HISTORY if source.path is None else read_config(source.path).num_history
         inputs = inputs_of(source.path, options)
-        return replace(options, frames=options.frames or config, instructions=inputs.instructions)
+        return replace(options, history=options.history or own, instructions=inputs.instructions)
 
     def content_hash(self, path: Path, options: NaVILATraining) -> str:
         return network.content_hash(path)
@@ -112,14 +112,14 @@ class NaVILACheckpoints(LanguageCheckpoints):
         create(PRESETS[preset], folder, texts, seed)
 
     def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
-        return network.load(path, dtype=placement.dtype, attn=placement.notes["attn"], frames=options.frames)
+        return network.load(path, dtype=placement.dtype, attn=placement.notes["attn"], history=options.history)
 
     def shapes(self, model: nn.Module) -> NaVILA:
         with torch.device("meta"):
             return NaVILA(_navila(model).config)
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: NaVILATraining) -> None:
-        network.save(_navila(model), folder, inputs_of(base, options), source=base, frames=options.frames)
+        network.save(_navila(model), folder, inputs_of(base, options), source=base, history=options.history)
 
 
 class NaVILATrains(LanguageTrains, LogProbabilities):
@@ -129,7 +129,7 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
         return parts_table(_navila(model).config.vision.num_hidden_layers - 1)
 
     def read_set(self, folder: Path, options: NaVILATraining) -> NaVILASet:
-        return read_set(folder, options.frames or FRAMES, folder.name in options.describe)
+        return read_set(folder, (options.history or HISTORY) + 1, folder.name in options.describe)
 
     def samples(
         self, sets: Sequence[Any], model: nn.Module, base: Path, options: NaVILATraining, known: Known | None
@@ -187,7 +187,7 @@ class NaVILAPlans(Plans):
         return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
 
     def changes(self, options: NaVILAPlanning) -> Iterator[Change]:
-        yield from _fewer_frames(options, "results")
+        yield from _less_history(options, "results")
         yield from part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen")
 
     def inference_network(self, config: NaVILAConfig, options: NaVILAInference) -> NaVILA:
@@ -197,19 +197,19 @@ class NaVILAPlans(Plans):
         return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
 
     def inference_changes(self, options: NaVILAInference) -> Iterator[Change]:
-        return _fewer_frames(options, "answers")
+        return _less_history(options, "answers")
 
 
-def _fewer_frames(options: NaVILAShown, what: str) -> Iterator[Change]:
+def _less_history(options: NaVILAShown, what: str) -> Iterator[Change]:
     """Ways to show less, after which there are other results or answers, as `what` says."""
-    half = (options.frames or FRAMES) // 2
-    if half >= 2:
+    half = (options.history or HISTORY) // 2
+    if half:
         price = f"less of the way is shown: other {what}"
-        yield Change("frames", f"--frames {half}", 14, (("frames", half),), price)
+        yield Change("history", f"--history {half}", 14, (("history", half),), price)
 
 
 def _prompts(model: nn.Module, base: Path, options: NaVILATraining) -> Prompts:
-    return Prompts(network.load_tokenizer(base), inputs_of(base, options), options.frames or FRAMES)
+    return Prompts(network.load_tokenizer(base), inputs_of(base, options), (options.history or HISTORY) + 1)
 
 
 def _navila(model: nn.Module) -> NaVILA:

@@ -35,7 +35,7 @@ from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.inputs import INPUTS
 from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.towers.siglip import patch_features
-from agents.navila.options import FOLDERS, FRAMES, MODEL_TYPE, NaVILAInputs, Part
+from agents.navila.options import FOLDERS, HISTORY, MODEL_TYPE, NaVILAInputs, Part
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import no_checkpoint
 
@@ -55,7 +55,7 @@ PUBLISHED: Mapping[str, Any] = {
     "mm_vision_select_feature": "cls_patch",
     "mm_vision_select_layer": -2,
     "model_type": MODEL_TYPE,
-    "num_video_frames": FRAMES,
+    "num_video_frames": HISTORY + 1,
     "s2": False,
 }
 """Fields of config.json that decide what is computed; no other values than these, but of the frames, are read."""
@@ -78,13 +78,16 @@ class NaVILAConfig(WindowedSizes):
         return self.num_history + 1
 
 
-def read_config(folder: Path, frames: int | None = None) -> NaVILAConfig:
-    """Read the config.json of a checkpoint folder and of its parts. frames: instead of the checkpoint's.
+def read_config(folder: Path, history: int | None = None) -> NaVILAConfig:
+    """Read the config.json of a checkpoint folder and of its parts. history: instead of the checkpoint's.
 
     Raises UsageError for a folder that holds no NaVILA checkpoint and for the first field that does not fit.
     """
     if not (folder / CONFIG).is_file():
         raise no_checkpoint(folder)
+    raw = read_json(folder / CONFIG)
+    if raw.get("model_type") != MODEL_TYPE:
+        raise Fields(raw, str(folder / CONFIG)).error("model_type", f'"{MODEL_TYPE}" (a NaVILA checkpoint)')
     llm, tower, projector = (folder / name / CONFIG for name in FOLDERS)
     if missing := next((each for each in (llm, tower, projector) if not each.is_file()), None):
         raise UsageError(
@@ -93,11 +96,11 @@ def read_config(folder: Path, frames: int | None = None) -> NaVILAConfig:
     fields = Fields(read_json(projector), str(projector))
     if fields.values.get("mm_projector_type") != "mlp_downsample":
         raise fields.error("mm_projector_type", '"mlp_downsample"')
-    return parse_config(read_json(folder / CONFIG), (read_json(llm), read_json(tower)), str(folder), frames)
+    return parse_config(raw, (read_json(llm), read_json(tower)), str(folder), history)
 
 
 def parse_config(
-    raw: Mapping[str, Any], parts: tuple[Part, Part], where: str, frames: int | None = None
+    raw: Mapping[str, Any], parts: tuple[Part, Part], where: str, history: int | None = None
 ) -> NaVILAConfig:
     """The same from contents; `where` is the folder's name in messages.
 
@@ -108,8 +111,6 @@ def parse_config(
     for name in ("image_aspect_ratio", "mm_use_im_start_end", "mm_vision_select_layer", "s2"):
         if raw.get(name, PUBLISHED[name]) != PUBLISHED[name]:
             raise fields.error(name, json.dumps(PUBLISHED[name]))
-    if raw.get("model_type") != MODEL_TYPE:
-        raise fields.error("model_type", f'"{MODEL_TYPE}" (a NaVILA checkpoint)')
     llm, tower = parts
     language = flat_fields(llm, f"{where}/{FOLDERS[0]}/{CONFIG}")
     for own, kind in (
@@ -118,7 +119,7 @@ def parse_config(
     ):
         if own.values.get("model_type") != kind:
             raise own.error("model_type", f'"{kind}"')
-    shown = frames or fields.integer("num_video_frames", default=FRAMES)
+    shown = history + 1 if history else fields.integer("num_video_frames", default=HISTORY + 1)
     if shown < 2:
         raise fields.error("num_video_frames", "2 or more")
     language.choice("attention_bias", False, default=False)
@@ -231,9 +232,9 @@ def load(
     device: torch.device | str = "cpu",
     attn: str = "sdpa",
     trust_pickle: bool = False,
-    frames: int | None = None,
+    history: int | None = None,
 ) -> NaVILA:
-    """Load a checkpoint folder, in evaluation mode; `dtype` and `frames` default to the checkpoint's.
+    """Load a checkpoint folder, in evaluation mode; `dtype` and `history` default to the checkpoint's.
 
     Rows of the vocabulary beyond the tokenizer's entries are cut off, as published; none are added, whatever
     `mm_use_im_patch_token` says: the published code adds a row of random numbers then.
@@ -241,7 +242,7 @@ def load(
     Raises UsageError, before any tensor is read, for a folder or config that is no NaVILA checkpoint, for pickled,
     damaged or absent weight files and for keys or shapes that do not match the configs.
     """
-    config, rows = read_config(folder, frames), len(load_tokenizer(folder))
+    config, rows = read_config(folder, history), len(load_tokenizer(folder))
     paths = {name: weights.weight_files(folder / name, trust_pickle) for name in FOLDERS}
     named = {name: partial(_named, name) for name in FOLDERS}
     entries: dict[str, weights.Entry] = {}
@@ -307,12 +308,12 @@ def save(
     inputs: NaVILAInputs,
     *,
     source: Path,
-    frames: int | None = None,
+    history: int | None = None,
     shard_size: str | int = "5GB",
 ) -> None:
     """Write a checkpoint folder that `load` and the original code read. Other files come from `source`.
 
-    frames: of a question, if not those of the model.
+    history: frames of a question before the current one, if not those of the model.
 
     The folder appears at its name only when complete. Raises UsageError if `folder` exists.
     """
@@ -325,7 +326,7 @@ def save(
         **{f"{name}_cfg": part for name, part in zip(FOLDERS, (llm, tower, projector), strict=True)},
         "hidden_size": config.hidden_size,
         "mm_hidden_size": config.vision.hidden_size,
-        "num_video_frames": frames or config.frames,
+        "num_video_frames": (history or config.num_history) + 1,
         "model_dtype": str(model.dtype),
     }
     language = nn.ModuleDict({"model": model.model, "lm_head": model.lm_head})

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
-
-from annotated_types import Ge
+from typing import Any, ClassVar, Literal
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
 from agents.common.language.preset import SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from agents.common.sight.options import FramesOptions
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
@@ -28,7 +27,7 @@ MODEL_TYPE = "llava_llama"
 FOLDERS = ("llm", "vision_tower", "mm_projector")
 """Where a checkpoint folder has its parts."""
 
-FRAMES = 8
+HISTORY = 7
 
 Instructions = Literal["published", "raw", "normalized"]
 
@@ -60,8 +59,9 @@ class NaVILAInputs(Inputs):
 class NaVILAShown:
     """Options that decide what the network sees. None: as the checkpoint was trained."""
 
-    frames: Annotated[int, Ge(2)] | None = None
-    """Frames of a question, the current one among them; default the checkpoint's (num_video_frames), 8."""
+    history: Count | None = None
+    """Earlier frames in a question, beside the current one; default the checkpoint's (one less than
+    num_video_frames), 7."""
     instructions: Instructions | None = None
     """How instructions are written: published trains with all but the beginnings of sentences in lower case, and
     evaluates with the text as it is; raw: as it is, always; normalized: never. Default as trained, else
@@ -69,7 +69,7 @@ class NaVILAShown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaVILAOptions(NaVILAShown, LanguageModelOptions):
+class NaVILAOptions(FramesOptions, NaVILAShown, LanguageModelOptions):
     """How NaVILA is loaded and run."""
 
     max_new_tokens: Count = 32

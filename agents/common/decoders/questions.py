@@ -11,6 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.common.sight.instead import Instead
+from agents.common.sight.options import FramesOptions
 from vlnbench.interfaces import Action, Episode, Observation
 
 Q = TypeVar("Q", bound="Asking")
@@ -28,6 +30,7 @@ class Running:
     """One episode under way: all frames as the network sees them, what was done and what is planned."""
 
     instruction: str
+    seed: int
     frames: list[NDArray[np.uint8]] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     queue: deque[Action] = field(default_factory=deque)
@@ -39,8 +42,10 @@ class QuestionLoop(ABC, Generic[Q]):
     An answer that cannot be read is one `instead`, which `unreadable` counts.
     """
 
-    def __init__(self, answers: Any, instead: Action = Action.STOP) -> None:
-        """answers: its `run` gives the tokens of the answer to each question."""
+    def __init__(self, answers: Any, instead: Action = Action.STOP, shown: Instead | None = None) -> None:
+        """answers: its `run` gives the tokens of the answer to each question. shown: frames in place of those that
+        are observed; None: these."""
+        self._shown = shown or Instead(FramesOptions())
         self._answers, self._instead = answers, instead
         self._slots: dict[int, Running] = {}
         self.unreadable = 0
@@ -58,7 +63,7 @@ class QuestionLoop(ABC, Generic[Q]):
         """The actions of an answer, None where it cannot be read."""
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
-        self._slots[slot] = Running(episode.instruction)
+        self._slots[slot] = Running(episode.instruction, seed)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot; the slots whose queues are empty ask the model together."""
@@ -102,4 +107,6 @@ class QuestionLoop(ABC, Generic[Q]):
     def _see(self, slot: int, seen: Observation) -> None:
         if seen.rgb is None:
             raise ValueError("the environment reported no RGB frame")
-        self._slots[slot].frames.append(self.frame(seen.rgb))
+        running = self._slots[slot]
+        rgb = self._shown.rgb(seen.rgb, len(running.frames), running.seed)
+        running.frames.append(self.frame(rgb))

@@ -18,11 +18,12 @@ from agents.common.checkpoints.files import read_json
 from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.turns import Turn
 from agents.common.sets.trajectories import Trajectory
+from agents.common.sight.instead import GRAY, Instead
 from agents.navila import network
 from agents.navila.agent import BLACK, EpisodeLoop, Prompts, actions_of, chosen, expects, normalized
 from agents.navila.family import PRESETS, create
 from agents.navila.network import BEGIN, END, Downsample, NaVILA
-from agents.navila.options import NaVILAInputs, NaVILATraining
+from agents.navila.options import NaVILAInputs, NaVILAOptions, NaVILATraining
 from agents.navila.samples import QuestionDataset, read_set, runs
 from tests.fakes import make_episode
 from tests.training.test_families import write_walks
@@ -182,6 +183,15 @@ def test_what_is_planned_ends_with_the_episode_and_what_cannot_be_read_is_counte
     loop.reset(0, episode, 0)
     assert act(0) == LEFT
     assert [float(each.mean()) for each in says.turns[2].images[:3]] == [-1.0] * 3
+
+
+def test_gray_frames_are_shown_in_place_of_what_is_seen() -> None:
+    says = Says("stop")
+    shown = Instead(NaVILAOptions(frames="gray"))
+    loop = EpisodeLoop(Prompts(Letters(begins=True), NaVILAInputs(), 2), says, 8, shown=shown)
+    loop.reset(0, make_episode(1), 0)
+    loop.act({0: Observation("", 0, rgb=np.full((16, 16, 3), 250, np.uint8))})
+    assert [float(each.mean()) for each in says.turns[0].images] == pytest.approx([-1, GRAY / 127.5 - 1], abs=1e-6)
 
 
 def test_the_projector_joins_patches_column_by_column() -> None:

@@ -21,7 +21,7 @@ class TestFamily(FamilyConformance):
 
     def make_options(self, folder: Path) -> TrainOptions:
         sets = write_walks(folder / "sets", "R2R")
-        return NaVILATraining(checkpoint="preset:navila-tiny", out=folder / "out", trajectories=sets, frames=3)
+        return NaVILATraining(checkpoint="preset:navila-tiny", out=folder / "out", trajectories=sets, history=2)
 
 
 @pytest.fixture(scope="module")

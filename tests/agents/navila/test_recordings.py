@@ -84,7 +84,7 @@ def test_every_recorded_step_is_repeated(goldens: Path, name: str) -> None:
     """Ids, frames, answers, texts and actions; several episodes at a time."""
     recorded = run(goldens, name)
     frames = recorded["settings"]["num_video_frames"]
-    agent = NaVILAAgent(NaVILAOptions(checkpoint=goldens / "checkpoint", device="cpu", frames=frames))
+    agent = NaVILAAgent(NaVILAOptions(checkpoint=goldens / "checkpoint", device="cpu", history=frames - 1))
     if name == "eot_end":
         head = agent._answers.model.lm_head.weight
         rows = [traces(goldens)["meta"]["special_ids"][each] for each in ("<|eot_id|>", "<|end_of_text|>")]

@@ -104,7 +104,13 @@ def test_matrix_files_are_read(tmp_path: Path) -> None:
     (text,) = (text for language, text in blocks(ROOT / "docs" / "matrix.md") if language == "yaml")
     (tmp_path / "example.yaml").write_text(text, encoding="utf-8")
     assert len(read_matrix(tmp_path / "example.yaml").settings) == 12
-    for name, count in (("laptop_matrix", 2), ("navila_laptop_matrix", 6), ("navila_matrix", 21)):
+    for name, count in (
+        ("laptop_matrix", 2),
+        ("navila_laptop_matrix", 6),
+        ("navila_matrix", 21),
+        ("uninavid_laptop_matrix", 4),
+        ("uninavid_matrix", 10),
+    ):
         assert len(read_matrix(ROOT / "examples" / f"{name}.yaml").settings) == count
 
 

@@ -83,15 +83,15 @@ def test_unlike_protocols_are_separate_tables(results: Path, run: Path) -> None:
 def test_other_languages_are_another_table(results: Path, run: Path) -> None:
     tables = make_tables(load(results)[0], [])
     english = [
-        t for t in tables if t.dataset == "RxR-CE" and t.split == "val_unseen" and t.protocol == "uni-navid"
+        t for t in tables if t.dataset == "RxR-CE" and t.split == "val_unseen" and t.protocol == "rxr-uninavid"
     ]
     assert [table.languages for table in english] == ["en-IN, en-US", None]
     for table in tables:
         assert {row.languages for row in table.rows} == {table.languages}
     text = render(tables)["leaderboard.md"]
-    assert "## RxR-CE val\\_unseen, protocol uni-navid, languages en-IN, en-US\n" in text
-    assert "## RxR-CE val\\_unseen, protocol uni-navid, languages unknown\n" in text
-    assert "## R2R-CE val\\_unseen, protocol uni-navid\n" in text
+    assert "## RxR-CE val\\_unseen, protocol rxr-uninavid, languages en-IN, en-US\n" in text
+    assert "## RxR-CE val\\_unseen, protocol rxr-uninavid, languages unknown\n" in text
+    assert "## R2R-CE val\\_unseen, protocol r2r-uninavid\n" in text
     as_benchmark(run, benchmark="rxr-habitat", fingerprint=BENCHMARKS["rxr-habitat"].fingerprint)
     ours = next(t for t in make_tables(*load(results, [run])) if any(row.evidence == OURS for row in t.rows))
     assert (ours.dataset, ours.languages) == ("RxR-CE", "en-IN, en-US, hi-IN, te-IN")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agents.navila.options import NaVILAPlanning
 from agents.streamvln.options import FAMILY, StreamVLNPlanning, StreamVLNTraining
+from agents.uninavid.options import UniNaVidPlanning
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
 from tests.training.memory.levers import levers_table, parts_table
@@ -22,6 +23,7 @@ from vlnbench.training.family.find import find_family
 from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, parse_gpus, plan
 from vlnbench.training.memory.report import format_plan
 from vlnbench.training.memory.search import apply, changes, smallest_bytes, suggest
+from vlnbench.training.options import PlanOptions
 
 SMALL = {"frames": 16, "history": 4, "text_tokens": 120}
 
@@ -207,9 +209,10 @@ def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_the_page_on_navila_shows_what_its_parts_take() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "navila.md").read_text(encoding="utf-8")
-    for line in parts_table(NaVILAPlanning).splitlines()[2:]:
+@pytest.mark.parametrize(("name", "kind"), [("navila", NaVILAPlanning), ("uninavid", UniNaVidPlanning)])
+def test_pages_show_what_parts_take(name: str, kind: type[PlanOptions]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for line in parts_table(kind).splitlines()[2:]:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert f"| {' | '.join(cells)} |\n" in page
 

@@ -12,6 +12,7 @@ from vlnbench.errors import LostBatchError, RunError, UsageError, require
 from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
 from vlnbench.serving.options import TOKEN
 from vlnbench.serving.replies import About, one_line, read_about, read_answer
+from vlnbench.util.progress import say
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -159,6 +160,7 @@ class RemoteAgent:
 
     def _reconnect(self) -> None:
         deadline, wait = time.monotonic() + self._options.reconnect, _FIRST_WAIT_S
+        said = False
         while True:
             try:
                 self._client = self._connect()
@@ -169,6 +171,12 @@ class RemoteAgent:
                         f"{self._address}: the served agent is gone ({_said(error)}) and did not come back within "
                         f"{self._options.reconnect:g} s; serve it again and run the same command to go on"
                     ) from error
+                if not said:
+                    say(
+                        f"{self._address}: the served agent is gone ({_said(error)}); waiting for it for up to "
+                        f"{self._options.reconnect:g} s (--reconnect)"
+                    )
+                    said = True
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_S)
         now, was = read_about(self._client.about, self._address), self._about

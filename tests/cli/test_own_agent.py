@@ -80,6 +80,10 @@ def ask(
             HEAD + STOPS + "    def __init__(self):\n        open('weights.pth')\n",
             "agent 'mine:Mine' cannot be made: FileNotFoundError: [Errno 2] No such file or directory",
         ),
+        (
+            HEAD + STOPS + "    def __init__(self):\n        {}['weights']\n",
+            "agent 'mine:Mine' cannot be made: KeyError: 'weights' (mine.py:8)",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(folder: Path, text: str, message: str) -> None:
@@ -116,11 +120,42 @@ def test_the_command_says_it_and_writes_nothing(
 def test_what_breaks_in_an_episode_is_a_row_that_names_their_line(
     folder: Path, houses: Path, capsys: pytest.CaptureFixture[str], act: str, reason: str
 ) -> None:
-    (folder / "mine.py").write_text(HEAD + f"    def act_one(self, seen):\n        {act}\n")
+    first = "        if seen.step == 0: return 1\n"
+    (folder / "mine.py").write_text(HEAD + f"    def act_one(self, seen):\n{first}        {act}\n")
     ask(capsys, houses, "--episodes", "1", "--envs", "1", "--out", "run")
     (row,) = map(json.loads, Path("run/episodes.jsonl").read_text().splitlines())
     assert reason in row["reason"]
-    assert "json" not in act or row["reason"].endswith("(mine.py:6)")
+    assert "json" not in act or row["reason"].endswith("(mine.py:7)")
+
+
+def test_a_first_step_that_fails_is_a_line_before_the_run(
+    folder: Path, houses: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "mine.py").write_text(HEAD + "    def act_one(self, seen):\n        return seen.rgb.mean()\n")
+    code, _, said = ask(capsys, houses, "--envs", "1", "--out", "run")
+    assert code == 2
+    assert "agent 'mine:Mine': its first step failed: AttributeError" in said
+    assert "(mine.py:6); the same command with --debug shows all" in said
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.slow
+def test_retry_errors_takes_a_mended_agent_where_nothing_had_succeeded(
+    folder: Path, houses: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--episodes", "2", "--envs", "1", "--out", "run")
+    fails = "        if seen.step == 0: return 1\n        raise KeyError\n"
+    (folder / "mine.py").write_text(HEAD + "    def act_one(self, seen):\n" + fails)
+    code, _, said = ask(capsys, houses, "--max-errors", "0", *options)
+    assert (code, "run the same command with --retry-errors" in said) == (1, True)
+    (folder / "mine.py").write_text(HEAD + STOPS)
+    sys.modules.pop("mine")
+    assert ask(capsys, houses, *options)[0] == 2
+    code, _, said = ask(capsys, houses, "--retry-errors", *options)
+    assert (code, said.count("failed")) == (0, 0), said
+    (folder / "mine.py").write_text(HEAD + STOPS + "#\n")
+    sys.modules.pop("mine")
+    assert ask(capsys, houses, "--retry-errors", *options)[0] == 2
 
 
 def test_with_debug_their_exception_is_raised_and_nothing_is_kept(

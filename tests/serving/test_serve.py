@@ -190,7 +190,9 @@ def test_a_connection_that_ends_in_the_middle_costs_no_row(tmp_path: Path, local
     assert timeless(tmp_path) == timeless(local)
 
 
-def test_a_server_that_stays_away_stops_the_run_resumably(tmp_path: Path) -> None:
+def test_a_server_that_stays_away_stops_the_run_resumably(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(RandomAgent()) as address:
         client = connected(address, reconnect=0.3)
         client.reset(0, plan().episodes[0], 1)
@@ -198,6 +200,7 @@ def test_a_server_that_stays_away_stops_the_run_resumably(tmp_path: Path) -> Non
         RunError, match=r"the served agent is gone .* did not come back within 0.3 s; serve it again"
     ):
         run(tmp_path, client)
+    assert capsys.readouterr().err.count("waiting for it for up to 0.3 s (--reconnect)") == 1
     assert read_rows(tmp_path) == []
 
 

@@ -204,7 +204,7 @@ def evaluate(
     units = list(plan.units())
     read_other = partial(read_against, execution.until, plan.identity(executor))
     read_other()  # refuses what cannot be compared before anything is written
-    with RunFolder(folder, _manifest(plan, executor)) as run:
+    with RunFolder(folder, _manifest(plan, executor), execution.retry_errors) as run:
         recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
         done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
         tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]

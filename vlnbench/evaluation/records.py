@@ -103,19 +103,20 @@ class RunFolder:
     """An open run folder, locked against a second writer.
 
     Use as a context manager. Raises UsageError if the folder belongs to another run, is being written by another
-    process, or cannot be written.
+    process, or cannot be written. mended: where all its episodes failed, an agent whose code was changed since
+    takes the run over.
     """
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: Mapping[str, Any], mended: bool = False) -> None:
         self.path = path
-        self._manifest = manifest
+        self._manifest, self._mended = manifest, mended
         self._files = contextlib.ExitStack()
         self._rows: int
         self._trajectories: int
 
     def __enter__(self) -> RunFolder:
         with contextlib.ExitStack() as opened:
-            check = partial(check_same_run, self.path, self._manifest)
+            check = partial(check_same_run, self.path, self._manifest, mended=self._mended)
             opened.enter_context(open_folder(self.path, KIND, self._manifest, check))
             try:
                 self._rows = opened.enter_context(open_for_append(self.path / ROWS))
@@ -278,12 +279,20 @@ _SHOWN = {**dict.fromkeys(("created", "vlnbench", "git", "python"), TEXT.or_null
 """Fields of a manifest that reports show as they are."""
 
 
-def check_same_run(path: Path, manifest: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raise UsageError naming the differing fields if `found`, which lies in a folder, is not of this run."""
+def check_same_run(
+    path: Path, manifest: Mapping[str, Any], found: Mapping[str, Any], mended: bool = False
+) -> None:
+    """Raise UsageError naming the differing fields if `found`, which lies in a folder, is not of this run.
+
+    mended: see `RunFolder`, which holds the folder's lock.
+    """
     theirs = read_identity(found.get("identity"), str(path / MANIFEST))
     ours = read_identity(manifest["identity"], "this run")
     if found["identity"] != ours.as_version_1():
         differing = theirs.differences(ours)
+        if mended and set(differing) == {"agent_code"} and all(row.failed for row in read_rows(path)):
+            write_json(path / MANIFEST, manifest)  # no row of the old code will count
+            return
         edited = "the agent's code or a file that it reads was changed since: another --out keeps both runs"
         refuse_another(path, KIND, differing, *([edited] if "agent_code" in differing else []))
     scored, scoring = found.get("metrics_version"), manifest.get("metrics_version")

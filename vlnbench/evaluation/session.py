@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -111,12 +112,30 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         say(f"{len(plan.episodes)} episodes of {_described(split)}; run folder {folder}")
         if plan.choice:
             _say_choice(plan, split)
+        if not request.debug and all(row.failed for row in read_rows(folder)):
+            _try_first_step(plan, executor, request)
         summary = _evaluate(plan, executor, folder, request)
         if summary.complete and agent.files is not None:
             with contextlib.suppress(OSError):  # it would only have saved time
                 write_receipt(folder, _asked(request), [*agent.files, split.path])
         verdict = _verdict(plan, executor, folder, request)
         return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks(), verdict)
+
+
+def _try_first_step(plan: Plan, executor: Executor, request: EvalOptions) -> None:
+    """Raise UsageError, with nothing written, where an agent of the user's own fails at its very first step."""
+    module = request.agent.rpartition(":")[0].rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
+    if not module or "://" in request.agent:
+        return
+    _, episode, repeat = next(iter(plan.units()))
+    task = replace(plan.task(episode, repeat), max_steps=1)
+    with closing(executor.run([task], Limits(timeout_s=request.episode_timeout))) as outcomes:
+        (outcome,) = outcomes
+    reason, stack = outcome.reason or "", outcome.detail or ""
+    if outcome.status == "error" and (f"{module}.py" in stack or reason.startswith("the agent returned")):
+        raise UsageError(
+            f"agent {request.agent!r}: its first step failed: {reason}; the same command with --debug shows all"
+        )
 
 
 def _finished_before(request: EvalOptions, benchmark: Benchmark) -> Evaluated | None:

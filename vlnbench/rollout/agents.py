@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
-from vlnbench.errors import UsageError, unknown
+from vlnbench.errors import RunError, UsageError, unknown
 from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
@@ -107,16 +107,26 @@ def _make_agent(name: str, factory: type, options: AgentOptions) -> Any:
     if isinstance(factory, Addressed):
         return factory.at(name, options)
     if isinstance(factory, TakesOptions):
-        return factory(options)
+        return _constructed(name, factory, options)
     missing = [each.name for each in inspect.signature(factory).parameters.values() if _is_needed(each)]
     if missing:
         raise UsageError(
             f"agent {name!r}: its constructor wants {', '.join(missing)}; an agent with options names their type: "
             "options_type = YourOptions, derived from vlnbench.rollout.agent_options.AgentOptions"
         )
+    return _constructed(name, factory)
+
+
+def _constructed(name: str, factory: Any, *options: AgentOptions) -> Any:
+    """Call the class. What a user's own raises is their mistake; ours raise UsageError for what we know of."""
+    ours = factory.__module__.partition(".")[0] == "agents"
     try:
-        return factory()
-    except OSError as error:
+        return factory(*options)
+    except (UsageError, RunError, MemoryError):
+        raise
+    except Exception as error:
+        if ours and not isinstance(error, OSError):
+            raise
         raise UsageError(f"agent {name!r} cannot be made: {describe(error)}") from error
 
 

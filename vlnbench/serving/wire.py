@@ -29,6 +29,7 @@ from websockets.sync import client, server
 
 PROTOCOL, PORT, MAX_BYTES, MAX_SLOTS = 1, 8900, 64 * 2**20, 64
 HELLO_BYTES, HELLO_S, MAX_CONNECTIONS = 4096, 10, 128  # of strangers: bytes, seconds; of all: connections
+MOST_VALUES, MOST_IN_ONE = 2**18, 2**14  # of a message; of one of its lists or maps
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 NOTHING = dict.fromkeys(("rgb", "depth", "pose", "oracle_action"))
 
@@ -50,6 +51,20 @@ def decode(value: dict[str, Any]) -> Any:
     if str(value["dtype"]) not in ("|u1", "<f4") or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError("array of another type or shape")
     return np.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]).copy()
+
+
+def unpack(data: bytes) -> Any:
+    """What a message says. An empty map is one byte of a message and 70 of memory, so that values are counted."""
+    left = [MOST_VALUES]
+
+    def counted(value: Any) -> Any:
+        left[0] -= 1 + len(value)
+        if left[0] < 0:
+            raise ValueError(f"a message of more than {MOST_VALUES} values")
+        return decode(value) if isinstance(value, dict) else value
+
+    limits = {"max_array_len": MOST_IN_ONE, "max_map_len": MOST_IN_ONE}
+    return msgpack.unpackb(data, object_hook=counted, list_hook=counted, **limits)
 
 
 def token_for(host: str) -> str:
@@ -84,7 +99,7 @@ class Client:
         try:
             self._socket.send(msgpack.packb(request, default=encode))
             data = self._socket.recv(timeout=self.timeout)
-            reply: Any = msgpack.unpackb(data, object_hook=decode) if isinstance(data, bytes) else None
+            reply: Any = unpack(data) if isinstance(data, bytes) else None
             if not isinstance(reply, dict):
                 raise ValueError("the answer is no map")
         except BaseException:
@@ -118,7 +133,7 @@ def answer(connection: Any, about: Any, token: str, free: list[int], perform: An
             connection.protocol.max_size = connection.protocol.max_message_size = about["max_bytes"]
         connection.send(msgpack.packb({"error": error, "usage": True} if error else about))
         for data in () if error else connection:
-            request = msgpack.unpackb(data, object_hook=decode)
+            request = unpack(data)
             for entry in request["observations"] if request["type"] == "act" else [request]:
                 if request["type"] == "reset" and entry["slot"] not in mine:
                     if not free:

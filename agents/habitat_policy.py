@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.batches import Batches
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.rollout.agent_options import DeviceOptions
@@ -61,7 +62,7 @@ class PolicyAgent:
     def __init__(self, options: DeviceOptions) -> None:
         self._device = place(options.device, "float32", "eager", torch.float32).device
         self._policy: Any = self.make_policy()
-        self._max_batch = options.batch if self.deterministic else 1
+        self._batches = Batches(options.batch if self.deterministic else 1)
         if isinstance(self._policy, nn.Module):
             self._policy.to(self._device).eval()
         self._slots: dict[int, _Running] = {}
@@ -97,11 +98,10 @@ class PolicyAgent:
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot, `max_batch` slots at once at most."""
-        slots, actions = list(observations), dict[int, Action]()
-        for first in range(0, len(slots), self._max_batch):
-            chosen = slots[first : first + self._max_batch]
-            actions |= self._act({slot: observations[slot] for slot in chosen})
-        return actions
+        pairs = self._batches.run(
+            list(observations), lambda some: list(self._act({slot: observations[slot] for slot in some}).items())
+        )
+        return dict(pairs)
 
     @torch.no_grad()
     def _act(self, seen: Mapping[int, Observation]) -> dict[int, Action]:

@@ -131,6 +131,16 @@ class TimesBatches(Protocol):
 
 
 @runtime_checkable
+class KeepsMemory(Protocol):
+    """Trait of an agent whose episodes take memory of a GPU while they run, also while others are acted on."""
+
+    @property
+    def episode_bytes(self) -> int:
+        """Bytes of one episode, at most."""
+        ...
+
+
+@runtime_checkable
 class SkipsFrames(Protocol):
     """Trait of an environment that can leave frames out."""
 

@@ -331,11 +331,14 @@ class Decoder(Answers[Question]):
         """Remember the next frame of each slot, resized, uint8 (height, width, 3)."""
         order = sorted(frames, key=lambda slot: frames[slot].shape)
         for _, alike in groupby(order, key=lambda slot: frames[slot].shape):
-            slots = list(alike)
-            for start in range(0, len(slots), self.max_batch):
-                self._see(slots[start : start + self.max_batch], frames)
+            self._batches.run(list(alike), lambda slots: self._see(slots, frames), self._unsee)
 
-    def _see(self, slots: Sequence[int], frames: Mapping[int, NDArray[np.uint8]]) -> None:
+    def _unsee(self, slots: Sequence[int]) -> None:
+        """Forget frames that were seen in part; the next ones are written over what caches have of them."""
+        for memory in map(self.memory, slots):
+            memory.cache.seen = len(memory.images)
+
+    def _see(self, slots: Sequence[int], frames: Mapping[int, NDArray[np.uint8]]) -> Sequence[int]:
         """The same for a batch of frames of one size."""
         memories = [self._memories[slot] for slot in slots]
         shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
@@ -347,6 +350,7 @@ class Decoder(Answers[Question]):
             for slot, memory, seen in zip(slots, memories, looked.features.cpu(), strict=True):
                 memory.frames.append(frames[slot])
                 memory.seen = seen
+        return slots
 
     def grids(self, question: Question) -> list[Grid]:
         return [self._current(question.slot)[0]] * len(question.steps)

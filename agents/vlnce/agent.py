@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from agents.common.batch_times import measured
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.batches import Batches
 from agents.common.prompts.words import TextFeatures, Words
 from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions, Views
@@ -68,7 +69,7 @@ class EpisodeLoop:
         self, policy: Policy, config: Config, sight: Sight, max_batch: int, words: Words | TextFeatures
     ) -> None:
         self._policy: Policy | None = policy
-        self._config, self._sight, self._max_batch, self._words = config, sight, max_batch, words
+        self._config, self._sight, self._batches, self._words = config, sight, Batches(max_batch), words
         self._slots: dict[int, Running] = {}
 
     @torch.no_grad()
@@ -80,11 +81,10 @@ class EpisodeLoop:
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot."""
-        slots, actions = list(observations), dict[int, Action]()
-        for first in range(0, len(slots), self._max_batch):
-            batch = slots[first : first + self._max_batch]
-            actions |= self._act({slot: observations[slot] for slot in batch})
-        return actions
+        pairs = self._batches.run(
+            list(observations), lambda some: list(self._act({slot: observations[slot] for slot in some}).items())
+        )
+        return dict(pairs)
 
     @torch.no_grad()
     def _act(self, seen: Mapping[int, Observation]) -> dict[int, Action]:

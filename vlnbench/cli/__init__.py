@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
+from vlnbench.util.gpu_memory import first_line, is_gpu_memory
 
 _OF_THE_FILE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK)
 """No mistake of the program: files of others on servers where root is nobody, quotas, files that another machine
@@ -41,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except GpuMemoryError as error:
         print(f"vlnbench: {error}", file=sys.stderr)
+        return 3
+    except RuntimeError as error:
+        if not is_gpu_memory(error):
+            raise
+        print(f"vlnbench: out of GPU memory: {first_line(error)}", file=sys.stderr)
         return 3
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         _discard_output()

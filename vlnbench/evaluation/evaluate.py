@@ -17,7 +17,7 @@ from typing import Any
 
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.episodes import EpisodeSet
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.evaluation.choice.choice import Choice, is_first
 from vlnbench.evaluation.costs import part_seconds
 from vlnbench.evaluation.identity import Identity, agent_identity
@@ -226,6 +226,10 @@ def evaluate(
         except UsageError:
             run.discard_if_empty()
             raise
+        except GpuMemoryError as error:
+            said = {"gpu_memory": executor.timings().shortages, "status": "oom", "reason": str(error)}
+            run.amend_attempt(said)
+            raise
         summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(executor))
         run.write_summary(asdict(summary))
     return summary
@@ -258,6 +262,7 @@ def _record(
     times, start = execution.times, time.perf_counter()
     ended = start
     waited_before, total_before = executor.timings().waited_s - times.waiting, times.total
+    said = 0
     with closing(executor.run(tasks, execution.limits)) as outcomes:
         for outcome in outcomes:
             began = time.perf_counter()
@@ -265,6 +270,9 @@ def _record(
             row = replace(row, seconds={**row.seconds, "wall": round(began - ended, 4)})
             ended = began
             run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
+            if len(executor.timings().shortages) > said:
+                run.amend_attempt({"gpu_memory": executor.timings().shortages})
+                said = len(executor.timings().shortages)
             yield row
             now = time.perf_counter()
             times.episodes, times.total = times.episodes + 1, total_before + now - start

@@ -43,11 +43,13 @@ from vlnbench.util.durable.fields import (
 from vlnbench.util.durable.files import (
     append_line,
     count_lines,
+    encode_line,
     open_for_append,
     read_jsonl,
     read_object,
     stopped,
     write_all,
+    write_bytes,
     write_json,
 )
 from vlnbench.util.durable.folder import Kind, open_folder, refuse_another
@@ -144,6 +146,14 @@ class RunFolder:
             }
             with open_for_append(self.path / ATTEMPTS) as file:
                 append_line(file, attempt)
+        except OSError as error:
+            raise stopped(self.path, error) from error
+
+    def amend_attempt(self, known: Mapping[str, Any]) -> None:
+        """Add to the record of the attempt that is under way. Raises RunError if it cannot be written."""
+        *before, last = read_attempts(self.path)
+        try:
+            write_bytes(self.path / ATTEMPTS, b"".join(map(encode_line, [*before, {**last, **known}])))
         except OSError as error:
             raise stopped(self.path, error) from error
 
@@ -256,6 +266,7 @@ _ATTEMPT = {
     "host": TEXT,
     **dict.fromkeys(("pid", "rows", "agents", "simulators"), COUNT),
     "hardware": OBJECT,
+    "status": TEXT,
 }
 _HARDWARE = {"cpu": TEXT.or_null(), "cores": COUNT.or_null(), "gpu": TEXT.or_null()}
 

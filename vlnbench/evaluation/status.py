@@ -147,7 +147,9 @@ def _format_matrix(status: Status) -> Iterable[str]:
 def _state(status: Status, attempt: dict[str, Any] | None = None) -> str:
     if status["running"]:
         return f"running on {attempt['host']} (process {attempt['pid']})" if attempt else "running"
-    return "complete" if status.get("planned", -1) == status.get("done") else "not running"
+    if status.get("planned", -1) == status.get("done"):
+        return "complete"
+    return "stopped: out of GPU memory" if attempt and attempt.get("status") == "oom" else "not running"
 
 
 def _last(status: Status) -> str:

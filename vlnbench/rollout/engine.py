@@ -10,18 +10,19 @@ import math
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from vlnbench.errors import LostBatchError, RunError, UsageError
+from vlnbench.errors import GpuMemoryError, LostBatchError, RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Observation
 from vlnbench.rollout.agent_options import MAX_BATCH
 from vlnbench.rollout.episode import Outcome, StepTimes, Task, as_action, decided, failure, reported
 from vlnbench.rollout.executor import Limits, Timings
 from vlnbench.rollout.simulators.channel import Finished, Preparing, Ready, Watched
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker
-from vlnbench.traits import TimesBatches, Watches
+from vlnbench.traits import KeepsMemory, TimesBatches, Watches
+from vlnbench.util.gpu_memory import first_line, halved, is_gpu_memory
 from vlnbench.util.machine import cores
 
 MAX_STARTS = 3
@@ -275,7 +276,7 @@ class Engine:
         except (UsageError, RunError):
             raise
         except Exception as error:
-            yield failure(slot.give_up(), error)
+            yield self._failure(slot, error)
         slot.agent_seconds += time.perf_counter() - start
 
     def _watch(self, slot: _Slot, observation: Observation) -> Iterator[Outcome]:
@@ -291,7 +292,7 @@ class Engine:
         except (UsageError, RunError):
             raise
         except Exception as error:
-            yield failure(slot.give_up(), error)
+            yield self._failure(slot, error)
             return
         slot.agent_seconds += time.perf_counter() - start
         slot.send(True)
@@ -324,7 +325,7 @@ class Engine:
 
         If that fails, no one knows which episode it was, and the agent may have taken in what some of them saw:
         each begins anew and is acted on alone, so that only the one that fails again is an error. So does a single
-        one that was not to blame.
+        one that was not to blame. Where a GPU had no room, none is to blame: batches are smaller from then on.
         """
         batch = self._batch()
         if not batch or self._lingers():
@@ -335,20 +336,52 @@ class Engine:
         except (UsageError, RunError):
             raise
         except Exception as error:
+            too_many = len(batch) > 1 and is_gpu_memory(error) and not isinstance(error, GpuMemoryError)
             if len(batch) == 1 and (self._is_alone(batch[0]) or not isinstance(error, LostBatchError)):
-                yield failure(batch[0].give_up(), error)
+                yield self._failure(batch[0], error)
                 return
+            if isinstance(error, GpuMemoryError):
+                raise self._stopped(error) from error
             for slot in batch:
                 task = slot.give_up()
-                self._alone.add(task.key)
+                if not too_many:
+                    self._alone.add(task.key)
                 queue.put(task)
+        else:
+            self._tell(batch, actions, time.perf_counter() - start)
             return
-        seconds = time.perf_counter() - start
+        if too_many:
+            self._max_batch = halved(len(batch), "episodes")
+
+    def _tell(self, batch: Sequence[_Slot], actions: Mapping[int, tuple[Action, ...]], seconds: float) -> None:
+        """Have simulators do what the agent took so many seconds to decide."""
         self._linger_until, self._thought = time.monotonic() + LINGER * seconds, seconds
         for slot in batch:
             slot.agent_seconds += seconds / len(batch)
             slot.times.add(seconds / len(batch), len(actions[slot.number]))
             slot.send(actions[slot.number])
+
+    def _failure(self, slot: _Slot, error: Exception) -> Outcome:
+        """The outcome of an episode that the agent failed in.
+
+        Raises GpuMemoryError where that is no fault of it: how large a GPU is must not change a score.
+        """
+        if is_gpu_memory(error) and not isinstance(error, LostBatchError):
+            raise self._stopped(error) from error
+        return failure(slot.give_up(), error)
+
+    def _stopped(self, error: Exception) -> GpuMemoryError:
+        """Why the run cannot go on with this GPU, and what would help."""
+        count = len(self._slots)
+        advice = "`vlnbench plan --inference` says what would fit"
+        if count > 1:
+            each = self._agent.episode_bytes if isinstance(self._agent, KeepsMemory) else 0
+            less = f", up to {(count - 1) * each / 1e9:.1f} GB less" if each else ""
+            advice = f"--envs 1 keeps the memory of 1 episode instead of {count}{less}; {advice}"
+        return GpuMemoryError(
+            f"out of GPU memory with one episode at a time: {first_line(error)}. What is recorded is kept; "
+            f"run the same command again to go on: {advice}"
+        )
 
     def _ask(self, observations: dict[int, Observation]) -> dict[int, tuple[Action, ...]]:
         """What is done in each slot before its next observation is looked at."""

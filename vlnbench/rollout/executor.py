@@ -7,7 +7,7 @@ agents with simulators of their own, here or on a Ray cluster). Whoever has one 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -47,11 +47,12 @@ NO_BATCH = Limits()
 @dataclass(slots=True)
 class Timings:
     """Who has been at work: agents, simulators of all of them, and the seconds in which an agent had nothing to do
-    but wait for simulators, added up over agents."""
+    but wait for simulators, added up over agents. shortages: lines about GPU memory that did not suffice."""
 
     n_agents: int
     n_simulators: int
     waited_s: float = 0.0
+    shortages: list[str] = field(default_factory=list)
 
 
 @runtime_checkable

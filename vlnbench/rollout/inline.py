@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts, facts_of, load_agent, remarks_of
 from vlnbench.rollout.episode import Outcome, Task, failure, run_task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings, prepare
+from vlnbench.util.gpu_memory import first_line, is_gpu_memory
 from vlnbench.util.loading import import_string
 
 
@@ -67,6 +68,8 @@ class Inline:
             except (UsageError, RunError):
                 raise
             except Exception as error:
+                if is_gpu_memory(error):
+                    raise GpuMemoryError(f"out of GPU memory with one episode: {first_line(error)}") from error
                 if not self._catches:
                     raise
                 yield failure(task, error)

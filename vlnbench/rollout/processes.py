@@ -17,6 +17,7 @@ from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.simulators.channel import Check, Failed, Preparing, Setup
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_fork_server
 from vlnbench.traits import Resizes, TimesBatches
+from vlnbench.util.gpu_memory import shortages
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import StepProgress
@@ -200,9 +201,12 @@ class Processes:
         engine = Engine(self.simulators, self._agent, limits, self._timings)
         with closing(engine.run(queue)) as outcomes:
             while True:
-                with Watchdog(limits.timeout_s, self.simulators.close) as watchdog:
-                    engine.beat = watchdog.beat
-                    outcome = next(outcomes, None)
+                try:
+                    with Watchdog(limits.timeout_s, self.simulators.close) as watchdog:
+                        engine.beat = watchdog.beat
+                        outcome = next(outcomes, None)
+                finally:
+                    self._timings.shortages += shortages()
                 if outcome is None:
                     return
                 yield outcome

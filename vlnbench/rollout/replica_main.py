@@ -27,10 +27,12 @@ from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One outcome, and how many seconds the agent has waited for simulators since the last one."""
+    """One outcome, and since the last one: how many seconds the agent has waited for simulators, and lines about
+    GPU memory that did not suffice."""
 
     outcome: Outcome
     waited_s: float
+    shortages: tuple[str, ...] = ()
 
 
 def main(descriptor: int, envs: int, preload: str, folder: str) -> None:
@@ -91,9 +93,10 @@ class Replica:
             self._queue.put(task)
         if self._outcomes is None:
             self._outcomes = self._processes.work(self._queue, limits)
-        before = self._processes.timings().waited_s
+        timings = self._processes.timings()
+        before, said = timings.waited_s, len(timings.shortages)
         outcome = next(self._outcomes)
-        return Ran(outcome, self._processes.timings().waited_s - before)
+        return Ran(outcome, timings.waited_s - before, tuple(timings.shortages[said:]))
 
     def remarks(self) -> str:
         """What the agent has to say after a run."""

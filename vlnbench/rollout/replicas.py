@@ -283,6 +283,7 @@ class Replicas:
             replica.stage, replica.failed_starts = "run", 0
         elif isinstance(answer, Ran):
             self._timings.waited_s += answer.waited_s
+            self._timings.shortages += answer.shortages
             task = answer.outcome.task
             del replica.running[task.key]
             replica.free.append(task.episode.scene_id)

@@ -26,6 +26,7 @@ from vlnbench.rollout.engine import LINGER, POLL_S
 from vlnbench.rollout.episode import as_action, reported
 from vlnbench.serving.options import TOKEN, ServeOptions
 from vlnbench.traits import Describes, Remarks
+from vlnbench.util.gpu_memory import halved, is_gpu_memory, make_room
 from vlnbench.util.loading import describe
 from vlnbench.util.machine import LOOPBACK
 from vlnbench.util.processes.watchdog import Watchdog
@@ -104,6 +105,7 @@ class AgentServer:
         self._free = list(range(options.max_slots))
         self._clients = 0
         self._thought_s = 0.0
+        self._most = options.agent_options.batch
         self._ended = False
         self._lock = threading.Lock()
 
@@ -227,14 +229,14 @@ class AgentServer:
         batch: list[_Turn] = []
         for turn in self._waiting:
             size = sum(len(each.observations) for each in (*batch, turn))
-            if not turn.alone and size <= self._options.agent_options.batch:
+            if not turn.alone and (size <= self._most or not batch):
                 batch.append(turn)
         return batch
 
     def _is_full(self, batch: list[_Turn]) -> bool:
         """Whether waiting longer adds nothing: no room is left, or every client already waits for its answer."""
         size = sum(len(turn.observations) for turn in batch)
-        return batch[0].alone or size == self._options.agent_options.batch or len(self._waiting) >= self._clients
+        return batch[0].alone or size >= self._most or len(self._waiting) >= self._clients
 
     def _begin(self, asked: _Beginning) -> Reply:
         try:
@@ -244,7 +246,7 @@ class AgentServer:
         return {}
 
     def _act(self, batch: list[_Turn]) -> None:
-        start = time.monotonic()
+        start, no_room = time.monotonic(), False
         try:
             observations = {slot: each for turn in batch for slot, each in turn.observations.items()}
             actions = self._agent.act(observations)
@@ -254,6 +256,7 @@ class AgentServer:
             taken = {slot: int(as_action(actions[slot])) for slot in observations}
             reports = {slot: reported(self._agent, slot) for slot in observations}
         except Exception as error:
+            no_room = is_gpu_memory(error)
             for turn in batch:
                 turn.reply.set_result({**_failed(error), "shared": len(batch) > 1})
         else:
@@ -261,6 +264,10 @@ class AgentServer:
                 slots = list(turn.observations)
                 answer = {"actions": [taken[slot] for slot in slots]}
                 turn.reply.set_result({**answer, "reports": [reports[slot] for slot in slots]})
+        if no_room and len(batch) > 1:
+            self._most = halved(sum(len(turn.observations) for turn in batch), "episodes")
+        elif no_room:
+            make_room()
         self._thought_s = time.monotonic() - start
 
 

@@ -49,6 +49,7 @@ from vlnbench.training.setup import (
 from vlnbench.training.watch import HangWatch
 from vlnbench.util import measure as vram
 from vlnbench.util.durable.files import append_line, open_for_append, write_json
+from vlnbench.util.gpu_memory import first_line, is_gpu_memory
 from vlnbench.util.hub import PREFIX
 from vlnbench.util.monitor import spread, training_note
 from vlnbench.util.progress import Progress, say
@@ -107,7 +108,9 @@ def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
         try:
             run = stack.enter_context(_Run(options, kind, base, process, objective, placement, watch))
             return run.go()
-        except torch.cuda.OutOfMemoryError as error:
+        except (RuntimeError, GpuMemoryError) as error:
+            if not is_gpu_memory(error):
+                raise
             write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
             started = Chosen(spec, Source("checkpoint", str(base), base))
             raise GpuMemoryError(_advice(options, started, process, error)) from error
@@ -119,9 +122,11 @@ def _advice(options: TrainOptions, chosen: Chosen, process: Process, error: Exce
     from vlnbench.training.memory.report import format_plan
     from vlnbench.training.memory.search import suggest
 
+    if process.device.type != "cuda":
+        return first_line(error)
     total = torch.cuda.get_device_properties(process.device).total_memory
     taken = torch.cuda.max_memory_allocated(process.device) / 1e9
-    first = f"out of memory on {process.device} after {taken:.1f} GB: {str(error).splitlines()[0]}"
+    first = f"out of memory on {process.device} after {taken:.1f} GB: {first_line(error)}"
     try:
         kind = get_objective(options.objective).plan_options(chosen.family.check_plannable())
         setting = {**kind.settings_of(options), "model": chosen.source.name, "family": chosen.family.name}

@@ -1,10 +1,16 @@
-"""Which sequences share a batch."""
+"""Which sequences share a batch, and how many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from vlnbench.util.gpu_memory import halved, is_gpu_memory
 
 FACTOR = 1.5  # sequences whose lengths differ by more than this are not padded to one another
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 def groups(lengths: Sequence[int]) -> list[int]:
@@ -18,3 +24,34 @@ def groups(lengths: Sequence[int]) -> list[int]:
             sizes.append(1)
             shortest = length
     return sizes
+
+
+class Batches:
+    """Works on at most `most` items at once: on fewer from the time on when a GPU had no room for as many."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def run(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], Sequence[Made]],
+        undo: Callable[[Sequence[Item]], object] = lambda items: None,
+    ) -> list[Made]:
+        """What `work` makes of items, in their order. undo: what work that has failed has changed.
+
+        Raises what `work` raises, also where a GPU has no room for a single item.
+        """
+        made: list[Made] = []
+        while len(made) < len(items):
+            part = items[len(made) : len(made) + self.most]
+            try:
+                made += work(part)
+            except Exception as error:
+                if not is_gpu_memory(error) or len(part) == 1:
+                    raise
+            else:
+                continue
+            self.most = halved(len(part), "episodes in a pass")
+            undo(part)
+        return made

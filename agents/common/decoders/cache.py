@@ -70,3 +70,7 @@ class TurnCache:
         """A copy of a row's valid entries: (layers, 2, kv heads, length, head dim)."""
         valid = self._mask[row].nonzero()[:, 0].to(self._buffer.device)
         return self._buffer[:, :, row].index_select(-2, valid)
+
+    def past(self, row: int, count: int) -> Tensor:
+        """A copy of a row's first entries in the host's memory, layer by layer: the GPU may have no room left."""
+        return torch.stack([layer[:, row, :, :count].cpu() for layer in self._buffer])

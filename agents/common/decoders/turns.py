@@ -22,11 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.batches import groups
+from agents.common.decoders.batches import Batches, groups
 from agents.common.decoders.cache import CacheView, TurnCache
 from agents.common.decoders.sizes import WindowedSizes
 from agents.common.packing.fast import FastBlocks, FastTower, fast_enough
-from vlnbench.errors import UsageError
+from vlnbench.errors import GpuMemoryError, UsageError
+from vlnbench.util.gpu_memory import is_gpu_memory
 
 Choose = Callable[[Sequence["Row"], Tensor], list[list[int]]]
 """Which token comes at every position of every row, were the guess right up to it; logits are float32 (rows,
@@ -89,6 +90,9 @@ class Window:
     output: list[int]
 
 
+_NO_WINDOW = Window(torch.empty(0), [])
+
+
 @dataclass
 class Row:
     """A turn in progress: `length` cache entries, then `ids` to feed, then `guess`, what likely comes after them.
@@ -132,7 +136,8 @@ class Decoder:
         self.model = model.eval()
         self.settings = settings
         self.max_new_tokens = max_new_tokens
-        self.max_batch = max_batch
+        self._batches = Batches(max_batch)
+        self._saved: dict[int, Window] | None = None  # of a chunk for which the GPU had no room
         if compile and (lacking := compiler_lacking(model.device)):
             raise UsageError(f"--compile cannot be used here: {lacking}")
         fast = not compile and fast_enough(model)
@@ -194,8 +199,16 @@ class Decoder:
             raise ValueError("a slot occurs twice in one call")
         rows = [self._row(turn) for turn in turns]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-        for start in range(0, len(order), self.max_batch):
-            self._answer([rows[i] for i in order[start : start + self.max_batch]])
+
+        def begin_anew(some: Sequence[int]) -> None:
+            if self._saved is None:
+                raise GpuMemoryError("out of GPU memory, and what was cached could not be kept")
+            for slot, window in self._saved.items():
+                self._windows[slot] = Window(window.cache.to(self.model.device), window.output)
+            for i in some:
+                rows[i] = self._row(turns[i])
+
+        self._batches.run(order, lambda some: self._answer([rows[i] for i in some]), begin_anew)
         return [row.output for row in rows]
 
     def rehearse(self, input_ids: list[int], episodes: int = 1) -> None:
@@ -239,13 +252,35 @@ class Decoder:
         room = min(DRAFT, self.max_new_tokens - len(row.output) - 1)
         row.guess = row.likely[len(row.output) :][:room]
 
-    def _answer(self, rows: list[Row]) -> None:
-        """Answer one chunk of turns, sorted by the length of what they feed, and store their windows."""
+    def _answer(self, rows: list[Row]) -> list[Row]:
+        """Answer one chunk of turns, sorted by the length of what they feed, and store their windows.
+
+        Windows are dropped if that fails, and kept as `_saved` where the GPU had no room for it.
+        """
+        before = [(row.length, self._windows.get(row.turn.slot, _NO_WINDOW).output) for row in rows]
         for row in rows:
             self.drop(row.turn.slot)
-        images = torch.cat([row.turn.images for row in rows])
-        features = torch.cat([self._encode(part) for part in torch.split(images, IMAGE_BATCH)])
-        cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
+        self._saved, cache = None, None
+        try:
+            features = self._encode_all([row.turn.images for row in rows])
+            cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
+            self._advance(rows, cache, features)
+        except Exception as error:
+            if is_gpu_memory(error):
+                self._saved = {
+                    row.turn.slot: Window(
+                        row.past.cache if cache is None and row.past else _kept(cache, i, n), told
+                    )
+                    for i, (row, (n, told)) in enumerate(zip(rows, before, strict=True))
+                }
+            raise
+        for i, row in enumerate(rows):
+            kept = cache.row(i) if self._keeps else features.new_empty(0, 0)
+            self._windows[row.turn.slot] = Window(kept, row.output)
+        return rows
+
+    def _advance(self, rows: list[Row], cache: TurnCache, features: Tensor) -> None:
+        """Feed what is new and generate until every answer is whole."""
         for row in rows:
             row.past = None  # copied into the batch
         hidden: list[Tensor] = []
@@ -257,9 +292,6 @@ class Decoder:
         self._keep(rows, hidden, cache)
         while not all(row.done for row in rows):
             self._keep(rows, self._forward(rows, range(len(rows)), cache, features), cache)
-        for i, row in enumerate(rows):
-            kept = cache.row(i) if self._keeps else features.new_empty(0, 0)
-            self._windows[row.turn.slot] = Window(kept, row.output)
 
     def _forward(self, rows: Sequence[Row], group: range, cache: TurnCache, features: Tensor) -> list[Tensor]:
         """Feed ids and guesses of a group of rows.
@@ -277,6 +309,10 @@ class Decoder:
             rows[i].length += len(ids)
             wanted.append(state[len(ids) - len(rows[i].guess) - 1 : len(ids)])
         return wanted
+
+    def _encode_all(self, images: Sequence[Tensor]) -> Tensor:
+        parts = torch.split(torch.cat(list(images)), IMAGE_BATCH)
+        return torch.cat([self._encode(part) for part in parts])
 
     def _encode(self, images: Tensor) -> Tensor:
         """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S); what is embedded already stays as it is."""
@@ -333,6 +369,11 @@ class Decoder:
             logits = logits.index_put((i, j, token), torch.where(value < 0, value * penalty, value / penalty))
         best: list[list[int]] = logits.argmax(-1).tolist()
         return best
+
+
+def _kept(cache: TurnCache | None, row: int, length: int) -> Tensor:
+    """What was cached of a row before its turn; a turn that opens a window needs nothing of that."""
+    return torch.empty(0) if cache is None else cache.past(row, length)
 
 
 def compiler_lacking(device: torch.device) -> str | None:

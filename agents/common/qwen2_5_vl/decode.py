@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.batches import groups
+from agents.common.decoders.batches import Batches, groups
 from agents.common.qwen2_5_vl.image import Grid
 from agents.common.qwen2_5_vl.language import KeyValues, expand
 from agents.common.qwen2_5_vl.network import QwenNetwork
@@ -52,7 +52,7 @@ class Decoder(ABC, Generic[Q]):
         choose: Choose | None,
     ) -> None:
         self.settings = settings
-        self.max_new_tokens, self.max_batch = max_new_tokens, max_batch
+        self.max_new_tokens, self._batches = max_new_tokens, Batches(max_batch)
         self._network, self._choose = model.eval(), choose
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Decoder(ABC, Generic[Q]):
         """
         token = self._network.config.image_token
         rows = [expand(each.input_ids, self.grids(each), token) for each in questions]
-        return in_batches(rows, self.max_batch, lambda batch: self._answer(batch, questions, rows))
+        return in_batches(rows, self._batches, lambda batch: self._answer(batch, questions, rows))
 
     def _answer(self, batch: list[int], questions: Sequence[Q], rows: Sequence[Row]) -> list[list[int]]:
         """The answers to a batch of all questions, by their positions."""
@@ -100,18 +100,23 @@ class Decoder(ABC, Generic[Q]):
         return scores
 
 
-def in_batches(rows: Sequence[Row], most: int, answer: Callable[[list[int]], list[list[int]]]) -> list[list[int]]:
-    """The answers to `rows`, in their order; those of like length are answered together, at most `most` at once.
+def in_batches(
+    rows: Sequence[Row], batches: Batches, answer: Callable[[list[int]], list[list[int]]]
+) -> list[list[int]]:
+    """The answers to `rows`, in their order; those of like length are answered together.
 
     answer: of a batch, by its positions in `rows`.
     """
     order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
-    answers: dict[int, list[int]] = {}
-    for start in range(0, len(order), most):
-        chunk = order[start : start + most]
-        for size in groups([len(rows[i][0]) for i in chunk]):
-            batch, chunk = chunk[:size], chunk[size:]
-            answers.update(zip(batch, answer(batch), strict=True))
+
+    def chunk(some: Sequence[int]) -> list[list[int]]:
+        left, answers = list(some), []
+        for size in groups([len(rows[i][0]) for i in some]):
+            answers += answer(left[:size])
+            left = left[size:]
+        return answers
+
+    answers = dict(zip(order, batches.run(order, chunk), strict=True))
     return [answers[i] for i in range(len(rows))]
 
 

@@ -243,3 +243,34 @@ def test_half_precision_runs_and_is_near() -> None:
     assert found is not None
     assert found.dtype == torch.bfloat16
     assert (found.float() - known).abs().mean() < 0.1 * known.abs().mean()
+
+
+@pytest.mark.parametrize("place", ["geometry", "images", "answers"])
+def test_a_gpu_without_room_for_a_batch_changes_no_answer(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(decoder: Decoder) -> list[list[list[int]]]:
+        answers = []
+        for slot in range(3):
+            decoder.begin(slot)
+        for step in range(4):
+            decoder.see({slot: frames[slot][step] for slot in range(3)})
+            asked = [Question(slot, [1, 2, IMAGE, IMAGE, 3], [0, step]) for slot in range(3)]
+            answers.append(decoder.run(asked))
+        return answers
+
+    frames = [tiny_frames(4, seed=slot).numpy() for slot in range(3)]
+    model = tiny_model()
+    settings = GenerationSettings(frozenset({END}), 1.05)
+    undisturbed = play(Decoder(model, settings, window=(1, 2)))
+    full = Decoder(model, settings, window=(1, 2))
+    places = {"geometry": model.vggt.aggregator, "images": model.merger, "answers": model}
+    owner, name = places[place], "logits" if place == "answers" else "forward"
+    original = getattr(owner, name)
+
+    def no_room(first: Any, *rest: Any, **named: Any) -> Any:
+        found = original(first, *rest, **named)
+        if len(first) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return found
+
+    monkeypatch.setattr(owner, name, no_room)
+    assert play(full) == undisturbed

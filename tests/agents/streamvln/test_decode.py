@@ -196,6 +196,41 @@ def test_together_as_alone() -> None:
         assert [answers[slot] for answers in together] == [answers[0] for answers in alone]
 
 
+@pytest.mark.parametrize("place", ["begins", "feeds", "generates"])
+def test_a_gpu_without_room_for_a_chunk_changes_no_answer(place: str) -> None:
+    class Full(Decoder):
+        """Has no room for more than a row from its second round on, when windows go on."""
+
+        rounds, passes, too_many = 0, 0, 0
+
+        def run(self, turns: Sequence[Turn]) -> list[list[int]]:
+            self.rounds += 1
+            return super().run(turns)
+
+        def _answer(self, rows: list[Row]) -> list[Row]:
+            self.passes = 0
+            return super()._answer(rows)
+
+        def _encode_all(self, images: Sequence[Tensor]) -> Tensor:
+            self.check("begins", len(images))
+            return super()._encode_all(images)
+
+        def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: Any) -> None:
+            super()._keep(rows, hidden, cache)
+            self.passes += 1
+            self.check("feeds" if self.passes == 1 else "generates", len(rows))
+
+        def check(self, at: str, rows: int) -> None:
+            if at == place and self.rounds > 1 and rows > 1:
+                self.too_many += 1
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    undisturbed = play(Decoder(tiny_model(), SETTINGS, max_new_tokens=12), range(4))
+    full = Full(tiny_model(), SETTINGS, max_new_tokens=12)
+    assert play(full, range(4)) == undisturbed
+    assert full.too_many == 2  # of four rows, then of two; from then on, rows come alone
+
+
 @pytest.mark.slow
 def test_compiled_blocks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, with dynamic shapes; the code generator, which takes minutes, left out."""

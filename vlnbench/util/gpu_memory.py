@@ -1,0 +1,60 @@
+"""A GPU without room for what is asked of it: how that is told from other errors, and how to go on with less."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+
+from vlnbench.errors import GpuMemoryError
+from vlnbench.util.progress import say
+
+_SAID = re.compile(
+    r"\b(CUDA|HIP|NCCL|Cuda failure)\b.*out of memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    r"|\b(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT|HIPBLAS)_STATUS_ALLOC_FAILED",
+    re.DOTALL,
+)
+"""As PyTorch, CUDA's libraries, NCCL, Triton and a context that cannot be made say it."""
+
+_shortages: list[str] = []
+
+
+def is_gpu_memory(error: BaseException) -> bool:
+    """Whether an exception says that a GPU's memory did not suffice, whichever library raised it.
+
+    What the host's memory did not suffice for is none of these.
+    """
+    if isinstance(error, GpuMemoryError):
+        return True
+    torch = sys.modules.get("torch")
+    return (torch is not None and isinstance(error, torch.OutOfMemoryError)) or bool(_SAID.search(str(error)))
+
+
+def make_room() -> None:
+    """Give cached memory back to the GPU. Call it outside of `except`: the stack of an exception holds tensors."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def halved(count: int, what: str) -> int:
+    """How many of `count` to try next, after making room; a line says so, which `shortages` repeats."""
+    fewer = -(-count // 2)
+    line = f"out of GPU memory with {count} {what} at once: going on with {fewer}"
+    _shortages.append(line)
+    say(line)
+    make_room()
+    return fewer
+
+
+def shortages() -> list[str]:
+    """What has been said since this was asked last, for a run's record."""
+    found = list(_shortages)
+    _shortages.clear()
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, without the advice that PyTorch adds."""
+    return (str(error).splitlines() or [type(error).__name__])[0].split(" If reserved but")[0]

@@ -124,15 +124,22 @@ def parse_config(
         raise fields.error("num_video_frames", "2 or more")
     language.choice("attention_bias", False, default=False)
     longest = language.integer("max_position_embeddings")
-    longest = min(longest, language.integer("tokenizer_model_max_length", default=longest))
+    # A tokenizer without a limit says 1e30.
+    longest = min(longest, language.integer("tokenizer_model_max_length", default=longest, most=1 << 100))
     rhythm = {"num_history": shown - 1, "num_frames": 1, "num_future_steps": 1}
     seen = {"vision_config": tower, "mm_hidden_size": tower.get("hidden_size"), "max_position_embeddings": longest}
-    return NaVILAConfig(
+    config = NaVILAConfig(
         **vars(read_sizes(Fields({**language.values, **seen, **rhythm}, language.where), None)),
         dtype=dtype_of(language, "float16"),
         raw=dict(raw),
         parts=parts,
     )
+    if (most := (longest - 1) // config.image_tokens) < shown:
+        raise UsageError(
+            f"{where}: {shown} frames of {config.image_tokens} embeddings are more than the language model's "
+            f"{longest} positions take; give --history, {most - 1} or less"
+        )
+    return config
 
 
 class Downsample(nn.Module):

@@ -269,6 +269,7 @@ def broken(base: Path, folder: Path, part: str, **changes: Any) -> Path:
         ("", {"mm_vision_select_layer": -1}, "config.json: mm_vision_select_layer: expected -2, found -1"),
         ("", {"image_aspect_ratio": "pad"}, 'image_aspect_ratio: expected "resize", found "pad"'),
         ("", {"num_video_frames": 1}, "num_video_frames: expected 2 or more"),
+        ("", {"num_video_frames": 300}, "300 frames of 16 embeddings are more than"),
         ("llm", {"model_type": "qwen2"}, 'llm/config.json: model_type: expected "llama"'),
         ("llm", {"rope_scaling": {"rope_type": "yarn"}}, 'rope_type: expected "default"'),
         ("llm", {"vocab_size": 12}, "the tokenizer has"),
@@ -284,6 +285,13 @@ def test_folders_that_are_others_are_refused_in_a_line(
         network.load(folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_without_a_limit_cuts_nothing_off(base: Path, tmp_path: Path) -> None:
+    unlimited = broken(base, tmp_path / "unlimited", "llm", tokenizer_model_max_length=10**30)
+    assert network.read_config(unlimited).max_position_embeddings == 4096
+    short = broken(base, tmp_path / "short", "llm", tokenizer_model_max_length=700)
+    assert network.read_config(short).max_position_embeddings == 700
 
 
 def test_what_is_missing_is_named(base: Path, tmp_path: Path) -> None:

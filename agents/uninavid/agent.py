@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,15 +13,16 @@ from numpy.typing import NDArray
 from agents.common.checkpoints.files import generation_settings
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
-from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY, lay_out
+from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.questions import QuestionLoop, Running
 from agents.common.decoders.sampling import Sampler
-from agents.common.decoders.turns import IMAGE_BATCH, Decoder, Turn
+from agents.common.decoders.turns import Decoder
+from agents.common.early_stop import EarlyStop
 from agents.common.inputs import described
-from agents.common.memory import Memory
 from agents.common.prompts.vicuna import prompt
+from agents.common.remembering import Answers, Question
 from agents.common.sets.conversations import TAG
-from agents.common.towers.eva import crop, network_input
+from agents.common.towers.eva import crop
 from agents.uninavid import network
 from agents.uninavid.network import (
     NAVIGATION,
@@ -31,7 +31,6 @@ from agents.uninavid.network import (
     SEPARATOR,
     VIDEO,
     VIDEO_END,
-    UniNaVid,
     inputs_of,
     tower_file,
 )
@@ -132,93 +131,35 @@ class Prompts:
         return [self._ids[mark] for mark in marks]
 
 
-class Question(NamedTuple):
-    """What is asked in a slot: token ids, and the frames since the last question, as the network sees them."""
-
-    slot: int
-    ids: list[int]
-    frames: list[NDArray[np.uint8]]
-
-
-class Answers:
-    """Looks at frames, remembers them, and answers, for many slots at once; by chance where there is a sampler."""
-
-    def __init__(self, model: UniNaVid, decoder: Decoder, sampler: Sampler | None) -> None:
-        self.model, self._decoder, self._sampler = model, decoder, sampler
-        self.memories: dict[int, Memory] = {}
-        self._seeds: dict[int, tuple[int, int]] = {}
-
-    def begin(self, slot: int, seed: int) -> None:
-        """Forget what is remembered in a slot; tokens of its answers are drawn by the seed."""
-        self._decoder.drop(slot)
-        self.memories[slot] = self.model.memory()
-        self._seeds[slot] = seed, 0
-
-    @torch.inference_mode()
-    def run(self, questions: Sequence[Question]) -> list[list[int]]:
-        """Token ids of the answers."""
-        shown = network_input([frame for question in questions for frame in question.frames])
-        features = torch.cat(
-            [
-                self.model.patch_features(part.to(self.model.device, self.model.dtype))
-                for part in torch.split(shown, IMAGE_BATCH)
-            ]
-        )
-        turns = []
-        videos = self.model.tokens(features, [len(each.frames) for each in questions])
-        for question, (frames, current) in zip(questions, videos, strict=True):
-            memory = self.memories[question.slot]
-            for frame in frames:
-                memory.add(frame)
-            ids, rows, _ = lay_out(question.ids, memory.chunks(), current, self.model.separator)
-            turns.append(Turn(question.slot, ids, rows, opens_window=True))
-            if self._sampler is not None:
-                seed, number = self._seeds[question.slot]
-                self._sampler.begin(question.slot, f"{seed}/{number}")
-                self._seeds[question.slot] = seed, number + 1
-        answers = self._decoder.run(turns)
-        for turn, answer in zip(turns, answers, strict=True):
-            if self._sampler is not None:
-                self._sampler.end(turn.slot, len(answer))
-        return answers
-
-
 class EpisodeLoop(QuestionLoop[Question]):
     """Drives many episodes: a question whenever the actions to be executed are, which shows what was seen since.
 
-    As in the published evaluation, an episode ends after a number of steps, and where it gets nowhere. There that
-    is an unchanged distance to the goal; whoever must not know that counts turns, and steps after which the frame
-    is the same to the last bit. The network is asked all the same.
+    As in the published evaluation, an episode ends after a number of steps, and where it gets nowhere; the network
+    is asked all the same.
     """
 
     def __init__(self, prompts: Prompts, answers: Any, image_size: int, options: UniNaVidOptions) -> None:
         super().__init__(answers, Action.MOVE_FORWARD if options.unreadable == "forward" else Action.STOP)
         self._prompts, self._image_size, self._options = prompts, image_size, options
-        self._limits: dict[int, int] = {}
-        self._still: dict[int, tuple[int, Action | None, int]] = {}
+        self._ends: dict[int, EarlyStop] = {}
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         if self._answers is not None:
             self._answers.begin(slot, seed)
-        self._limits[slot] = self._options.step_limit or (RXR_STEPS if episode.instruction_id else STEPS)
-        self._still[slot] = 0, None, 0
+        last = self._options.step_limit or (RXR_STEPS if episode.instruction_id else STEPS)
+        self._ends[slot] = EarlyStop(last, self._options.still_limit)
         super().reset(slot, episode, seed)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
-        before = {slot: self._count(slot, seen) for slot, seen in observations.items()}
-        chosen = super().act(observations)
-        most = self._options.still_limit
-        for slot, seen in observations.items():
-            still, frame = before[slot]
-            if seen.step > self._limits[slot] or (most and still > most):
-                chosen[slot] = Action.STOP
-            self._still[slot] = still, chosen[slot], frame
+        due = {slot for slot, seen in observations.items() if self._ends[slot].is_due(seen)}
+        chosen = super().act(observations) | dict.fromkeys(due, Action.STOP)
+        for slot, action in chosen.items():
+            self._ends[slot].last = action
         return chosen
 
     def feel(self, slot: int, action: Action) -> None:
         super().feel(slot, action)
-        still, _, frame = self._still[slot]
-        self._still[slot] = still, action, frame
+        self._ends[slot].last = action
 
     def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return crop(rgb[..., ::-1] if self._options.channels == "bgr" else rgb, self._image_size)
@@ -230,13 +171,6 @@ class EpisodeLoop(QuestionLoop[Question]):
     def question(self, slot: int, running: Running) -> Question:
         frames, running.frames = running.frames, []
         return Question(slot, self._prompts.question(running.instruction), frames)
-
-    def _count(self, slot: int, seen: Observation) -> tuple[int, int]:
-        """Steps without getting anywhere so far, and what tells this frame from others."""
-        still, last, before = self._still[slot]
-        now = 0 if seen.rgb is None else zlib.crc32(seen.rgb.tobytes())
-        moved = last is None or (last is Action.MOVE_FORWARD and now != before)
-        return 0 if moved else still + 1, now
 
 
 class UniNaVidAgent(EpisodeLoop):
@@ -255,8 +189,9 @@ class UniNaVidAgent(EpisodeLoop):
         folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
         # Half precision is what was published, whatever is saved.
         placement = place(options.device, options.dtype, options.attn, torch.float16)
-        inputs, top_p = inputs_of(folder, options), options.top_p or network.nucleus(folder)
+        inputs, settings = inputs_of(folder, options), generation_settings(folder)
         tower, trust = options.vision_tower, options.trust_pickle
+        top_p = options.top_p or settings.top_p
         model = network.load(
             folder,
             vision_tower=tower,
@@ -270,7 +205,7 @@ class UniNaVidAgent(EpisodeLoop):
         sampler = Sampler(options.temperature, top_p, options.top_k) if options.temperature else None
         decoder = Decoder(
             model,
-            generation_settings(folder),
+            settings,
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             choose=None if sampler is None else sampler.choose,

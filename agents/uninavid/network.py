@@ -288,15 +288,3 @@ def save(
     raw = {**model.config.raw, "torch_dtype": dtype, "vision_config": asdict(model.config.vision)}
     copied = [source / name for name in (GENERATION, *TOKENIZER_FILES)]
     weights.write_folder(model, folder, raw, copied, shard_size, inputs)
-
-
-def nucleus(folder: Path) -> float:
-    """The share of probability that generation_config.json says tokens are drawn from."""
-    path = folder / GENERATION
-    if not path.is_file():
-        return 1.0
-    fields = Fields(read_json(path), str(path))
-    found = fields.number("top_p", default=1.0)
-    if not 0 < found <= 1:
-        raise fields.error("top_p", "a share above 0, at most 1")
-    return found

@@ -102,10 +102,14 @@ def dtype_of(fields: Fields, default: str = "bfloat16") -> torch.dtype:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Token ids that end an answer, and the repetition penalty (1: none) on tokens of the same answer."""
+    """Token ids that end an answer, and the repetition penalty (1: none) on tokens of the same answer.
+
+    top_p: the share of probability that tokens are drawn from where they are drawn as the checkpoint says.
+    """
 
     eos: frozenset[int]
     repetition_penalty: float = 1.0
+    top_p: float = 1.0
 
 
 def generation_settings(folder: Path) -> GenerationSettings:
@@ -122,7 +126,10 @@ def generation_settings(folder: Path) -> GenerationSettings:
     penalty = fields.number("repetition_penalty", default=1.0)
     if penalty == 0:
         raise fields.error("repetition_penalty", "a number above 0")
-    return GenerationSettings(frozenset(eos), penalty)
+    top_p = fields.number("top_p", default=1.0)
+    if not 0 < top_p <= 1:
+        raise fields.error("top_p", "a share above 0, at most 1")
+    return GenerationSettings(frozenset(eos), penalty, top_p)
 
 
 def content_hash(paths: Iterable[Path]) -> str:

@@ -208,7 +208,7 @@ def test_trusted_pickle_still_holds_tensors_only(
 
 def test_generation_settings(goldens: Path, tmp_path: Path) -> None:
     known = generation_settings(goldens / "checkpoint")
-    assert known == GenerationSettings(frozenset({902, 900}), 1.05)
+    assert known == GenerationSettings(frozenset({902, 900}), 1.05, top_p=0.8)
     write_tiny(tmp_path)
     assert generation_settings(tmp_path) == GenerationSettings(frozenset({END}), 1.0)
     for wrong in ({}, {"eos_token_id": []}, {"eos_token_id": "a"}, {"eos_token_id": [True]}):
@@ -219,6 +219,8 @@ def test_generation_settings(goldens: Path, tmp_path: Path) -> None:
             json.dumps({"eos_token_id": 1, "repetition_penalty": penalty})
         )
         assert "repetition_penalty: expected a number" in refusal(lambda: generation_settings(tmp_path))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, "top_p": 1.5}))
+    assert "top_p: expected a share" in refusal(lambda: generation_settings(tmp_path))
 
 
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])

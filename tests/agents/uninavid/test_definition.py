@@ -20,12 +20,13 @@ from agents.common.checkpoints.sentencepiece import llama_tokenizer
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY, lay_out
 from agents.common.decoders.sampling import Draws, Sampler
 from agents.common.memory import Memory
+from agents.common.remembering import Question
 from agents.common.sets.trajectories import Trajectory
 from agents.common.sight.videos import drawn_frames, jittered
 from agents.common.towers.eva import EvaTower, crop, is_surplus, network_input, pooled, squared
 from agents.common.towers.siglip import VisionGeometry
 from agents.uninavid import network
-from agents.uninavid.agent import EpisodeLoop, Prompts, Question, actions_of, expects
+from agents.uninavid.agent import EpisodeLoop, Prompts, actions_of, expects
 from agents.uninavid.family import PRESETS, create
 from agents.uninavid.network import TOWER, TOWER_FILE
 from agents.uninavid.options import UniNaVidOptions

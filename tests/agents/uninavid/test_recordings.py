@@ -17,9 +17,10 @@ from torch import Tensor
 from agents.common.decoders.placeholders import IMAGE, MEMORY, lay_out
 from agents.common.decoders.sampling import Sampler
 from agents.common.decoders.turns import Row
+from agents.common.remembering import Answers, Question
 from agents.common.towers.eva import crop, network_input, pooled
 from agents.uninavid import network
-from agents.uninavid.agent import Answers, Question, UniNaVidAgent, actions_of
+from agents.uninavid.agent import UniNaVidAgent, actions_of
 from agents.uninavid.network import UniNaVid
 from agents.uninavid.options import UniNaVidOptions
 from tests.agents.streamvln.frames import frame

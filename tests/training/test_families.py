@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from agents.streamvln.options import FAMILY, StreamVLNTraining
@@ -144,7 +145,6 @@ def test_killed_it_goes_on_byte_equal(trained: Path, tmp_path: Path) -> None:
 
 def hostile(path: Path, witness: Path) -> None:
     """A state file whose unpickling would run a command."""
-    import torch
 
     class Runs:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -154,7 +154,7 @@ def hostile(path: Path, witness: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hostile_state_runs_nothing(trained: Path, tmp_path: Path) -> None:
+def test_a_hostile_or_damaged_state_runs_nothing_and_is_one_line(trained: Path, tmp_path: Path) -> None:
     asked = {**request(trained, "unused"), "out": tmp_path / "run", "steps": 2}
     run_all([asked])
     whole = weights(tmp_path / "run")
@@ -162,13 +162,22 @@ def test_a_hostile_state_runs_nothing(trained: Path, tmp_path: Path) -> None:
     model.rename(tmp_path / "finished")
     state = tmp_path / "run" / "state" / "step-1" / "all"
     state.mkdir(parents=True)
-    witness = tmp_path / "ran"
-    hostile(state / "mp_rank_00_model_states.pt", witness)
-    (answer,) = run_all([asked])
-    assert "mp_rank_00_model_states.pt: no state that training has saved" in answer["error"]
-    assert "\n" not in answer["error"]
-    assert not witness.exists()
-    assert not model.exists()
+    witness, file = tmp_path / "ran", state / "mp_rank_00_model_states.pt"
+    for damage in (
+        lambda: hostile(file, witness),
+        lambda: file.write_bytes(b""),
+        lambda: file.write_bytes(b"PK\x03\x04" + b"\0" * 99),
+        lambda: torch.save([1], file),
+        lambda: torch.save({"module": {}}, file),
+        lambda: os.mkfifo(file),
+    ):
+        damage()
+        (answer,) = run_all([asked])
+        assert f"{state.parent}: no state that training has saved (" in answer["error"]
+        assert "\n" not in answer["error"]
+        assert not witness.exists()
+        assert not model.exists()
+        file.unlink()
     assert (tmp_path / "finished" / "weights.safetensors").read_bytes() == whole
 
 

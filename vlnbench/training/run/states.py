@@ -6,7 +6,6 @@ numbers and containers, and the few classes of DeepSpeed's own in `_classes`; an
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 
 from vlnbench.errors import UsageError
 from vlnbench.training.setup import Process, barrier
+from vlnbench.util.durable.limits import regular
 
 TAG = "all"
 
@@ -40,29 +40,36 @@ def load_state(engine: Any, folder: Path) -> int:
 
     Raises UsageError for a file that is damaged or holds anything that would have to be run to be read.
     """
-    found = sorted(folder.glob("step-*"), key=lambda path: int(path.name[5:]))
-    if not found:
+    steps = [int(path.name[5:]) for path in folder.glob("step-*") if path.name[5:].isdecimal()]
+    if not steps:
         return 0
-    reader = engine.checkpoint_engine
+    state, reader = folder / f"step-{max(steps)}", engine.checkpoint_engine
     reader.load = _read
     try:
-        engine.load_checkpoint(str(found[-1]), tag=TAG, load_module_strict=False)
+        engine.load_checkpoint(str(state), tag=TAG, load_module_strict=False)
+    except (UsageError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:  # what DeepSpeed makes of records with other names, kinds or shapes
+        raise _damaged(state, f"{type(error).__name__}: {error}") from error
     finally:
         del reader.load
-    return int(found[-1].name[5:])
+    return max(steps)
 
 
 def _read(path: str, map_location: Any = None) -> Any:
     """What a file of a state holds, without running any of it."""
     try:
         with torch.serialization.safe_globals(_classes()):
-            return torch.load(path, map_location=map_location, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(
-            f"{path}: no state that training has saved ({first[:200]}); delete the folder "
-            f"{Path(path).parents[1]} to begin again"
-        ) from error
+            return torch.load(regular(Path(path)), map_location=map_location, weights_only=True)
+    except UsageError as error:
+        raise _damaged(Path(path).parents[1], str(error)) from error
+    except Exception as error:  # a damaged archive or pickle may raise anything
+        raise _damaged(Path(path).parents[1], f"{Path(path).name}: {error or type(error).__name__}") from error
+
+
+def _damaged(state: Path, why: str) -> UsageError:
+    said = " ".join(why.split())[:200]
+    return UsageError(f"{state}: no state that training has saved ({said}); delete it to begin again")
 
 
 def _classes() -> list[Any]:

@@ -90,6 +90,10 @@ def parse_config(raw: Mapping[str, Any], where: str) -> UniNaVidConfig:
     side = kinds[fields.choice("compress_type", *kinds)]
     rhythm = {"num_history": 4, "num_frames": 1, "num_future_steps": 1}
     fields.choice("tie_word_embeddings", False, default=False)
+    if "vision_config" not in raw and fields.integer("mm_hidden_size") != VIT_G.hidden_size:
+        raise fields.error(
+            "mm_hidden_size", f"{VIT_G.hidden_size}, as of EVA's ViT-g, or a vision_config beside it"
+        )
     sizes = read_sizes(Fields({"vision_config": asdict(VIT_G), **fields.values, **rhythm}, where), None)
     if sizes.vision.grid % CURRENT:
         raise fields.error("vision_config", f"images of a multiple of {CURRENT} patches a side")

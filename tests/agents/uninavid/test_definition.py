@@ -348,6 +348,10 @@ def broken(base: Path, folder: Path, **changes: Any) -> Path:
         ({"mm_use_im_start_end": True}, "mm_use_im_start_end"),
         ({"vocab_size": 50}, "weights are not those"),
         (
+            {"vision_config": None},
+            "mm_hidden_size: expected 1408, as of EVA's ViT-g, or a vision_config beside it",
+        ),
+        (
             {"vision_config": None, "mm_hidden_size": 1408},
             "no eva_vit_g.pth in it or beside it: give --vision-tower",
         ),

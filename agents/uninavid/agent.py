@@ -22,6 +22,7 @@ from agents.common.inputs import described
 from agents.common.prompts.vicuna import prompt
 from agents.common.remembering import Answers, Question
 from agents.common.sets.conversations import TAG
+from agents.common.sight.instead import Instead
 from agents.common.towers.eva import crop
 from agents.uninavid import network
 from agents.uninavid.network import (
@@ -139,7 +140,9 @@ class EpisodeLoop(QuestionLoop[Question]):
     """
 
     def __init__(self, prompts: Prompts, answers: Any, image_size: int, options: UniNaVidOptions) -> None:
-        super().__init__(answers, Action.MOVE_FORWARD if options.unreadable == "forward" else Action.STOP)
+        instead = Action.MOVE_FORWARD if options.unreadable == "forward" else Action.STOP
+        self.shown = Instead(options)
+        super().__init__(answers, instead, self.shown)
         self._prompts, self._image_size, self._options = prompts, image_size, options
         self._ends: dict[int, EarlyStop] = {}
 
@@ -213,7 +216,7 @@ class UniNaVidAgent(EpisodeLoop):
         )
         super().__init__(prompts, Answers(model, decoder, sampler), model.config.vision.image_size, options)
         self.expects = expects(model.config.vision.image_size)
-        self.files = tuple(network.read_files(folder, tower, trust))
+        self.files = (*network.read_files(folder, tower, trust), *self.shown.files)
         drawn = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
         self.identity: Mapping[str, Scalar] = {
             "checkpoint": network.content_hash(folder, tower, trust),
@@ -227,6 +230,7 @@ class UniNaVidAgent(EpisodeLoop):
             "step_limit": options.step_limit or f"R2R {STEPS}, RxR {RXR_STEPS}",
             "torch": torch.__version__,
             "transformers": installed_version("transformers"),
+            **self.shown.identity,
         }
         count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(

@@ -13,6 +13,7 @@ from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
 from agents.common.language.preset import SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from agents.common.sight.options import FramesOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
@@ -63,7 +64,7 @@ class UniNaVidShown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniNaVidOptions(UniNaVidShown, LanguageModelOptions):
+class UniNaVidOptions(FramesOptions, UniNaVidShown, LanguageModelOptions):
     """How Uni-NaVid is loaded and run."""
 
     max_new_tokens: Count = 24

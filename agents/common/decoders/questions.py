@@ -108,5 +108,5 @@ class QuestionLoop(ABC, Generic[Q]):
         if seen.rgb is None:
             raise ValueError("the environment reported no RGB frame")
         running = self._slots[slot]
-        rgb = self._shown.rgb(seen.rgb, len(running.frames), running.seed)
+        rgb = self._shown.rgb(seen.rgb, seen.step, running.seed)
         running.frames.append(self.frame(rgb))

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -263,6 +263,22 @@ def test_two_of_four_actions_are_done_and_their_frames_come_together() -> None:
     says = Says("left forward right stop", "right", "stop left")
     assert walked(says, range(4)) == [LEFT, FORWARD, RIGHT, STOP]
     assert says.frames == [1, 2, 1]
+
+
+def test_frames_of_another_walk_are_those_of_the_step() -> None:
+    class Other:
+        steps: ClassVar[list[int]] = []
+
+        def rgb(self, own: Any, step: int, seed: int) -> Any:
+            self.steps.append(step)
+            return own
+
+    loop = EpisodeLoop(Prompts(Letters()), Says("left left", "left left"), 8, UniNaVidOptions())
+    loop._shown = Other()  # type: ignore[assignment]
+    loop.reset(0, make_episode(0), 0)
+    for step in range(4):
+        loop.act({0: Observation("", step, rgb=np.zeros((8, 8, 3), np.uint8))})
+    assert Other.steps == [0, 1, 2, 3]
 
 
 def test_an_episode_ends_that_gets_nowhere_and_one_that_is_too_long() -> None:

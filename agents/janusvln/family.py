@@ -67,7 +67,7 @@ from agents.janusvln.samples import (
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
-from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.plans import ALLGATHER_BUCKET, LOGIT_BYTES, OVERLAP, Acting, Plans, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling, Scored
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches
 
@@ -255,6 +255,13 @@ class JanusVLNPlans(Plans):
         height, width = config.config.shown_size(*CAMERA)
         patches = (height // PATCH) * (width // PATCH) * (config.config.num_history + 1)
         return operations(options, parts, patches, tokens, (VISION, VGGT), LLM)
+
+    def published(self, config: Sizes, options: JanusVLNPlanning) -> Published:
+        """Of its ZeRO files the reduce bucket is the width squared, and communication overlaps with work."""
+        bucket = config.config.hidden_size**2
+        gathered = 2 * ALLGATHER_BUCKET if options.zero == 2 else 0
+        communication = round(OVERLAP * (2 * bucket + gathered))
+        return Published("JanusVLN's train.sh", LOGIT_BYTES, bucket, communication)
 
     def changes(self, options: JanusVLNPlanning) -> Iterator[Change]:
         """Changes after which another model is trained."""

@@ -44,7 +44,7 @@ from agents.qwen_vl.options import (
 from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, collate
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
-from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.plans import LOGIT_BYTES, OVERLAP, Acting, Plans, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches
 
@@ -284,6 +284,12 @@ class QwenVLPlans(Plans):
 
     def flops(self, config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
         return flops(config, options, parts, tokens)
+
+    def published(self, config: QwenConfig, options: QwenVLPlanning) -> Published:
+        """VLM-R1 takes log-probabilities row by row, of logits at every position, in their own type."""
+        bucket = config.hidden_size**2
+        size = LOGIT_BYTES if options.learns_from == "labels" else 8
+        return Published("VLM-R1's scripts with zero3.json", size, bucket, round(OVERLAP * 2 * bucket))
 
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
         yield from fewer_shown(options, "results")

@@ -63,7 +63,7 @@ from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change, Fields
 from vlnbench.training.family.checkpoints import Placement, Source
-from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.plans import LOGIT_BYTES, Acting, Plans, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import (
     Answer,
@@ -352,6 +352,9 @@ class StreamVLNPlans(Plans):
     ) -> float:
         patches = (config.vision.image_size // config.vision.patch_size) ** 2 * (options.turns + options.history)
         return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
+
+    def published(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> Published:
+        return Published("StreamVLN's streamvln_train.py with zero2.json", LOGIT_BYTES, 200_000_000)
 
     def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
         """Changes after which another model is trained."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from vlnbench.rollout.agent_names import family_of
@@ -46,7 +46,7 @@ class Plans(Either):
         import json
 
         from vlnbench.training.memory.plan import plan
-        from vlnbench.training.memory.report import format_plan
+        from vlnbench.training.memory.report import format_beside, format_plan
         from vlnbench.training.memory.search import suggest
 
         assert isinstance(self, PlanOptions)
@@ -55,6 +55,9 @@ class Plans(Either):
         planned = plan(kind(**{each.name: getattr(self, each.name) for each in fields(kind)}), chosen)
         if self.json:
             print(json.dumps(planned.to_json(), indent=2))
+        elif self.as_published:
+            own = plan(replace(planned.request, as_published=False), chosen)
+            print(f"{format_plan(planned)}\n\n{format_beside(planned, own)}")
         else:
             print(format_plan(planned, [] if planned.fits == "yes" else suggest(planned, chosen)))
 

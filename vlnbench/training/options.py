@@ -149,6 +149,9 @@ class PlanOptions(StepOptions):
     """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
     dtype: Precision = "bf16"
     """Precision of weights and gradients."""
+    as_published: bool = False
+    """Plan the program that was published with the model instead of vlnbench's trainer: logits at every position,
+    and its buffers."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)

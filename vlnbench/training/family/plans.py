@@ -39,6 +39,28 @@ class Acting:
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Published:
+    """What a model's own published program does otherwise than the trainer here, as far as memory depends on it.
+
+    program: which one. logit_bytes: per entry of the vocabulary, of every position, while the loss is taken.
+    bucket: elements of DeepSpeed's reduce bucket. communication: bytes of its buffers where it overlaps with work.
+    """
+
+    program: str
+    logit_bytes: int
+    bucket: int
+    communication: int = 0
+
+
+LOGIT_BYTES = 18
+"""Logits in bfloat16, their float32 copy, its shifted copy, logarithms and their gradient: transformers' loss."""
+OVERLAP = 4.5
+"""How often DeepSpeed has its buckets where communication overlaps with work (documents of transformers)."""
+ALLGATHER_BUCKET = 500_000_000
+"""Elements of DeepSpeed's bucket for putting weights together, where nothing is said."""
+
+
 class Plans(Protocol):
     """What planning the memory of a family takes; `config` is what its `Checkpoints` say of a network.
 
@@ -63,6 +85,10 @@ class Plans(Protocol):
     def changes(self, options: Any) -> Iterator[Change]:
         """What of this family's own options could be changed to need less memory; see `Change`."""
         return iter(())
+
+    def published(self, config: Any, options: Any) -> Published | None:
+        """What the model's own program does otherwise; None where that is not known."""
+        return None
 
     # to act; `options` are the spec's inference options
 

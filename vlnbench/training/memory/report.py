@@ -35,7 +35,9 @@ def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
     ]
     table = [[name, gb(size), f"{size / GIB:.1f}"] for name, size in rows]
     moments = ", ".join(f"{name} {gb(size)}" for name, size in planned.peaks.items())
+    program = [f"the published program ({planned.program}), not vlnbench's trainer:"] if planned.program else []
     lines = [
+        *program,
         _describe(planned),
         "",
         tabulate(
@@ -48,9 +50,24 @@ def format_plan(planned: Plan, suggestions: Sequence[Suggestion] = ()) -> str:
         f"host: {gb(planned.host)} GB per process, {gb(planned.host_node)} GB per machine",
         *_notes(planned),
     ]
-    if planned.fits != "yes":
+    if planned.fits != "yes" and not planned.program:
         lines += ["", _format_suggestions(suggestions)]
     return "\n".join(lines)
+
+
+def format_beside(published: Plan, own: Plan) -> str:
+    """Term by term, what the published program needs and what vlnbench's trainer does for the same step."""
+    rows: list[tuple[str, str, str]] = []
+    for name in ("weights", "states", "gradients", "activations", "logits", "buffers", "temporaries", "reference"):
+        first, second = getattr(published.usage, name), getattr(own.usage, name)
+        if first or second:
+            rows.append((name, gb(first), gb(second)))
+    for name in ("context", "fragmentation", "peak"):
+        rows.append((name, gb(getattr(published, name)), gb(getattr(own, name))))
+    rows.append(("in the", published.usage.moment, own.usage.moment))
+    rows.append(("verdict", VERDICTS[published.fits], VERDICTS[own.fits]))
+    headers = ["GB per GPU", "published", "vlnbench"]
+    return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", "right", "right")))
 
 
 def _describe(planned: Plan) -> str:
@@ -72,10 +89,13 @@ def _describe(planned: Plan) -> str:
 def _notes(planned: Plan) -> list[str]:
     usage, usable = planned.usage, planned.gpus.usable
     notes = [
-        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; no GPU was asked yet",
-        "note: taking logits at every position in float32, instead, would need"
-        f" {gb(planned.full_logits)} GB for the loss",
+        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; no GPU was asked yet"
     ]
+    if not planned.program:
+        notes.append(
+            "note: taking logits at every position in float32, instead, would need"
+            f" {gb(planned.full_logits)} GB for the loss, as published programs do (--as-published)"
+        )
     share = sharding(planned.request)
     shards = share.ranks if share.stage >= 2 else 1
     gradients = 0 if share.offload_optimizer else planned.trainable * share.weight_bytes // shards

@@ -34,13 +34,15 @@ class Segment:
     """A stretch of the pass. Bytes are at the stretch's peak and hold neither weights nor finished gradients.
 
     `logits`: the part of `peak` in tensors as wide as the vocabulary. `gradient`: elements of the parameter whose
-    gradient was finished at the stretch's end (it is in `peak`, too), 0 for none.
+    gradient was finished at the stretch's end (it is in `peak`, too), 0 for none. `held`: of a forward pass what
+    is kept for the backward one, but for logits.
     """
 
     phase: Phase
     peak: int
     logits: int
     gradient: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def _tensor_bytes(value: Any) -> int:
 
 def unsharded(options: PlanOptions) -> PlanOptions:
     """The options with all that a pass on one GPU does not depend on at its default."""
-    names = ("gpus", "accumulation", "optimizer", "zero", "offload_optimizer", "offload_parameters")
+    offloads = ("offload_optimizer", "offload_parameters")
+    names = ("as_published", "gpus", "accumulation", "optimizer", "zero", *offloads)
     defaults: dict[str, Any] = {each.name: each.default for each in fields(options) if each.name in names}
     return replace(options, **defaults)
 
@@ -178,7 +181,8 @@ def run_pass(network: Any, probe: Probe, loss_of: Loss) -> list[Segment]:
     with fused_attention(), memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about random states and devices that shapes do not have
         loss = loss_of(network, probe.batch)
-        segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0))
+        held = memory.live - memory.wide_live
+        segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0, held))
         memory.restart_peak()
         loss.backward()  # type: ignore[no-untyped-call]
         segments.append(Segment("backward", memory.peak, memory.wide_at_peak, 0))

@@ -17,7 +17,7 @@ from typing import Literal
 
 from vlnbench.training.memory.trace import Segment, Trace
 
-Moment = Literal["forward", "backward", "gradient reduction", "optimizer step", "rollouts"]
+Moment = Literal["forward", "loss", "backward", "gradient reduction", "optimizer step", "rollouts"]
 
 BUCKET = 500_000_000
 """Elements of a reduce bucket, DeepSpeed's default (`reduce_bucket_size`)."""
@@ -101,8 +101,11 @@ def static_bytes(parameters: int, trainable: int, stage: int, ranks: int) -> flo
     )
 
 
-def usages(trace: Trace, sharding: Sharding) -> Iterator[Usage]:
-    """Every moment of an optimizer step that can be its peak."""
+def usages(trace: Trace, sharding: Sharding, logits: int = 0) -> Iterator[Usage]:
+    """Every moment of an optimizer step that can be its peak.
+
+    logits: bytes that a loss over every position takes beside the trace, whose own has the supervised ones only.
+    """
     size, stage = sharding.weight_bytes, sharding.stage
     held = (weight_bytes(trace, sharding), state_bytes(trace, sharding))
     gathered = gathered_bytes(trace, sharding)
@@ -112,6 +115,8 @@ def usages(trace: Trace, sharding: Sharding) -> Iterator[Usage]:
             activations = segment.peak - segment.logits
             buffers = flow.buffers + gathered
             yield Usage(segment.phase, *held, flow.held, activations, segment.logits, buffers, 0)
+            if logits and segment.phase == "forward":
+                yield Usage("loss", *held, flow.held, segment.held, logits, buffers, 0)
             flow.finish(segment)
     if stage == 1:
         owned = 0 if sharding.offload_optimizer else sum(owned_elements(trace, sharding.ranks))

@@ -38,6 +38,8 @@ class RolloutMemory(StepMemory):
         """
         weights = trace.parameters * sharding.weight_bytes
         held = weights if options.keeps_a_copy else 0
+        if getattr(options, "as_published", False) and sharding.stage == 3:  # there the reference is sharded
+            held //= sharding.ranks
         for usage in found:
             yield replace(usage, reference=held)
         count = min(AT_ONCE, options.completions(1))

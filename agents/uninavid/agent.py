@@ -14,6 +14,7 @@ from agents.common.checkpoints.files import generation_settings
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.decoders.policy import SampledActing
 from agents.common.decoders.questions import QuestionLoop, Running
 from agents.common.decoders.sampling import Sampler
 from agents.common.decoders.turns import Decoder
@@ -246,3 +247,12 @@ class UniNaVidAgent(EpisodeLoop):
         """Give the model's memory back to the device."""
         super().close()
         torch.cuda.empty_cache()
+
+
+class PolicyAgent(SampledActing, EpisodeLoop):
+    """Uni-NaVid in simulators, acting by chance and remembered by its policy."""
+
+    def __init__(self, prompts: Prompts, policy: Any, image_size: int) -> None:
+        self._recorder = policy
+        super().__init__(prompts, policy, image_size, UniNaVidOptions())
+        self.expects: Conventions = expects(image_size)

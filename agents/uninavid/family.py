@@ -14,12 +14,12 @@ import torch
 import transformers
 from torch import nn
 
-from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.files import GENERATION, generation_settings
 from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
-from agents.common.language.family import LanguageCheckpoints, LanguageTrains
+from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
 from agents.common.language.planning import operations, part_changes
 from agents.common.packing import frames
 from agents.common.prompts.vicuna import SYSTEM
@@ -42,10 +42,11 @@ from agents.uninavid.options import (
     UniNaVidStep,
     UniNaVidTraining,
 )
-from agents.uninavid.samples import ConversationDataset, UniNaVidSet, read_set
+from agents.uninavid.samples import ConversationDataset, UniNaVidPolicy, UniNaVidSet, read_set
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Placement, Source
 from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
 Shown = TypeVar("Shown", bound=UniNaVidShown)
@@ -117,7 +118,7 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
         network.save(_uninavid(model), folder, inputs_of(base, options), source=base)
 
 
-class UniNaVidTrains(LanguageTrains):
+class UniNaVidTrains(LanguageTrains, LogProbabilities):
     """EVA's vision tower, projector and Llama, trained on conversations about what is shown."""
 
     def parts(self, model: nn.Module, options: UniNaVidStep) -> Sequence[PartRule]:
@@ -150,6 +151,10 @@ class UniNaVidTrains(LanguageTrains):
             ),
             entry="images",
         )
+
+    def policy(self, model: nn.Module, base: Path, options: UniNaVidTraining, sampling: Sampling) -> Policy:
+        prompts = Prompts(network.load_tokenizer(base))
+        return UniNaVidPolicy(_uninavid(model), generation_settings(base), prompts, options, sampling)
 
 
 class UniNaVidPlans(Plans):

@@ -6,23 +6,35 @@ Sets are walks as they are collected here, or records in the published layout, a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.policy import Recorder, Walk, Window
+from agents.common.decoders.turns import Decoder
 from agents.common.packing.frames import Frame, Known
 from agents.common.packing.samples import Sample
+from agents.common.remembering import Answers, Question
 from agents.common.sets.conversations import TAG
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sets.videos import Record, read_records
 from agents.common.sight.videos import VideoReader
-from agents.uninavid.agent import WORDS, Prompts, question_text
+from agents.common.towers.eva import network_input
+from agents.uninavid.agent import WORDS, PolicyAgent, Prompts, actions_of, question_text
+from agents.uninavid.network import UniNaVid
 from agents.uninavid.options import UniNaVidTraining
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
+from vlnbench.training.family import policy as contract
+from vlnbench.training.family.policy import Sampling
+from vlnbench.training.family.trains import SetContent
 
 ANSWERED = 4
 """Actions of an answer."""
@@ -132,6 +144,19 @@ class ConversationDataset:
         ids, labels = self._prompts.lesson(turns, video)
         return Sample(ids[: self._longest], labels[: self._longest], shown)
 
+    @property
+    def places(self) -> Sequence[int]:
+        """Samples with actions that answers can be compared with: those along walks."""
+        return range(len(self._content.records), len(self))
+
+    def question(self, index: int, rng: random.Random) -> contract.Question:
+        """Token ids and frames of a question as the agent puts it, and what the expert did. Nothing is drawn."""
+        place = self._content.places[index - len(self._content.records)]
+        walk = self._content.walks[place.walk]
+        frames = self._reader.crops(walk.frames_at(range(place.step + 1)))
+        expected = tuple(WORDS[word] for word in answer(walk, place.step).split())
+        return contract.Question((self._prompts.question(walk.instructions[place.instruction]), frames), expected)
+
     def _seen(self, record: Record, rng: random.Random) -> Tensor | list[Frame]:
         if record.file is None:
             return self._reader.nothing()
@@ -147,3 +172,62 @@ def _tagged(record: Record, rng: random.Random) -> list[tuple[str, str]]:
     turns = [(text.replace(TAG, "").strip(), told) for text, told in record.turns]
     first = (f"{TAG}\n{turns[0][0]}", turns[0][1])
     return [first, *((f"{TAG}\n{a}" if rng.randint(0, 1) == 0 else f"{a}\n{TAG}", told) for a, told in turns[1:])]
+
+
+class UniNaVidPolicy(Recorder):
+    """A `Policy`; see there. Every answer is a window of its own, which shows all frames so far."""
+
+    at_once = 16
+
+    def __init__(
+        self,
+        model: UniNaVid,
+        settings: GenerationSettings,
+        prompts: Prompts,
+        options: UniNaVidTraining,
+        sampling: Sampling,
+    ) -> None:
+        super().__init__(sampling)
+        self._model, self._settings, self._prompts, self._options = model, settings, prompts, options
+        self._frames: dict[int, list[NDArray[np.uint8]]] = {}
+
+    def agent(self) -> PolicyAgent:
+        return PolicyAgent(self._prompts, self, self._model.config.vision.image_size)
+
+    def decoder(self) -> Answers:
+        longest, choose = self._sampling.answer_tokens, self._sampler.choose
+        decoder = Decoder(self._model, self._settings, max_new_tokens=longest, choose=choose, keeps=False)
+        return Answers(self._model, decoder, None)
+
+    def begin(self, slot: int, seed: int) -> None:
+        """As of `Answers`."""
+        self._decoder.begin(slot, seed)
+        self._frames[slot] = []
+
+    def drop(self, slot: int) -> None:
+        del self._frames[slot], self._decoder.memories[slot]
+
+    def asked(self, prompts: Mapping[int, Any]) -> list[Question]:
+        for slot in prompts:
+            self.begin(slot, 0)
+        return [Question(slot, *prompt) for slot, prompt in prompts.items()]
+
+    def take_in(self, walk: Walk, question: Question) -> None:
+        self._frames[question.slot] += question.frames
+        walk.see(question.ids, list(self._frames[question.slot]))
+
+    def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
+        actions = actions_of(self._prompts.text(answer), ANSWERED)
+        return actions or (Action.STOP,), actions is not None and answer[-1] in self._settings.eos
+
+    def sample(self, window: Window) -> Sample:
+        return Sample(window.ids, window.labels, network_input(*window.shown))
+
+    def asks(self, content: SetContent) -> ConversationDataset:
+        assert isinstance(content, UniNaVidSet)
+        if not content.places:
+            raise UsageError(
+                f"{content.file}: has no walks, and so no actions that answers could be compared with"
+            )
+        size = self._model.config.vision.image_size
+        return ConversationDataset(content, self._prompts, size, self._options, None)

@@ -48,6 +48,10 @@ class VideoReader:
         frames = [(partial(content_of, each, REMEDY), partial(_picture, each)) for each in paths]
         return self._read(frames, rng, augmented)
 
+    def crops(self, paths: Sequence[Path]) -> list[NDArray[np.uint8]]:
+        """Image files as an agent keeps frames."""
+        return [crop(_picture(path), self._size) for path in paths]
+
     def picture(self, path: Path, rng: random.Random) -> Tensor | list[Frame]:
         """A single one, of which nothing is cut off."""
         content = partial(bytes.__add__, b"squared", content_of(path, REMEDY))

@@ -292,7 +292,7 @@ class JanusVLNPlans(Plans):
         rows = [expand(ids, [grid] * images, own.image_token) for _ in range(count)]
         fused = torch.zeros(count * images * grid.cells, own.hidden_size, dtype=network.dtype, device="meta")
         return Acting(
-            caches={f"VGGT's {kept} frames per episode": count * kept * frame},
+            caches={f"VGGT's {kept} frames per episode": options.episodes * kept * frame},
             passes={
                 "looking at a frame": lambda: look(network, frames, caches),
                 "reading a question": lambda: network.logits(read(network, rows, fused)[1]).float(),

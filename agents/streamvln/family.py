@@ -372,7 +372,7 @@ class StreamVLNPlans(Plans):
         return StreamVLN(config, "sdpa")
 
     def inference(self, network: StreamVLN, config: StreamVLNConfig, options: StreamVLNInference) -> Acting:
-        return acting(network, options.max_batch, options.max_new_tokens)
+        return acting(network, options.max_batch, options.max_new_tokens, kept=options.episodes)
 
     def inference_changes(self, options: StreamVLNInference) -> Iterator[Change]:
         """Changes after which other answers are given."""

@@ -56,7 +56,8 @@ def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
             f"run.gpus_per_setting {each}: expected at most {len(names)}, as many GPUs as may be used"
         )
     slots: list[Slot] = [names[i : i + each] for i in range(0, len(names) - each + 1, each)] if names else []
-    size = f"{min(gpu.memory_mib for gpu in found) / 1024:.1f}GiB" if names else None
+    sizes = [gpu.memory_mib for gpu in found if gpu.memory_mib is not None]
+    size = f"{min(sizes) / 1024:.1f}GiB" if names and sizes else None
     return Places(slots or [()] * execution.jobs, execution.gpu or size, machine.describe(found))
 
 

@@ -26,9 +26,17 @@ class InferenceOptions:
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     """Precision of weights and activations."""
     max_batch: Count = 1
-    """Episodes that the agent acts on at once."""
+    """Episodes that the agent acts on in one pass."""
+    envs: Count = 1
+    """Episodes under way, each with caches of its own, whether the agent acts on it or not: `eval --envs`, which
+    is up to 4 where it is not given."""
     simulators: Natural = 1
     """Simulators of habitat-sim that render on the same GPU; 0 for the embedded one, which needs none."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes whose memory is kept."""
+        return max(self.envs, self.max_batch)
 
     def check(self) -> None:
         """Raise UsageError for the first option that cannot be. Families add checks."""

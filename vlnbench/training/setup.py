@@ -60,6 +60,9 @@ def find_process() -> Process:
     rank, local_rank, world_size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
     if not torch.cuda.is_available():
         return Process(rank, local_rank, world_size, torch.device("cpu"))
+    if torch.cuda.device_count() == 1 and len(os.environ.get("CUDA_VISIBLE_DEVICES", ",").split(",")) == 1:
+        # one of its own for every process, as of srun --gpus-per-task=1
+        return Process(rank, local_rank, world_size, torch.device("cuda", 0))
     if local_rank >= torch.cuda.device_count():
         raise UsageError(
             f"local rank {local_rank}: this machine has {torch.cuda.device_count()} CUDA devices; start fewer "

@@ -109,7 +109,7 @@ def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
             run = stack.enter_context(_Run(options, kind, base, process, objective, placement, watch))
             return run.go()
         except (RuntimeError, GpuMemoryError) as error:
-            if not is_gpu_memory(error):
+            if not is_gpu_memory(error) or process.device.type != "cuda":
                 raise
             write_json(options.out / OUT_OF_MEMORY, taken(process.device, process.rank))
             started = Chosen(spec, Source("checkpoint", str(base), base))
@@ -122,8 +122,6 @@ def _advice(options: TrainOptions, chosen: Chosen, process: Process, error: Exce
     from vlnbench.training.memory.report import format_plan
     from vlnbench.training.memory.search import suggest
 
-    if process.device.type != "cuda":
-        return first_line(error)
     total = torch.cuda.get_device_properties(process.device).total_memory
     taken = torch.cuda.max_memory_allocated(process.device) / 1e9
     first = f"out of memory on {process.device} after {taken:.1f} GB: {first_line(error)}"

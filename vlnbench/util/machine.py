@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,10 +26,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: name and memory in MiB, as the driver says."""
+    """A GPU: name and memory in MiB, as the driver says; None where it does not, as of cards without their own."""
 
     name: str
-    memory_mib: int
+    memory_mib: int | None
 
 
 def gpus() -> list[Gpu]:
@@ -38,7 +39,7 @@ def gpus() -> list[Gpu]:
     except (OSError, subprocess.SubprocessError):
         return []
     lines = (line.rpartition(",") for line in answer.splitlines() if line.strip())
-    return [Gpu(name.strip(), int(memory)) for name, _, memory in lines]
+    return [Gpu(name.strip(), int(memory) if memory.strip().isdecimal() else None) for name, _, memory in lines]
 
 
 def visible(found: list[Gpu]) -> tuple[str, ...]:
@@ -71,6 +72,13 @@ def describe(found: list[Gpu]) -> dict[str, Any]:
 
 def hardware(device: str) -> dict[str, Any]:
     """Processor, cores and, for a device of CUDA, the first GPU of this process; null for what is not known."""
+    torch = sys.modules.get("torch")
+    if device.startswith("cuda") and torch is not None and torch.cuda.is_initialized():
+        return {
+            "cpu": _cpu(),
+            "cores": cores(),
+            "gpu": torch.cuda.get_device_name(),
+        }  # whatever order the driver has
     found = gpus() if device.startswith("cuda") else []
     used = next((name for name in visible(found) if name.isdecimal() and int(name) < len(found)), None)
     return {"cpu": _cpu(), "cores": cores(), "gpu": None if used is None else found[int(used)].name}

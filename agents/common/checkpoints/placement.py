@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
 from agents.common.checkpoints.files import DTYPES
 from vlnbench.errors import UsageError
+from vlnbench.util.loading import describe
+from vlnbench.util.progress import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ def place(device: str, dtype: str, attn: str, checkpoint_dtype: torch.dtype) -> 
     Raises UsageError for what this machine cannot do.
     """
     found = _device(device)
+    if found.type == "cuda":
+        torch.cuda.set_device(found)  # which memory and name are then asked of
     precision = _dtype(dtype, found, checkpoint_dtype)
     return Placement(found, precision, _attn(attn, found, precision))
 
@@ -76,7 +82,22 @@ def _attn(name: str, device: torch.device, dtype: torch.dtype) -> str:
         else None
     )
     if obstacle is None:
+        obstacle = _flash_fails(device, dtype)
+    if obstacle is None:
         return flash
+    if name == "auto" and find_spec("flash_attn") is not None and dtype is not torch.float32:
+        say(f"--attn auto: SDPA, as {flash} {obstacle}")
     if name == flash:
         raise UsageError(f"--attn {flash}: {obstacle}; expected sdpa or eager without it")
     return "sdpa"
+
+
+def _flash_fails(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the installed package cannot be used here, None if it can: it is built for one torch and some cards."""
+    try:
+        flash: Any = import_module("flash_attn")
+        tiny = torch.zeros(1, 1, 1, 64, device=device, dtype=dtype)
+        flash.flash_attn_func(tiny, tiny, tiny)
+    except Exception as error:
+        return f"does not work here ({describe(error)})"
+    return None

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from agents.common.decoders.sizes import WindowedSizes
 
 SPARE = 64  # columns a buffer grows by, beyond what is asked for
+STEP = 256  # columns come in multiples of it, so that what is freed fits what is asked for later
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,14 @@ class TurnCache:
     feeds is padded on the right, so that no query is ever without a key.
     """
 
-    def __init__(self, config: WindowedSizes, pasts: Sequence[Tensor | None], like: Tensor) -> None:
-        """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim)."""
+    def __init__(
+        self, config: WindowedSizes, pasts: Sequence[Tensor | None], like: Tensor, coming: int = 0
+    ) -> None:
+        """Rows begin with a copy of `pasts`, each (layers, 2, kv heads, length, head dim). coming: entries
+        that are sure to follow."""
         # The column behind a row's last valid one.
         self._ends = [0 if past is None else past.shape[-2] for past in pasts]
-        columns = max(self._ends) + SPARE
+        columns = stepped(max(self._ends) + coming + SPARE)
         shape = (config.num_hidden_layers, 2, len(pasts), config.num_key_value_heads, columns, config.head_dim)
         self._buffer = like.new_zeros(shape)  # zeros: what is masked still meets a weight of 0, and 0 * NaN is NaN
         self._mask = torch.zeros(len(pasts), columns, dtype=torch.bool)
@@ -51,7 +55,7 @@ class TurnCache:
         begin = max(self._ends[i] for i in rows)
         end = begin + max(counts)
         if end > self._mask.shape[1]:
-            more = end + SPARE - self._mask.shape[1]
+            more = stepped(end + SPARE) - self._mask.shape[1]
             self._buffer = pad(self._buffer, (0, 0, 0, more))
             self._mask = pad(self._mask, (0, more))
         for i, count in zip(rows, counts, strict=True):
@@ -69,8 +73,15 @@ class TurnCache:
     def row(self, row: int) -> Tensor:
         """A copy of a row's valid entries: (layers, 2, kv heads, length, head dim)."""
         valid = self._mask[row].nonzero()[:, 0].to(self._buffer.device)
-        return self._buffer[:, :, row].index_select(-2, valid)
+        layers, both, _, heads, _, size = self._buffer.shape
+        kept = self._buffer.new_empty(layers, both, heads, stepped(len(valid)), size)[..., : len(valid), :]
+        return torch.index_select(self._buffer[:, :, row], -2, valid, out=kept)
 
     def past(self, row: int, count: int) -> Tensor:
         """A copy of a row's first entries in the host's memory, layer by layer: the GPU may have no room left."""
         return torch.stack([layer[:, row, :, :count].cpu() for layer in self._buffer])
+
+
+def stepped(columns: int) -> int:
+    """So many columns, or a few more."""
+    return -(-columns // STEP) * STEP

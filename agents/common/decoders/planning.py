@@ -12,9 +12,11 @@ ANSWER_TOKENS = 8
 """Tokens of a usual answer: one per action, and the ends."""
 
 
-def acting(network: Network, episodes: int, max_new_tokens: int, keeps: bool = True) -> Acting:
-    """What so many episodes side by side take: the last turn of a window, and the one that opens the next with its
-    memory frames. keeps: see `Decoder`."""
+def acting(
+    network: Network, episodes: int, max_new_tokens: int, keeps: bool = True, kept: int | None = None
+) -> Acting:
+    """What so many episodes in a pass take: the last turn of a window, and the one that opens the next with its
+    memory frames. keeps: see `Decoder`. kept: episodes under way, whose windows are kept; default those."""
     config, count = network.config, episodes
     tokens = window_tokens(config, config.num_future_steps, ANSWER_TOKENS)
     longest = window_tokens(config, 1, max_new_tokens)
@@ -26,6 +28,7 @@ def acting(network: Network, episodes: int, max_new_tokens: int, keeps: bool = T
     embeddings = torch.zeros(count, opening, config.hidden_size, dtype=network.dtype, device="meta")
     caches = {f"keys and values of {tokens:,} tokens per episode": cache}
     if keeps:
+        caches = dict.fromkeys(caches, cache // count * (kept or count))
         caches["the same side by side during a turn"] = cache
     return Acting(
         caches=caches,

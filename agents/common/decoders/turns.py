@@ -263,7 +263,9 @@ class Decoder:
         self._saved, cache = None, None
         try:
             features = self._encode_all([row.turn.images for row in rows])
-            cache = TurnCache(self.model.config, [row.past.cache if row.past else None for row in rows], features)
+            pasts = [row.past.cache if row.past else None for row in rows]
+            coming = max(len(row.ids) + len(row.guess) for row in rows)
+            cache = TurnCache(self.model.config, pasts, features, coming)
             self._advance(rows, cache, features)
         except Exception as error:
             if is_gpu_memory(error):

@@ -61,14 +61,14 @@ class FrameCache:
         """Add a frame's keys and values (heads, tokens, head) and return what it sees: (heads, frames * tokens,
         head)."""
         place, count, size = self.seen, self.seen + 1, self.seen + GROWTH
-        if self.recent is not None:
-            room = self.first + self.recent + 1
-            count, size = min(count, room), min(size, room)
+        if self.recent is not None:  # all at once: what grows leaves holes in a GPU's memory that nothing fits in
+            room = size = self.first + self.recent + 1
+            count = min(count, room)
             if place >= room:
                 place = self.first + (place - self.first) % (self.recent + 1)
         buffer = self._blocks.get(block)
         if buffer is None or buffer.shape[2] < count:
-            grown = keys.new_zeros(2, len(keys), size, *keys.shape[1:])
+            grown = keys.new_empty(2, len(keys), size, *keys.shape[1:])
             if buffer is not None:
                 grown[:, :, : buffer.shape[2]] = buffer
             buffer = self._blocks[block] = grown

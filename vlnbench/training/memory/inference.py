@@ -187,8 +187,12 @@ def _changes(request: InferenceOptions) -> Iterator[Change]:
     if request.dtype == "fp32":
         fields = (("dtype", "bf16"),)
         yield Change("dtype", "--dtype bfloat16", 3, fields, "as published; answers differ in close cases")
+    price = "slower; in half precision, close answers may differ"
     if request.max_batch > 1:
-        yield Change("batch", "--max-batch 1", 1, (("max_batch", 1),), "slower, same answers")
+        yield Change("batch", "--max-batch 1", 1, (("max_batch", 1),), price)
+    if request.episodes > 1:
+        fields = (("envs", 1), ("max_batch", 1))
+        yield Change("batch", "--envs 1 --max-batch 1", 2, fields, f"one episode under way: {price}")
     if request.simulators:
         fields = (("simulators", 0),)
         yield Change(
@@ -213,7 +217,8 @@ def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> st
     low, high = planned.peak - planned.margin, planned.peak + planned.margin
     lines = [
         f"{request.model}: {planned.parameters / 1e6:,.1f} M parameters acting in {request.dtype}, "
-        f"{request.max_batch} {'episode' if request.max_batch == 1 else 'episodes'} at once",
+        f"{request.max_batch} {'episode' if request.max_batch == 1 else 'episodes'} at once, "
+        f"{request.episodes} under way (eval --envs {request.episodes})",
         "",
         tabulate(
             table, headers=["one copy", "GB", "GiB"], disable_numparse=True, colalign=("left", "right", "right")

@@ -20,6 +20,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def pretend(devices: int, capability: tuple[int, int] = (9, 0), flash: bool = False) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: devices > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+        monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+        monkeypatch.setattr(placement, "_flash_fails", lambda *_: None)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla")
         spec = ModuleSpec("flash_attn", None) if flash else None

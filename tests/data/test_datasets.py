@@ -17,6 +17,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.rollout.agents import load_agent
 from vlnbench.rollout.inline import Inline
+from vlnbench.training.collect.render import recorded
 
 V1_2 = ("R2R_VLNCE_v1-2_preprocessed", "R2R_VLNCE_v1-2", "R2R_VLNCE_v1-2_preprocessed_BERTidx")
 R2R = replace(
@@ -257,3 +258,15 @@ def test_runs_on_partial_data_are_asked_for_and_marked(tmp_path: Path, capsys: p
 def test_the_generated_augmentation_set_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="generate it with `vlnbench data houses --envdrop`"):
         locate(get_benchmark("houses-r2r"), "envdrop", tmp_path)
+
+
+def test_scalevln_lies_in_its_folder_itself(tmp_path: Path) -> None:
+    entry = r2r_entry(7, scene_id="hm3d/00000-abc/abc.basis.glb")
+    path = write(tmp_path / "datasets" / "scalevln" / "scalevln_subset_150k.json.gz", {"episodes": [entry]})
+    found = load_split(get_benchmark("scalevln"), "scalevln_subset_150k", tmp_path, allow_partial=True)
+    assert found.path == path
+    for scan in ("abc", "00000-abc"):  # either may name a walk's folder
+        record = {"video": f"images/{scan}_scalevln_000007", "actions": [-1, 1, 2]}
+        (walk,) = recorded(tmp_path / "annotations.json", [record], found)
+        assert walk.actions == (1, 2)
+        assert walk.episode.episode_id == "7"

@@ -96,7 +96,7 @@ def render(options: RenderOptions) -> str:
     benchmark = get_benchmark(name)
     ensure_data(benchmark, options.data_root, split)
     episodes = load_split(benchmark, split, options.data_root, allow_partial=True)
-    walks = _recorded(source, records, episodes)
+    walks = recorded(source, records, episodes)
     body = resized(benchmark.body, options.frame_width)
     with ExitStack() as stack:
         executor = stack.enter_context(start_processes(options.env, options.workers))
@@ -148,7 +148,7 @@ def _whose(options: RenderOptions) -> tuple[str, str]:
     return benchmark, options.split or (known.split if known else "train")
 
 
-def _recorded(source: Path, records: Sequence[Any], episodes: EpisodeSet) -> list[Recorded]:
+def recorded(source: Path, records: Sequence[Any], episodes: EpisodeSet) -> list[Recorded]:
     """The walks of a set with their episodes. Raises UsageError for the first that cannot be replayed."""
     by_id = {episode.episode_id: episode for episode in episodes.episodes}
     found: dict[str, Recorded] = {}
@@ -168,8 +168,8 @@ def _recorded(source: Path, records: Sequence[Any], episodes: EpisodeSet) -> lis
         if not name.startswith("images/") or name.count("/") != 1:
             raise UsageError(f"{where}: field 'video': expected images/<scan>_<set>_<episode>, found {name!r}")
         episode = by_id.get(number) or by_id.get(number.lstrip("0") or "0")
-        scan = episode and Path(episode.scene_id).name.partition(".")[0]
-        if episode is None or not name.startswith(f"images/{scan}_"):
+        scans = [part.partition(".")[0] for part in episode.scene_id.split("/")] if episode else []
+        if episode is None or not any(name.startswith(f"images/{scan}_") for scan in scans):
             raise UsageError(
                 f"{where}: field 'video': {name!r} is of no episode of {episodes.path}; expected "
                 "images/<scan>_<set>_<episode>: give the split that was walked with --benchmark and --split"

@@ -71,9 +71,14 @@ def test_runs_are_found_grouped_ranked_and_labeled(runs: Path, tmp_path: Path) -
     assert (again["random"]["labels"], again["random"]["done"]) == (["PARTIAL"], 4)
 
 
-def test_only_runs_of_the_same_episodes_are_paired() -> None:
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Any]:
+    return data_of(RESULTS)
+
+
+def test_only_runs_of_the_same_episodes_are_paired(committed: dict[str, Any]) -> None:
     """The figures of docs/leaderboard.md."""
-    data = data_of(RESULTS / "runs")
+    data = committed
     folders = [Path(run["folder"]).name.removeprefix("houses-r2r-val-unseen-") for run in data["runs"]]
     assert len(data["pairs"]) == 22
     [pair] = [p for p in data["pairs"] if {folders[p["a"]], folders[p["b"]]} == {"blind", "streamvln-tiny"}]
@@ -115,8 +120,8 @@ def test_trainings_have_curves(tmp_path: Path) -> None:
     assert long["curves"]["loss"][-1][0] == 1000
 
 
-def test_results_hold_matrix_and_leaderboard() -> None:
-    data = data_of(RESULTS)
+def test_results_hold_matrix_and_leaderboard(committed: dict[str, Any]) -> None:
+    data = committed
     [matrix] = [each for each in data["matrices"] if each["name"] == "tunable_parts_x_envdrop"]
     row = next(each for each in matrix["rows"] if each["name"] == "vision + projector + language, R2R, seed=0")
     assert row["results"]["val_seen"]["SR"]["mean"] == pytest.approx(14.0)

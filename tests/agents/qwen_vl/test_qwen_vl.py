@@ -379,6 +379,7 @@ def test_a_frame_that_is_broken_is_named(base: Path, tmp_path: Path) -> None:
 UNUSUAL: dict[str, Any] = {"history": 1, "max_pixels": 6 * 28 * 28, "actions_per_answer": 2, "answers": "tagged"}
 
 
+@pytest.mark.slow
 @pytest.mark.needs("deepspeed")
 def test_a_checkpoint_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
     """Every input other than usual: ids and images of training are those of its evaluation."""
@@ -387,20 +388,8 @@ def test_a_checkpoint_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
     prompt.write_text("{instruction} Step {step}, turns of {turn_deg}, at most {max_actions}. {format}")
     folder = tmp_path / "run/model"
     command = ["train", "--checkpoint", "preset:qwen-vl-tiny", "--out", tmp_path / "run", "--trajectories", root]
-    command += [
-        "--steps",
-        2,
-        "--batch",
-        1,
-        "--accumulation",
-        1,
-        "--workers",
-        0,
-        "--prompt",
-        prompt,
-        "--turn-deg",
-        30,
-    ]
+    command += ["--steps", 2, "--batch", 1, "--accumulation", 1, "--workers", 0]
+    command += ["--prompt", prompt, "--turn-deg", 30]
     command += [word for name, value in UNUSUAL.items() for word in ("--" + name.replace("_", "-"), value)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-m", "vlnbench", *map(str, command)], env=environment, check=True, cwd=ROOT)

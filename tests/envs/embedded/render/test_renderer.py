@@ -290,7 +290,7 @@ def test_triangle_soup_agrees_with_ray_casting(count: int, size: float) -> None:
     assert off.mean() < 5e-3, "silhouette pixels may differ by the 1/256 pixel snap"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_pose_agrees_with_ray_casting(seed: int) -> None:
     rng = np.random.default_rng(seed)
     positions = (
@@ -319,7 +319,7 @@ coordinates = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(coordinates, coordinates, coordinates), min_size=3, max_size=9))
 def test_any_triangle_can_be_drawn(points: list[tuple[float, float, float]]) -> None:
     count = len(points) // 3 * 3

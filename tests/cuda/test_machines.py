@@ -12,8 +12,10 @@ from agents.common.checkpoints import placement
 from agents.common.packing.loss import pack
 from tests.agents.streamvln.tiny import tiny_model
 from tests.cuda.pretended import pretended
+from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.setup import find_process
+from vlnbench.util.gpu_memory import ALLOCATOR, settle_allocator
 from vlnbench.util.machine import Gpu, gpus, hardware
 
 
@@ -27,6 +29,18 @@ def test_the_card_is_that_of_the_process_whatever_its_name(monkeypatch: pytest.M
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-3b1f")
     with pretended():
         assert hardware("cuda")["gpu"] == "Pretended"
+
+
+def test_segments_that_grow_are_settled_before_torch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ALLOCATOR:
+        monkeypatch.setenv(name, "")  # so that it is as before at the end
+        monkeypatch.delenv(name)
+    assert main(["eval", "--agent", "random", "--checkpoint", "x"]) == 2
+    with pretended():
+        assert hardware("cuda")["allocator"] == "expandable_segments:True"
+        monkeypatch.setenv(ALLOCATOR[0], "max_split_size_mb:128")
+        settle_allocator()
+        assert hardware("cuda")["allocator"] == "max_split_size_mb:128"
 
 
 def test_one_gpu_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:

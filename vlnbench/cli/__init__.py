@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.util.gpu_memory import first_line, is_gpu_memory
+from vlnbench.util.gpu_memory import first_line, is_gpu_memory, settle_allocator
 
 _OF_THE_FILE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK)
 """No mistake of the program: files of others on servers where root is nobody, quotas, files that another machine
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         arguments = [argument for argument in arguments if not argument.startswith("--local_rank=")]
     _open_streams()
+    settle_allocator()
     description = (
         "Benchmark and evaluation harness for vision-and-language navigation agents. Begin with `vlnbench eval`, "
         "which needs no download; `vlnbench COMMAND --help` tells the options of a command."

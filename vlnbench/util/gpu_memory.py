@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 
 from vlnbench.errors import GpuMemoryError
+from vlnbench.util.machine import installed_version
 from vlnbench.util.progress import say
 
 _SAID = re.compile(
@@ -16,7 +18,20 @@ _SAID = re.compile(
 )
 """As PyTorch, CUDA's libraries, NCCL, Triton and a context that cannot be made say it."""
 
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Variables that settle how PyTorch takes memory: its name since 2.9, and the one before."""
+
 _shortages: list[str] = []
+
+
+def settle_allocator() -> None:
+    """Let memory of GPUs be taken in segments that can grow, so that what is freed is of use for what is larger.
+
+    To be called before PyTorch is imported. What the user has settled stays.
+    """
+    if not any(name in os.environ for name in ALLOCATOR):
+        new = tuple(map(int, re.findall(r"\d+", installed_version("torch") or "0")[:2])) >= (2, 9)
+        os.environ[ALLOCATOR[0 if new else 1]] = "expandable_segments:True"
 
 
 def is_gpu_memory(error: BaseException) -> bool:

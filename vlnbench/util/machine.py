@@ -74,11 +74,14 @@ def hardware(device: str) -> dict[str, Any]:
     """Processor, cores and, for a device of CUDA, the first GPU of this process; null for what is not known."""
     torch = sys.modules.get("torch")
     if device.startswith("cuda") and torch is not None and torch.cuda.is_initialized():
+        # The name, whatever order the driver has; how PyTorch takes memory, by the new name and the old.
+        settled = [os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")]
         return {
             "cpu": _cpu(),
             "cores": cores(),
             "gpu": torch.cuda.get_device_name(),
-        }  # whatever order the driver has
+            "allocator": next(filter(None, settled), None),
+        }
     found = gpus() if device.startswith("cuda") else []
     used = next((name for name in visible(found) if name.isdecimal() and int(name) < len(found)), None)
     return {"cpu": _cpu(), "cores": cores(), "gpu": None if used is None else found[int(used)].name}

@@ -158,7 +158,7 @@ def test_whole_recorded_episodes(
     replay_alone(goldens, recorded_model, prompts, name, index, None)
 
 
-@pytest.mark.parametrize("max_batch", [1, 2, 3])
+@pytest.mark.parametrize("max_batch", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 3))])
 def test_episodes_that_began_apart_share_batches(
     goldens: Path, recorded_model: JanusVLN, prompts: Prompts, max_batch: int
 ) -> None:

@@ -97,7 +97,7 @@ def test_recorded_turns_one_by_one(goldens: Path, run: str, attn: str) -> None:
             np.testing.assert_allclose(seen[position], fourth[turn["npz_row"]], atol=3e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("max_batch", "drawn"), [(5, False), (2, True)])
+@pytest.mark.parametrize(("max_batch", "drawn"), [(2, True), pytest.param(5, False, marks=pytest.mark.slow)])
 def test_any_batch_and_order_give_the_recorded_ids(
     goldens: Path, recorded_model: StreamVLN, max_batch: int, drawn: bool
 ) -> None:

@@ -60,6 +60,7 @@ class TestCMA(Conforming):
     name, shown = "cma-tiny", {}
 
 
+@pytest.mark.slow
 class TestSeq2Seq(Conforming):
     name, shown = "seq2seq-tiny", {}
 

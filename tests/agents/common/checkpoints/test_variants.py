@@ -152,7 +152,19 @@ VARIANTS: dict[str, Callable[[Path, State], None]] = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+ONCE = {"_orig_mod.", "base_model.model.", "files of trainers", "files of macOS", "a second set of another name"}
+"""Variants that no family reads in a way of its own."""
+
+
+@pytest.mark.parametrize(
+    ("made", "variant"),
+    [
+        pytest.param(family, variant, marks=[pytest.mark.slow] * (variant in ONCE and family != FAMILIES[0]))
+        for family in FAMILIES
+        for variant in VARIANTS
+    ],
+    indirect=["made"],
+)
 def test_logits_are_the_same(made: Made, variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "saved"
     shutil.copytree(made.folder, folder)
@@ -170,7 +182,7 @@ def copied(made: Made, tmp_path: Path) -> Path:
     return made.part(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)])
 def test_narrow_numbers_are_read(made: Made, copied: Path, dtype: torch.dtype) -> None:
     narrow = {name: each.to(dtype) if each.is_floating_point() else each for name, each in made.state.items()}
     save(copied, narrow)

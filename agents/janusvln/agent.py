@@ -6,7 +6,6 @@ improved.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -41,7 +40,6 @@ from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions, Wor
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
-from vlnbench.util.hub import spoken
 
 SYSTEM = (
     "You are a visual language navigation model, and your should go to the locations to complete the given task. "
@@ -256,8 +254,7 @@ class JanusVLNAgent(EpisodeLoop):
         self.identity = _identity(options, folder, placement, inputs)
         self.description = "\n".join(
             (
-                f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "
-                f"{placement.device}, {placement.attn} attention",
+                placement.describe(folder, model, part_of),
                 _memory(model, inputs.image_width, options),
                 described(inputs, folder),
             )
@@ -272,11 +269,6 @@ class JanusVLNAgent(EpisodeLoop):
         if self.forced_stops:
             found.append(f"{self.forced_stops} episodes were stopped at --max-steps {self._max_steps}")
         return "; ".join(found)
-
-    def close(self) -> None:
-        """Give the model's memory back to the device."""
-        super().close()
-        torch.cuda.empty_cache()
 
 
 def _checked(options: JanusVLNOptions) -> Path:
@@ -310,14 +302,6 @@ def _identity(
         # what came later: runs that are asked as they always were keep their identity
         **({} if inputs.wording == "evaluation" else {"wording": inputs.wording}),
     }
-
-
-def _parameters(model: JanusVLN) -> str:
-    counts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        counts[part_of(name)] += parameter.numel()
-    parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
-    return f"{counts.total() / 1e6:,.1f} M parameters ({parts})"
 
 
 def _memory(model: JanusVLN, width: int, options: JanusVLNOptions) -> str:

@@ -27,7 +27,6 @@ from agents.navila.options import FAMILY, NaVILAInputs, NaVILAOptions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
-from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 
 EXPECTS = Conventions(width=512, height=512, hfov=90.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
@@ -274,20 +273,13 @@ class NaVILAAgent(EpisodeLoop):
             "transformers": installed_version("transformers"),
             **shown.identity,
         }
-        count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(
             (
-                f"checkpoint {spoken(folder)}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
-                f"{placement.device}, {placement.attn} attention",
+                placement.describe(folder, model),
                 f"{config.frames} frames of {config.image_tokens} embeddings in a question",
                 described(inputs, folder),
             )
         )
-
-    def close(self) -> None:
-        """Give the model's memory back to the device."""
-        super().close()
-        torch.cuda.empty_cache()
 
 
 class PolicyAgent(SampledActing, EpisodeLoop):

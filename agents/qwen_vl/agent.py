@@ -28,7 +28,6 @@ from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenV
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
-from vlnbench.util.hub import spoken
 
 SYSTEM = "You are a helpful assistant."
 TAGGED = (
@@ -175,16 +174,9 @@ class QwenVLAgent(EpisodeLoop):
             "max_new_tokens": options.max_new_tokens,
             "torch": torch.__version__,
         }
-        count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(
             (
-                f"checkpoint {spoken(folder)}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
-                f"{placement.device}, {placement.attn} attention",
+                placement.describe(folder, model),
                 described(inputs, folder),
             )
         )
-
-    def close(self) -> None:
-        """Give the model's memory back to the device."""
-        super().close()
-        torch.cuda.empty_cache()

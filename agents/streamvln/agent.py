@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,12 +25,11 @@ from agents.common.sets.conversations import SYMBOLS, TAG
 from agents.common.sight.instead import Instead
 from agents.common.threads import Threads
 from agents.streamvln import network
-from agents.streamvln.network import StreamVLN, StreamVLNConfig, read_config
+from agents.streamvln.network import StreamVLNConfig, read_config
 from agents.streamvln.options import FAMILY, StreamVLNOptions, part_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint, shipped
-from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -230,8 +228,7 @@ class StreamVLNAgent(FeelingLoop):
         }
         self.description = "\n".join(
             (
-                f"checkpoint {spoken(folder)}: {_parameters(model)}; {placement.dtype_name} on "
-                f"{placement.device}, {placement.attn} attention",
+                placement.describe(folder, model, part_of),
                 decoder.describe(),
                 f"frames: {self.frame_bytes(EPISODE_STEPS) / 1e6:.0f} MB per episode of {EPISODE_STEPS} steps",
                 *self._threads.description,
@@ -246,10 +243,8 @@ class StreamVLNAgent(FeelingLoop):
         return "; ".join([*cut, *self._threads.remarks])
 
     def close(self) -> None:
-        """Give the model's memory back to the device."""
         super().close()
         self._threads.close()
-        torch.cuda.empty_cache()
 
 
 class PolicyAgent(SampledActing, EpisodeLoop):
@@ -322,11 +317,3 @@ def _unusual(config: StreamVLNConfig) -> dict[str, Scalar]:
     found = {"num_future_steps": config.num_future_steps, "image_size": config.vision.image_size}
     known = {"num_future_steps": Windows().num_future_steps, "image_size": int(usual[1]) if usual else None}
     return {name: value for name, value in found.items() if known[name] not in (None, value)}
-
-
-def _parameters(model: StreamVLN) -> str:
-    counts: Counter[str] = Counter()
-    for name, parameter in model.named_parameters():
-        counts[part_of(name)] += parameter.numel()
-    parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
-    return f"{counts.total() / 1e6:,.1f} M parameters ({parts})"

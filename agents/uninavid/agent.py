@@ -40,7 +40,6 @@ from agents.uninavid.options import FAMILY, UniNaVidOptions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint
-from vlnbench.util.hub import spoken
 from vlnbench.util.machine import installed_version
 
 EXPECTS = Conventions(width=640, height=480, hfov=120.0, camera_height_m=1.25, forward_m=0.25, turn_deg=30.0)
@@ -233,20 +232,13 @@ class UniNaVidAgent(EpisodeLoop):
             "transformers": installed_version("transformers"),
             **self.shown.identity,
         }
-        count = sum(parameter.numel() for parameter in model.parameters())
         self.description = "\n".join(
             (
-                f"checkpoint {spoken(folder)}: {count / 1e6:,.1f} M parameters; {placement.dtype_name} on "
-                f"{placement.device}, {placement.attn} attention",
+                placement.describe(folder, model),
                 f"vision tower: {tower_file(folder, tower) or 'of the checkpoint folder'}",
                 described(inputs, folder),
             )
         )
-
-    def close(self) -> None:
-        """Give the model's memory back to the device."""
-        super().close()
-        torch.cuda.empty_cache()
 
 
 class PolicyAgent(SampledActing, EpisodeLoop):

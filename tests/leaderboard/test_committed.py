@@ -83,7 +83,7 @@ def test_a_committed_run_is_scored_again(run: Path, data: Path, tmp_path: Path) 
     assert contents(target) == before
     rows = [json.loads(line) for line in (run / ROWS).read_text().splitlines()]
     for row in rows:
-        row["scores"]["steps"] = -1
+        row["scores"]["steps"] = 501
     (run / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     spoilt = add_run(run, tmp_path / "results", Entry(name="spoilt"))
     assert rescore(spoilt, data).changed == {"steps": 18}

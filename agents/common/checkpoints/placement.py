@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from agents.common.checkpoints.files import DTYPES
 from vlnbench.errors import UsageError
+from vlnbench.util.hub import spoken
 from vlnbench.util.loading import describe
 from vlnbench.util.progress import say
 
@@ -27,6 +32,15 @@ class Placement:
     def dtype_name(self) -> str:
         """The dtype's name as options and config files write it."""
         return str(self.dtype).removeprefix("torch.")
+
+    def describe(self, folder: Path, model: nn.Module, part_of: Callable[[str], str] | None = None) -> str:
+        """One line on a checkpoint that is loaded so: how many parameters, also by part, and where they are."""
+        counts: Counter[str] = Counter()
+        for name, parameter in model.named_parameters():
+            counts[part_of(name) if part_of else ""] += parameter.numel()
+        parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
+        size = f"{counts.total() / 1e6:,.1f} M parameters" + (f" ({parts})" if part_of else "")
+        return f"checkpoint {spoken(folder)}: {size}; {self.dtype_name} on {self.device}, {self.attn} attention"
 
 
 def place(device: str, dtype: str, attn: str, checkpoint_dtype: torch.dtype) -> Placement:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from agents.common.decoders.turns import Turn
@@ -159,9 +160,10 @@ class EpisodeLoop:
                 self._slots[slot].frames[observation.step] = self._frame(slot, observation)
 
     def close(self) -> None:
-        """Forget all episodes and let go of the model."""
+        """Forget all episodes, let go of the model and give its memory back to the device."""
         self._slots.clear()
         self._model = None
+        torch.cuda.empty_cache()
 
     def frame_bytes(self, steps: int) -> int:
         """Bytes of the frames that a slot keeps in an episode of so many steps."""

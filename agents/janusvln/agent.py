@@ -249,6 +249,7 @@ class JanusVLNAgent(EpisodeLoop):
             max_batch=options.batch,
             window=(options.first_frames, options.recent_frames),
         )
+        self.episode_bytes = _geometry_bytes(model, inputs.image_width, options)
         prompts = Prompts(tokenizer, inputs.wording)
         super().__init__(prompts, decoder, inputs.history, options.max_steps, inputs.image_width)
         self.identity = _identity(options, folder, placement, inputs)
@@ -304,12 +305,18 @@ def _identity(
     }
 
 
+def _geometry_bytes(model: JanusVLN, width: int, options: JanusVLNOptions) -> int:
+    """What VGGT keeps of an episode, with frames of 640 x 480."""
+    frame = model.vggt.aggregator.frame_bytes(resized_height(640, 480, width), width, model.dtype)
+    return (options.first_frames + options.recent_frames + 1) * frame
+
+
 def _memory(model: JanusVLN, width: int, options: JanusVLNOptions) -> str:
     """One line about the memory that an episode takes, with frames of 640 x 480."""
     height = resized_height(640, 480, width)
     frame = model.vggt.aggregator.frame_bytes(height, width, model.dtype)
     kept = options.max_steps * grid_of(height, width).cells * model.config.hidden_size * model.dtype.itemsize
-    most = (options.first_frames + options.recent_frames + 1) * frame
+    most = _geometry_bytes(model, width, options)
     return (
         f"memory per episode: geometry {frame / 1e6:,.1f} MB per frame, at most {most / 1e9:.2g} GB; "
         f"images {kept / 1e9:.2g} GB of the host's after {options.max_steps} steps"

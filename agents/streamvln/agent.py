@@ -205,7 +205,7 @@ class StreamVLNAgent(FeelingLoop):
             max_batch=options.batch,
             compile=options.compile,
         )
-        self._max_new_tokens = options.max_new_tokens
+        self._max_new_tokens, self.episode_bytes = options.max_new_tokens, decoder.cache_bytes_per_slot
         prompt = prompts.opening("", PHRASES[0], memory=False)
         fixed = options.compile  # what is compiled is so for a number of threads
         rehearse = partial(decoder.rehearse, prompt)

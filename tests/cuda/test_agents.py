@@ -17,6 +17,7 @@ from tests.fakes import make_episode
 from vlnbench.interfaces import Action, Agent, Observation, Pose
 from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.rollout.agents import load_agent
+from vlnbench.traits import KeepsMemory
 from vlnbench.util.loading import import_string
 
 SLOTS, STEPS = 3, 6
@@ -30,6 +31,8 @@ PRESETS = {
     "uninavid": "uninavid-tiny",
 }
 """By agent the small network that it is given; empty: its own."""
+KEEP = ("streamvln-tiny", "janusvln")
+"""Agents whose episodes take memory of a GPU from turn to turn."""
 
 
 def make(name: str, folder: Path, device: str) -> Agent:
@@ -84,6 +87,9 @@ def test_agents_act_on_a_gpu_as_on_the_cpu(name: str, tmp_path: Path) -> None:
     with pretended() as device:
         agent = make(name, tmp_path, "cuda")
         assert agent.identity["device"] == "cuda"
+        if name in KEEP:
+            assert isinstance(agent, KeepsMemory)
+            assert agent.episode_bytes > 0
         device.reset()
         assert walk(agent) == expected
         assert sum(device.launches.values()) > 0

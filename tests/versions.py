@@ -25,7 +25,11 @@ _RANGE = re.compile(r'^ +"(?P<name>[a-z][a-z0-9-]*)(?P<range>>=(?P<lowest>[0-9.]
 MORE = {"numpy": ["==1.26.*", ">=2,<2.3"]}
 """Beside the ends: habitat-lab wants the one, numba the other at most."""
 
-BESIDE = {"numba==0.60": ["llvmlite==0.43.*"], "transformers==4.51": ["tokenizers==0.21.*", "huggingface-hub<1"]}
+BESIDE = {
+    "numba==0.60": ["llvmlite==0.43.*"],
+    "tyro==1.0": ["docstring-parser", "typeguard"],
+    "transformers==4.51": ["tokenizers==0.21.*", "huggingface-hub<1"],
+}
 """What a version works with alone."""
 
 

@@ -188,20 +188,16 @@ class NoClose(Whole):
 
 
 CORRECT = (Whole, InSelf, Says)
-WRONG = (
-    OneMemory,
-    LeaksLater,
-    ManySlots,
-    TwoSlots,
-    KeepsMemory,
-    ActsForAll,
-    ActsForOne,
-    Writes,
-    Hashes,
-    Unseeded,
-    SharedDraws,
-    KeepsFrames,
-    Hides,
-    NotScalar,
-    NoClose,
-)
+WRONG = {
+    **dict.fromkeys(
+        (OneMemory, LeaksLater, ManySlots, TwoSlots, KeepsMemory, ActsForAll, ActsForOne, Writes, SharedDraws),
+        "test_a_slot_does_not_feel_its_neighbors",
+    ),
+    Hashes: "test_the_same_seed_gives_the_same_actions",
+    Unseeded: "test_the_same_seed_gives_the_same_actions",
+    KeepsFrames: "test_it_lets_go_of_what_it_saw",
+    Hides: "test_options_that_change_what_it_does_are_in_its_identity",
+    NotScalar: "test_its_identity_is_what_a_manifest_can_hold",
+    NoClose: "test_closing_twice_is_harmless",
+}
+"""Each with the test that finds it."""

@@ -85,6 +85,7 @@ def test_it_is_one_file_of_at_most_150_lines() -> None:
     assert len((EXAMPLES / "vision_language.py").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.slow
 def test_it_is_evaluated(houses: Path, folder: Path, tmp_path: Path) -> None:
     """The whole way, from the command line to rows, with a network of random weights."""
     agent = ("--agent", "vision_language:VisionLanguageAgent", "--checkpoint", folder, "--max-new-tokens", "4")

@@ -84,7 +84,7 @@ def _how(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
     command = "python -m benchmarks.gpu_evidence"
     yield (
         f"```bash\n{command} --out evidence --limit-minutes 9   # again, until nothing is left\n"
-        f"{command} --page evidence/evidence.json   # makes this page\n"
+        f"{command} --page evidence/evidence.json   # makes this page; kept: results/gpu\n"
         f"{command} --fit evidence/evidence.json    # the planner's constants\n```"
     )
     total = sum(case.minutes for piece in PIECES for case in piece.cases)

@@ -270,7 +270,7 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
         ("--gpus", "1,1", "--gpus 1,1: expected names of different GPUs, separated by commas"),
         ("--max-errors", "-1", "--max-errors -1.0: expected 0 or more"),
         ("--max-errors", "nan", "--max-errors nan: expected 0 or more"),
-        ("--episode-timeout", "0", "--episode-timeout 0: expected more than 0 seconds"),
+        ("--episode-timeout", "0", "--episode-timeout 0.0: expected a number above 0"),
         ("--max-batch", "0", "--max-batch 0: expected 1 or more"),
     ],
 )

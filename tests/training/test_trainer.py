@@ -293,7 +293,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
         },
         "--tunable-parts: nothing would be trained": {"tunable_parts": []},
         "--vision-tower-lr: mm_vision_tower is not in --tunable-parts": {"tunable_parts": [PARTS[1]]},
-        "--zero 4: expected a stage from 0 to 3": {"zero": 4},
+        "--zero 4: expected 0 to 3": {"zero": 4},
         "--offload-parameters: needs --zero 3": {"offload_parameters": True},
         "--batch 0: expected 1 or more": {"batch": 0},
         "--image-size 3: expected at least a patch, 16 pixels": {"image_size": 3},

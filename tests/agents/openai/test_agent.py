@@ -168,11 +168,11 @@ def test_a_request_that_keeps_failing_is_an_error_row_with_what_the_server_says(
     server: Stub, tmp_path: Path
 ) -> None:
     agent = make(server)
-    server.default = lambda body: (500, {"error": {"message": "CUDA out of memory"}})
+    server.default = lambda body: (500, {"error": {"message": "the model has crashed"}})
     run(agent, tmp_path)
     for row in read_rows(tmp_path):
         assert row.status == "error"
-        assert "HTTP 500 Internal Server Error: CUDA out of memory (sent 3 times)" in str(row.reason)
+        assert "HTTP 500 Internal Server Error: the model has crashed (sent 3 times)" in str(row.reason)
 
 
 def test_a_wait_beyond_the_turn_is_not_begun(server: Stub) -> None:

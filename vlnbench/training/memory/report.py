@@ -89,7 +89,8 @@ def _describe(planned: Plan) -> str:
 def _notes(planned: Plan) -> list[str]:
     usage, usable = planned.usage, planned.gpus.usable
     notes = [
-        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; an H200 held up to 5 GB more"
+        f"note: weights and optimizer states are exact, the rest uncertain by {MARGIN:.0%}; "
+        "an H200 held up to 5 GB more"
     ]
     if not planned.program:
         notes.append(

@@ -32,15 +32,7 @@ from agents.common.sets.steps import StepSet, read_steps
 from agents.common.towers.vggt import FrameCache
 from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes
 from agents.janusvln.agent import Prompts, fixed_texts
-from agents.janusvln.network import (
-    JanusVLN,
-    JanusVLNConfig,
-    inputs_of,
-    load,
-    look,
-    parse_config,
-    shapes,
-)
+from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, load, look, parse_config, shapes
 from agents.janusvln.options import (
     ARCHITECTURE,
     GEOMETRY_MERGER,

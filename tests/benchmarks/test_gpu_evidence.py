@@ -233,14 +233,14 @@ def turns_found() -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_committed_page_is_what_the_module_makes(tmp_path: Path) -> None:
-    """Until there is a record: of plans alone, which also are what the pieces say that they need."""
+    """Of the committed record; plans also are what the pieces say that they need."""
     from benchmarks.gpu_evidence import page
 
-    settings = page.planned(page.NONE)
-    for name, planned in settings.items():
+    for name, planned in page.planned(page.NONE).items():
         assert GB[name] == pytest.approx(planned["peak"] / 1e9, abs=0.6), name
+    found = record.read(ROOT / "results" / "gpu" / "nvidia_h200.json")
     committed = page.PAGE.read_text(encoding="utf-8")
-    assert committed == page.text(page.NONE, settings, {"training": "gpu_training.png"})
+    assert committed == page.text(found, page.planned(found), {"training": "gpu_training.png"})
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
-from agents.common.language.preset import SeeingSizes
+from agents.common.language.preset import TINY, SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
@@ -207,22 +207,7 @@ class Preset(SeeingSizes):
         }
 
 
-PRESETS = {
-    "streamvln-tiny": Preset(
-        hidden_size=128,
-        intermediate_size=384,
-        layers=4,
-        heads=4,
-        kv_heads=2,
-        vision_width=128,
-        vision_mlp=256,
-        blocks=2,
-        vision_heads=4,
-        image_size=96,
-        patch_size=12,
-        vocabulary=1000,
-    ),
-}
+PRESETS = {"streamvln-tiny": Preset(**TINY)}
 
 
 def recognizes(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from annotated_types import Interval
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from agents.common.language.preset import SeeingSizes
+from agents.common.language.preset import TINY, SeeingSizes
 from agents.common.options import LanguageModelOptions, LanguageModelPlanning
 from agents.common.sight.options import FramesOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
@@ -208,22 +208,7 @@ class Preset(SeeingSizes):
 
 SIZES: Mapping[str, Mapping[str, Any]] = {"uninavid-7b": UNINAVID_7B}
 
-PRESETS = {
-    "uninavid-tiny": Preset(
-        hidden_size=128,
-        intermediate_size=384,
-        layers=4,
-        heads=4,
-        kv_heads=4,
-        vision_width=128,
-        vision_mlp=256,
-        blocks=2,
-        vision_heads=4,
-        image_size=96,
-        patch_size=12,
-        vocabulary=1000,
-    ),
-}
+PRESETS = {"uninavid-tiny": Preset(**TINY | {"kv_heads": 4})}
 
 
 def recognizes(folder: Path) -> bool:

@@ -57,3 +57,20 @@ class SeeingSizes(LanguageSizes):
             "image_size": self.image_size,
             "patch_size": self.patch_size,
         }
+
+
+TINY: dict[str, int] = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "layers": 4,
+    "heads": 4,
+    "kv_heads": 2,
+    "vision_width": 128,
+    "vision_mlp": 256,
+    "blocks": 2,
+    "vision_heads": 4,
+    "image_size": 96,
+    "patch_size": 12,
+    "vocabulary": 1000,
+}
+"""`SeeingSizes` of the small networks that tests and laptops train."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.common.slots import Copies
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Answer, Conventions, Episode, Observation, Scalar, Sensor
 
 
 class EpisodeAgent:
@@ -59,11 +59,22 @@ class EpisodeAgent:
         """The next action of the running episode."""
         raise NotImplementedError
 
+    def say(self, text: str, **known: Any) -> None:
+        """Tell what a model said, in `act_one`; it is kept beside the row. known: other fields of `Answer`."""
+        vars(self).setdefault("_said", []).append(Answer(text, **known))
+
+    def answered(self, slot: int) -> list[Answer]:
+        """What was said at the last step of the episode in a slot."""
+        said: list[Answer] = vars(self._running[slot]).pop("_said", [])
+        return said
+
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         self._running[slot] = self._copies.new()
         self._running[slot].begin(episode, seed)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
+        for slot in observations:
+            vars(self._running[slot]).pop("_said", None)
         actions = {slot: self._running[slot].act_one(observation) for slot, observation in observations.items()}
         self._copies.check()
         return actions

@@ -60,7 +60,8 @@ class PolicyAgent:
     identity: Mapping[str, Scalar]
 
     def __init__(self, options: DeviceOptions) -> None:
-        self._device = place(options.device, "float32", "eager", torch.float32).device
+        placement = place(options.device, "float32", "eager", torch.float32, options.deterministic)
+        self._device = placement.device
         self._policy: Any = self.make_policy()
         self._batches = Batches(options.batch if self.deterministic else 1)
         if isinstance(self._policy, nn.Module):
@@ -69,6 +70,7 @@ class PolicyAgent:
         self.identity = {
             "weights": _digest(self._policy),
             "device": self._device.type,
+            **placement.on_gpu(options),
             "actions": "greedy" if self.deterministic else "sampled",
             "torch": torch.__version__,
         }

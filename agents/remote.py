@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 from agents.remote_options import RemoteOptions
 from vlnbench.errors import LostBatchError, RunError, UsageError, require
-from vlnbench.interfaces import Action, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Answer, Episode, Observation, Scalar, Sensor
 from vlnbench.serving.options import TOKEN
-from vlnbench.serving.replies import About, one_line, read_about, read_answer
+from vlnbench.serving.replies import About, read_about, read_answer
 from vlnbench.util.progress import say
+from vlnbench.util.visible import one_line
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
 
@@ -56,6 +57,7 @@ class RemoteAgent:
         # Episodes of requests that failed: sent alone from then on, so that one that is bad costs no other.
         self._alone: set[tuple[str, int]] = set()
         self._reports: dict[int, dict[str, float]] = {}
+        self._answers: dict[int, list[Answer]] = {}
         try:
             self._client = self._connect()
         except self._failures as error:
@@ -82,7 +84,9 @@ class RemoteAgent:
             try:
                 self._client.reset(slot, begun, seed)
             except self._wire.RemoteError as error:
-                self._refuse(error)
+                if attempt == 2 or not error.args[1].get("ended"):
+                    self._refuse(error)
+                self._lose()
             except self._failures as error:
                 self._lose()
                 if attempt == 2:
@@ -103,6 +107,10 @@ class RemoteAgent:
         """What the served agent counted about the episode in a slot."""
         return self._reports[slot]
 
+    def answered(self, slot: int) -> list[Answer]:
+        """What the model of the served agent said of the action just given."""
+        return self._answers.pop(slot, [])
+
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
@@ -111,7 +119,7 @@ class RemoteAgent:
         alone = any(self._known[slot] in self._alone for slot in observations)
         entries = [{**_sent(observation), "slot": slot} for slot, observation in observations.items()]
         try:
-            reply = self._client.ask(type="act", observations=entries, alone=alone)
+            reply = self._client.ask(type="act", observations=entries, alone=alone, answers=True)
         except self._wire.RemoteError as error:
             self._alone.update(self._known[slot] for slot in observations)
             self._refuse(error)
@@ -120,10 +128,11 @@ class RemoteAgent:
             self._lose()
             raise LostBatchError(f"{self._address}: the agent gave no answer ({_said(error)})") from error
         try:
-            actions, reports = read_answer(reply, len(observations))
+            actions, reports, answers = read_answer(reply, len(observations))
         except UsageError as error:
             raise RemoteError(f"{self._address}: {error}") from error
         self._reports.update(zip(observations, reports, strict=True))
+        self._answers.update(zip(observations, answers, strict=True))
         return dict(zip(observations, actions, strict=True))
 
     def _parts(self, observations: Mapping[int, Observation]) -> Iterator[dict[int, Observation]]:

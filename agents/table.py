@@ -9,13 +9,14 @@ class Listed(NamedTuple):
     """An agent: its import string, the name of the family of its checkpoints if it loads one, and a line about it.
 
     options: import string of the type of its options, in a module that loads nothing, where it has more than the
-    common ones.
+    common ones. small: the model that it brings is so small that an agent on each core is faster than one on all.
     """
 
     agent: str
     family: str
     summary: str
     options: str = "vlnbench.rollout.agent_options:AgentOptions"
+    small: bool = False
 
 
 FAMILIES: dict[str, str] = {
@@ -63,6 +64,7 @@ AGENTS: dict[str, Listed] = {
         "streamvln",
         "a StreamVLN of 1.4 M parameters, trained on the generated houses; comes with vlnbench",
         "agents.streamvln.options:StreamVLNOptions",
+        small=True,
     ),
     "streamvln": Listed(
         "agents.streamvln.agent:StreamVLNAgent",
@@ -75,12 +77,14 @@ AGENTS: dict[str, Listed] = {
         "vlnce",
         "a CMA of 0.9 M parameters, trained on the generated houses; comes with vlnbench",
         "agents.vlnce.options:VLNCEOptions",
+        small=True,
     ),
     "seq2seq-tiny": Listed(
         "agents.vlnce.agent:Seq2SeqTinyAgent",
         "vlnce",
         "a Seq2Seq of 0.5 M parameters, trained on the generated houses; comes with vlnbench",
         "agents.vlnce.options:VLNCEOptions",
+        small=True,
     ),
     "vlnce": Listed(
         "agents.vlnce.agent:VLNCEAgent",
@@ -126,6 +130,17 @@ AGENTS: dict[str, Listed] = {
     ),
 }
 """Agents by name."""
+
+RESULTS: dict[str, str] = {
+    "streamvln": "agents.streamvln.results:FORMAT",
+    "janusvln": "agents.janusvln.results:FORMAT",
+    "navila": "agents.navila.results:FORMAT",
+    "uninavid": "agents.uninavid.results:FORMAT",
+    "vlnce": "agents.vlnce.results:FORMAT",
+    "internnav": "agents.foreign:INTERNNAV",
+    "evalai": "agents.foreign:EVALAI",
+}
+"""Formats of other programs' results by name, as import strings, for `vlnbench import`."""
 
 REFERENCES = ("random", "blind", "read-and-look", "shortest-path")
 """Agents without a model that are evaluated beside the settings of a matrix, on the same episodes."""

@@ -60,11 +60,8 @@ class Backend(Protocol):
         """Load what the first use would load, before processes are forked that share it."""
         ...
 
-    def prepare(self, renderer: bool) -> Iterator[str]:
-        """Do what is needed before the first use on this machine, yielding each step as it begins.
-
-        renderer: whether it will be asked for pictures.
-        """
+    def prepare(self) -> Iterator[str]:
+        """Do what is needed before the first use on this machine, yielding each step as it begins."""
         ...
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
@@ -126,7 +123,7 @@ class HabitatSimBackend:
     def load_ahead(self) -> None:
         """Nothing: a scene cannot be shared, and everything else is imported."""
 
-    def prepare(self, renderer: bool) -> Iterator[str]:
+    def prepare(self) -> Iterator[str]:
         """Nothing to do: it comes compiled."""
         return iter(())
 

@@ -46,7 +46,8 @@ def check_egl() -> Iterator[Finding]:
 
 def check_cache() -> Iterator[Finding]:
     """The cache folder can be written, and whether the embedded simulator is compiled."""
-    from envs.embedded.kernels.cache import NOT_OURS, cache_dir, own_cache
+    from envs.embedded.kernels.cache import NOT_OURS
+    from vlnbench.util.durable.own import cache_dir, own_cache
 
     folder = cache_dir()
     try:
@@ -60,7 +61,7 @@ def check_cache() -> Iterator[Finding]:
     own = own_cache()
     from envs.embedded.warmup import WarmUp  # imports numba, which may be what is broken
 
-    waiting = WarmUp(renderer=True).needed
+    waiting = WarmUp().needed
     state = "not compiled yet, the first evaluation does it" if waiting else "compiled"
     own_too = "" if own == folder else f"; {own}, since others write there or this user may not"
     yield Finding("ok", "cache", f"{folder}{own_too}; kernels of the embedded simulator: {state}")

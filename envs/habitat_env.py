@@ -57,7 +57,7 @@ class HabitatEnv:
         _vln_config()
 
     def prepare(self) -> Iterator[str]:
-        return self._backend.prepare(renderer=bool(self._sensors & {"rgb", "depth"}))
+        return self._backend.prepare()
 
     def check(self, episodes: Sequence[Episode]) -> None:
         self._backend.check(self._scenes_dir, episodes, self.embodiment)

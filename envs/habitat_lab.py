@@ -93,9 +93,14 @@ def _placeholders() -> dict[str, ModuleType]:
 
 def _opencv() -> dict[str, ModuleType]:
     """A stand-in for OpenCV where it cannot be loaded, which says why when something is drawn with it."""
+    before, loaded = sys.path.copy(), {*sys.modules}
     try:
         importlib.import_module("cv2")
     except ImportError as error:
+        # OpenCV leaves its folder at the head of the path, where its `typing` hides Python's from child processes.
+        sys.path[:] = before
+        for name in {name for name in sys.modules if name.partition(".")[0] == "cv2"} - loaded:
+            del sys.modules[name]
         return {"cv2": _Undrawn(str(error))}
     return {}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from envs.habitat_env import HabitatEnv
+from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.video import draw_frames
 from vlnbench.report.data import read_run
 
@@ -25,17 +26,16 @@ COLORS = 256
 def draw(run: Path, episode_id: str, step: int, out: Path, data_root: Path) -> None:
     """Write the picture of `step` (0 is the start) of an episode that the run in a folder has recorded."""
     data = read_run(run, data_root)
-    entries = {entry.row.episode_id: entry for entry in data.entries if entry.episode and entry.trajectory}
-    if episode_id not in entries or data.scenes_dir is None:
-        raise SystemExit(data.missing or f"no episode {episode_id}; recorded are {', '.join(sorted(entries))}")
-    entry = entries[episode_id]
-    assert entry.episode is not None
-    assert entry.trajectory is not None
-    if not 0 <= step < len(entry.trajectory.poses):
-        raise SystemExit(f"--step {step}: expected 0 to {len(entry.trajectory.poses) - 1}")
+    episodes = {entry.row.episode_id: entry.episode for entry in data.entries if entry.episode and entry.walk}
+    if episode_id not in episodes or data.scenes_dir is None:
+        raise SystemExit(data.missing or f"no episode {episode_id}; recorded are {', '.join(sorted(episodes))}")
+    recorded = load_run(run).trajectories
+    trajectory = next(each for (_, _, name, _), each in recorded.items() if name == episode_id)
+    if not 0 <= step < len(trajectory.poses):
+        raise SystemExit(f"--step {step}: expected 0 to {len(trajectory.poses) - 1}")
     env = HabitatEnv(data.run.benchmark.body, data.scenes_dir, frozenset({"rgb"}))
     try:
-        frame = next(islice(draw_frames(env, entry.episode, entry.trajectory), step, None))
+        frame = next(islice(draw_frames(env, episodes[episode_id], trajectory), step, None))
     finally:
         env.close()
     Image.fromarray(frame).quantize(COLORS, kmeans=1).save(out, optimize=True)

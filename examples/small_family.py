@@ -1,4 +1,4 @@
-"""A family with a network of its own, trained on collected walks and evaluated, in 100 lines: docs/plugins.md."""
+"""A family with its own network, trained on walks and evaluated, in 100 lines: docs/how-to/add_model.md."""
 
 import zlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from agents.base import EpisodeAgent
-from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.model_type import model_type
 from agents.common.checkpoints.weights import write_folder
 from agents.common.sets.trajectories import read_trajectories

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains streamvln-tiny, the checkpoint that comes with vlnbench, from nothing on two cores (about five hours). Each line goes
-# on where it was stopped, and so does the whole. What the stages take and bring: docs/train.md, "The small model".
+# on where it was stopped, and so does the whole. What the stages take and bring: docs/how-to/train.md, "The small model".
 # In the root of a checkout with the extra `train` installed: bash examples/train_streamvln_tiny.sh
 set -euo pipefail
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from agents.base import EpisodeAgent
 from agents.common.answers.names import AS_TEXT, read_answer
-from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.prompts.navigation import FORWARD_M, Template, read_template, spread
 from vlnbench.errors import UsageError
@@ -88,7 +88,7 @@ class VisionLanguageAgent(EpisodeAgent):
         options.check()
         name = str(options.checkpoint)
         folder = hub.fetch(name, trust_pickle=options.trust_pickle).folder if hub.is_hub(name) else Path(name)
-        placement = place(options.device, options.dtype, "sdpa", torch.bfloat16)
+        placement = place(options.device, options.dtype, "sdpa", torch.bfloat16, options.deterministic)
         self.processor = read(transformers.AutoProcessor, folder)
         settings = {"dtype": placement.dtype, "use_safetensors": None if options.trust_pickle else True}
         self.model = read(transformers.AutoModelForImageTextToText, folder, **settings).to(placement.device)
@@ -104,6 +104,7 @@ class VisionLanguageAgent(EpisodeAgent):
             **{name: getattr(options, name) for name in SETTINGS},
             "device": placement.device.type,
             "dtype": placement.dtype_name,
+            **placement.on_gpu(options),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }

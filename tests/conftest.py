@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers have the cores; before anything imports torch
+    os.environ.pop("COLUMNS", None)  # that of the terminal, which workers have not
 
 _ANY_SPEED = settings(
     deadline=None,  # tests say what is right, not how fast this machine is at the moment

@@ -13,6 +13,9 @@ class Whole:
 
     def __init__(self, spec: FamilySpec) -> None:
         self._parts = [*spec.load_trainable(), *([spec.load_plans()] if spec.plans else [])]
+        for part in reversed(self._parts):  # from Python 3.12 on `isinstance` of a protocol asks no `__getattr__`
+            own = {name: getattr(part, name) for name in dir(part) if not name.startswith("_")}
+            vars(self).update({name: each for name, each in own.items() if name not in vars(Whole)})
 
     def __getattr__(self, name: str) -> Any:
         for part in self._parts:

@@ -18,13 +18,13 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("data",),
         ("envs", "rollout"),
         ("evaluation", "serving"),
-        ("leaderboard", "report", "training"),
+        ("importing", "leaderboard", "report", "training"),
         ("agents", "conformance", "gymnasium_env", "matrix"),
         ("views",),
         ("api", "cli"),
     ),
     "vlnbench/rollout": (
-        ("agent_options", "said"),
+        ("agent_options", "answers", "said"),
         ("episode",),
         ("agent_names", "env_names", "simulators"),
         ("agents",),
@@ -39,6 +39,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     "vlnbench/evaluation": (
         ("choice", "identity", "metrics", "stats", "video"),
         ("records",),
+        ("answers", "columns"),
         ("costs", "summary"),
         ("status", "tally", "until"),
         ("evaluate", "options"),
@@ -47,10 +48,11 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "vlnbench/matrix": (
         ("execution", "fields"),
-        ("preparation", "references", "statistics"),
+        ("hardware", "preparation", "references", "statistics"),
         ("spec",),
-        ("missing", "plans", "plots", "work"),
+        ("needs", "plots", "work"),
         ("rows",),
+        ("sheet",),
         ("forecast", "parts", "table"),
         ("runner",),
     ),
@@ -59,7 +61,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
 """By folder, from the ground up."""
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "reference" / "architecture.md"
 BEGIN, END = "<!-- floors: made by `python -m tests.regenerate` -->\n", "<!-- end of floors -->\n"
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agents.scripted import RandomAgent
 from tests.fakes import PlaneEnv, make_episode
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
@@ -21,6 +25,13 @@ FILES = {
     "houses-r2r": "houses_r2r/val_unseen/val_unseen",
     "rxr-ce": "RxR_VLNCE_v0/val_unseen/val_unseen_guide",
 }
+
+
+class BreaksOnFive(RandomAgent):
+    def begin(self, episode: Episode, seed: int) -> None:
+        if episode.episode_id == "5":
+            raise RuntimeError("the fifth is too much")
+        super().begin(episode, seed)
 
 
 def make_identity(**fields: Any) -> Identity:
@@ -93,3 +104,13 @@ def record(root: Path, agent: Agent, folder: Path, benchmark: str = "houses-r2r"
     plan = make_plan(protocol, load_split(protocol, "val_unseen", root, allow_partial=True), "agent", **settings)
     evaluate(plan, Inline(agent, PlaneEnv()), folder)
     return plan
+
+
+def train(*command: str) -> str:
+    """What a training says; a process of its own, for one process trains once."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "vlnbench", "train", *command], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr

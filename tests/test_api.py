@@ -8,22 +8,14 @@ import pandas as pd
 import pytest
 
 import vlnbench
-from agents.scripted import RandomAgent, StopAgent
-from tests.runs import record, with_instruction_ids, write_dataset
+from agents.scripted import StopAgent
+from tests.runs import BreaksOnFive, record, with_instruction_ids, write_dataset
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.summary import METRICS, summarize
-from vlnbench.interfaces import Episode
 
 RUNS = Path(__file__).parents[1] / "results" / "runs"
 PLANE = {"benchmark": "rxr-ce", "allow_partial": True, "env": "tests.faulty:plane"}
-
-
-class BreaksOnFive(RandomAgent):
-    def begin(self, episode: Episode, seed: int) -> None:
-        if episode.episode_id == "5":
-            raise RuntimeError("the fifth is too much")
-        super().begin(episode, seed)
 
 
 @pytest.fixture
@@ -72,8 +64,35 @@ def test_several_runs_in_one_table_committed_ones_too() -> None:
         vlnbench.load(RUNS)
 
 
+def test_runs_are_ranked_as_the_command_does() -> None:
+    found = vlnbench.rank(results=RUNS.parent, own="blind", metrics=["SPL", "SR"])
+    assert set(found["split"]) == {"val_seen", "val_unseen"}
+    unseen = found[found["split"] == "val_unseen"].set_index("name")
+    assert unseen.loc["blind", ["rank_low", "rank_high", "own"]].tolist() == [4, 5, True]
+    assert unseen.loc["streamvln-tiny", ["SR_best", "SPL_best"]].tolist() == [True, True]
+    assert unseen.loc["blind", "SR_difference"] == pytest.approx(-64.4444)
+    assert pd.isna(unseen.loc["shortest-path", "rank_low"])
+    with pytest.raises(UsageError, match="unknown option 'sensor': did you mean 'sensors'"):
+        vlnbench.rank(results=RUNS.parent, sensor="RGB")
+
+
+def test_the_leaderboard_is_a_table(tmp_path: Path) -> None:
+    found = vlnbench.leaderboard_rows(tmp_path, split="val_unseen", backbone=["qwen2.5"])
+    assert set(found["backbone"]) == {"Qwen2.5-VL-7B-Instruct"}
+    assert found["SR"].max() == 60.5
+
+
+def test_a_matrix_is_a_table() -> None:
+    found = vlnbench.matrix_rows(RUNS.parent / "post_training")
+    assert found["kind"].value_counts().to_dict() == {"setting": 9, "reference": 3}
+    written = pd.read_csv(RUNS.parent / "post_training" / "matrix.csv")
+    assert found["val_unseen SR"].tolist() == pytest.approx(written["val_unseen SR"].tolist())
+    with pytest.raises(UsageError, match="not there"):
+        vlnbench.matrix_rows(RUNS)
+
+
 def test_two_runs_are_compared_as_the_command_does() -> None:
-    """The figures of docs/leaderboard.md."""
+    """The figures of docs/how-to/leaderboard.md."""
     found = vlnbench.compare(RUNS / "houses-r2r-val-unseen-blind", RUNS / "houses-r2r-val-unseen-streamvln-tiny")
     rate = found.loc["SR (%)"].round(1)
     assert rate[["difference", "se", "low", "high", "n"]].tolist() == [64.4, 2.5, 59.5, 69.3, 900]

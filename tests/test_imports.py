@@ -29,6 +29,26 @@ ONLY_IN = {
 }
 
 
+NEWER_NAMES = {
+    "typing": "Self LiteralString Never assert_never assert_type reveal_type Required NotRequired Unpack"
+    " TypeVarTuple override dataclass_transform TypeAliasType get_overloads get_protocol_members ReadOnly TypeIs",
+    "enum": "StrEnum ReprEnum EnumCheck member nonmember verify",
+    "asyncio": "TaskGroup Runner timeout",
+    "builtins": "ExceptionGroup BaseExceptionGroup",
+    "math": "sumprod cbrt exp2",
+    "datetime": "UTC",
+    "hashlib": "file_digest",
+    "contextlib": "chdir",
+    "itertools": "batched",
+    "operator": "call",
+    "warnings": "deprecated",
+}
+NEWER = {f"{module}.{name}" for module, names in NEWER_NAMES.items() for name in names.split()} | {"tomllib"}
+"""What Python 3.10, the lowest of `requires-python`, lacks: only some interpreters would say so."""
+
+LONGEST_MODULE = 400
+"""Lines."""
+
 NAMES = re.compile("streamvln|janusvln|qwen|navila|uninavid|vlnce|houses|embedded")
 NAMED_IN = ("vlnbench/defaults.py", "vlnbench/data/shipped.py", "vlnbench/data/downloads.py")
 """Tables: what ships, what is published. Docstrings may name examples; the rest of the core names nothing."""
@@ -68,6 +88,26 @@ def room(name: str) -> str:
     """The room of a module: its first folder, below vlnbench the next one."""
     top, _, rest = name.partition(".")
     return rest.partition(".")[0] if top == "vlnbench" else top
+
+
+def used(path: Path) -> set[str]:
+    """What is imported, and names with a dot of imported modules and of built-in classes."""
+    dotted = {
+        f"{node.value.id}.{node.attr}"
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    names = {f"builtins.{node.id}" for node in nodes(path) if isinstance(node, ast.Name)}
+    return {*imports(path), *dotted, *names}
+
+
+def test_nothing_is_newer_than_the_lowest_python() -> None:
+    assert 'requires-python = ">=3.10"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    every = [
+        *sources(),
+        *(path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")),
+    ]
+    assert {path: found for path in every if (found := used(path) & NEWER)} == {}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -175,3 +215,8 @@ print([name for name in {heavy} if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
+    assert path.read_text().count("\n") <= LONGEST_MODULE, "split it by what it does"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from vlnbench.version import __version__
 
 if TYPE_CHECKING:
-    from vlnbench.api import compare, evaluate, load
+    from vlnbench.api import compare, evaluate, leaderboard_rows, load, matrix_rows, rank
 
-__all__ = ["__version__", "compare", "evaluate", "load"]
+__all__ = ["__version__", "compare", "evaluate", "leaderboard_rows", "load", "matrix_rows", "rank"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """vlnbench from Python: run an evaluation, and read runs as pandas tables.
 
-`vlnbench.load`, `vlnbench.evaluate` and `vlnbench.compare` are these; nothing here is imported before one is used.
+`vlnbench.load`, `evaluate`, `compare`, `rank` and `leaderboard_rows` are these; nothing here is imported before
+one is used.
 """
 
 from __future__ import annotations
@@ -14,18 +15,28 @@ import pandas as pd
 
 from vlnbench.defaults import AGENT
 from vlnbench.errors import UsageError, unknown
+from vlnbench.evaluation.answers.steps import COLUMNS, KEY, steps_of
 from vlnbench.evaluation.choice.shape import SHAPES
+from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.recorded import RecordedRun, load_run, remake_plan
 from vlnbench.evaluation.session import Evaluated, carry_out
-from vlnbench.evaluation.stats import Estimate
+from vlnbench.evaluation.stats import Estimate, p_value
 from vlnbench.evaluation.summary import METRICS, Metric, Summary, check_scores, format_summary, shown_label, values
 from vlnbench.interfaces import Agent, Episode
+from vlnbench.leaderboard.board import load as load_board
+from vlnbench.leaderboard.board import make_tables
 from vlnbench.leaderboard.compare import compare as compare_runs
+from vlnbench.leaderboard.filters import Filters
+from vlnbench.leaderboard.ranking import rank as rank_runs
+from vlnbench.leaderboard.ranking import rank_sheet
+from vlnbench.leaderboard.sheets import asked
+from vlnbench.matrix.sheet import sheet_of
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.inline import Inline
+from vlnbench.util.tables.sheet import Sheet, data
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Run:
     summary: Summary
 
     @property
-    def rows(self) -> pd.DataFrame:
+    def rows(self) -> Rows:
         """As `load` of its folder."""
         return load(self.folder)
 
@@ -51,17 +62,49 @@ class Run:
         return format_summary(self.summary)
 
 
+class Rows(pd.DataFrame):
+    """A table of episodes as `load` makes it, or some lines of one."""
+
+    @property
+    def _constructor(self) -> type[Rows]:
+        return Rows
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One line per step of these episodes: run, benchmark, split, episode_id, repeat, step (from 0), action.
+
+        Before it: x, y, z (meters), yaw (radians), distance_to_goal; after it: collided. What the model said where
+        it was asked: text, parsed (names of actions), unparsable, note, prompt_tokens, images, answer_tokens,
+        log_probability, seconds, tries. asked: the step of the answer that decided. The column with the numbers of
+        steps is `load(run)["steps"]`.
+
+        Needs the columns run, benchmark, split, episode_id and repeat. What is missing is `pandas.NA`.
+        """
+        lacking = [name for name in ("run", *KEY) if name not in self.columns]
+        if lacking:
+            raise UsageError(
+                f"steps: the table lacks the column {lacking[0]!r}, by which runs and episodes are found"
+            )
+        parts = []
+        for folder, rows in self.groupby("run", sort=False):
+            keys = list(rows[list(KEY)].itertuples(index=False, name=None))
+            parts.append(pd.DataFrame({"run": str(folder), **steps_of(Path(str(folder)), keys)}))
+        empty = pd.DataFrame(columns=["run", *COLUMNS])
+        return (pd.concat(parts, ignore_index=True) if parts else empty).convert_dtypes()
+
+
 AnyRun = str | Path | Run
 
 
-def load(runs: AnyRun | Sequence[AnyRun], data_root: str | Path | None = None) -> pd.DataFrame:
+def load(runs: AnyRun | Sequence[AnyRun], data_root: str | Path | None = None) -> Rows:
     """One line per episode (and repeat) of one or several run folders, committed ones among them.
 
     Columns: run, agent, benchmark, split, episode_id, repeat, scene_id, trajectory_id, status, reason; the scores
     (fractions from 0 to 1, meters, counts), where an episode that failed counts as in every table (success 0, no
     distance), so that `load(run)["success"].mean()` is the SR; `seconds ...` and `report ...`. data_root: adds
     instruction, language, length (m, shortest way), turns and words from the dataset of the run that lies there.
-    What is missing is `pandas.NA`. `attrs["identity"]` holds the identity of every run by its folder. Raises
+    What is missing is `pandas.NA`. `.steps` is the table of steps of these episodes, with what the model said; see
+    `Rows`. `attrs["identity"]` holds the identity of every run by its folder. Raises
     UsageError for a folder that is no run, and for a dataset that is not the run's.
     """
     listed = [runs] if isinstance(runs, str | Path | Run) else list(runs)
@@ -76,7 +119,7 @@ def load(runs: AnyRun | Sequence[AnyRun], data_root: str | Path | None = None) -
             table = table.merge(shapes, on="episode_id", how="left", validate="m:1")
         tables.append(table)
         identities[str(run.folder)] = run.identity.flat()
-    found = pd.concat(tables, ignore_index=True).convert_dtypes()
+    found = Rows(pd.concat(tables, ignore_index=True).convert_dtypes())
     found.attrs["identity"] = identities
     return found
 
@@ -105,8 +148,8 @@ def evaluate(agent: str | Agent = AGENT, **options: Any) -> Run:
 def compare(run_a: AnyRun, run_b: AnyRun) -> pd.DataFrame:
     """Two finished runs of the same episodes: means of both, and B - A, paired by episode, in percent and meters.
 
-    Columns: a, b, difference, its se, low and high (95 %, clustered by scene), n, and by metric. `attrs` hold the
-    episodes that only one of them solves (`wins` of B, `losses`), McNemar's `p_value`, and the fields of the
+    Columns: a, b, difference, its se, low and high (95 %, clustered by scene), n and p, by metric. `attrs` hold
+    the episodes that only one of them solves (`wins` of B, `losses`), McNemar's `p_value`, and the fields of the
     identity that differ. Raises UsageError as `vlnbench compare`.
     """
     found = compare_runs(_folder(run_a), _folder(run_b))
@@ -117,7 +160,8 @@ def compare(run_a: AnyRun, run_b: AnyRun) -> pd.DataFrame:
             continue
         sides = {"a": value.a.mean * metric.scale, "b": value.b.mean * metric.scale}
         difference = _scaled(metric, value.by_scene)
-        lines.append({**sides, "difference": difference.pop("mean"), **difference})
+        p = p_value(value.by_scene)
+        lines.append({**sides, "difference": difference.pop("mean"), **difference, "p": p})
         labels.append(shown_label(metric))
     table = pd.DataFrame(lines, index=labels).convert_dtypes()
     table.attrs = {
@@ -127,6 +171,57 @@ def compare(run_a: AnyRun, run_b: AnyRun) -> pd.DataFrame:
         "identity": found.identity,
     }
     return table
+
+
+def rank(runs: Sequence[AnyRun] = (), results: str | Path | None = None, **filters: Any) -> pd.DataFrame:
+    """Finished runs, best SR first: the columns of `vlnbench rank --format csv`, in percent and meters.
+
+    A mean is several columns: SR, SR_se, SR_low, SR_high (95 %, clustered by scene), SR_n and SR_best, whether it
+    is not told from the best. results: a folder with runs/; without `runs` all that are there. filters: options of
+    `vlnbench rank` (`split="val_seen"`, `own=["mine"]`). Raises UsageError as the command.
+    """
+    asked, where = _filters(filters), None if results is None else Path(results)
+    tables = rank_runs([_folder(run) for run in runs], where, asked)
+    return _frame([rank_sheet(ranked, asked) for ranked in tables])
+
+
+def leaderboard_rows(results: str | Path = "results", runs: Sequence[AnyRun] = (), **filters: Any) -> pd.DataFrame:
+    """Published rows, the runs below `results` and the given ones: columns of `vlnbench leaderboard --format csv`.
+
+    A folder without published.json has the rows that come with vlnbench. filters: options of the command
+    (`benchmark="R2R-CE"`, `backbone="qwen"`). Raises UsageError as the command.
+    """
+    literature, own = load_board(Path(results), [_folder(run) for run in runs])
+    return _frame(asked(make_tables(literature, own), literature, _filters(filters)))
+
+
+def matrix_rows(results: str | Path) -> pd.DataFrame:
+    """Settings and references of a matrix, of the folder that holds matrix.json: the columns of matrix.csv.
+
+    Shares from 0 to 1, bytes and seconds. Raises UsageError as `vlnbench matrix table`.
+    """
+    return _frame([sheet_of(Path(results))])
+
+
+def _frame(sheets: Sequence[Sheet]) -> pd.DataFrame:
+    """Sheets of the same columns as one table; what is missing is `pandas.NA`."""
+    tables = [data(sheet) for sheet in sheets]
+    joined = {name: [cell for table in tables for cell in table[name]] for name in tables[0]}
+    return pd.DataFrame(joined).convert_dtypes()
+
+
+def _filters(options: dict[str, Any]) -> Filters:
+    """Options as they were given in Python: a text where the command takes several is one of them."""
+    known = {each.name: each for each in fields(Filters)}
+    for name in options:
+        if name not in known:
+            raise UsageError(unknown("option", name, known))
+    several = {name for name, each in known.items() if each.default == ()}
+    given: dict[str, Any] = {
+        name: tuple([value] if isinstance(value, str) else value) if name in several else value
+        for name, value in options.items()
+    }
+    return Filters(**given)
 
 
 class _Given(Inline):
@@ -162,7 +257,7 @@ def _folder(run: AnyRun) -> Path:
 
 def _table(run: RecordedRun) -> pd.DataFrame:
     rows = list(run.rows.values())
-    check_scores([row for row in rows if row.status == "ok"])
+    check_scores(table_of(rows))
     identity = run.identity
     lines = [
         {
@@ -175,10 +270,9 @@ def _table(run: RecordedRun) -> pd.DataFrame:
         }
         for row in rows
     ]
-    scored = [] if any(row.status == "unscored" for row in rows) else rows
     by_key = {row.key: line for row, line in zip(rows, lines, strict=True)}
     for metric in METRICS:
-        for row, value in values(metric, scored):
+        for row, value in values(metric, rows):
             by_key[row.key][metric.field] = value
     return pd.DataFrame(lines)
 

@@ -23,7 +23,8 @@ SIMULATOR = "embedded"
 SIMULATOR_CHECKS = "envs.doctor:CHECKS"
 """What `vlnbench doctor` looks at of simulators: functions that yield findings, by name."""
 
-GENERATORS = {"houses": "envs.houses.generator:GENERATOR"}
+GPU_EVIDENCE = "benchmarks.gpu_evidence.measure:measure"
+"""What `vlnbench doctor --gpu-evidence` calls with a folder: comes with a checkout alone."""
+
+GENERATORS = {"houses": "envs.houses.generator:GENERATOR", "houses2": "envs.houses.generator:GENERATOR_2"}
 """Import strings of `vlnbench.data.generator.Generator`s: `vlnbench data NAME`, section NAME of a matrix file."""
-GENERATOR = "houses"
-"""Of what `vlnbench data preview` and `vlnbench data questions` show houses."""

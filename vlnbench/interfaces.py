@@ -151,6 +151,26 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model was asked and answered; see `traits.TellsAnswers`. None where that is not known.
+
+    text: as the model wrote it. actions: what was read from it; empty where the agent now does them.
+    unparsable: nothing could be read from it, and the agent does something else. note: why not, or what else a
+    reader should know. prompt_tokens: all that the model read, with the embeddings of images. images: frames among
+    that. answer_tokens: how long the text is. log_probability: of the text by the model, natural logarithm.
+    """
+
+    text: str = ""
+    actions: Sequence[Action] = ()
+    unparsable: bool = False
+    note: str = ""
+    prompt_tokens: int | None = None
+    images: int | None = None
+    answer_tokens: int | None = None
+    log_probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Camera:
     """A pinhole camera on the agent body.
 

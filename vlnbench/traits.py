@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from vlnbench.interfaces import Action, Observation, StandsFor
+from vlnbench.interfaces import Action, Answer, Observation, StandsFor
 
 
 @runtime_checkable
@@ -41,6 +41,16 @@ class Reports(Protocol):
 
     def report(self, slot: int) -> Mapping[str, float]:
         """Counts about the episode in a slot; they go into its row and are summed in the summary."""
+        ...
+
+
+@runtime_checkable
+class TellsAnswers(Protocol):
+    """Trait of an agent that has a model which answers, and can repeat what it said."""
+
+    def answered(self, slot: int) -> Sequence[Answer]:
+        """What decided on the action just given in a slot: none where that was decided before, several where the
+        model was asked again. It is asked once after `act`, or not at all, and changes nothing that is done."""
         ...
 
 
@@ -137,6 +147,16 @@ class KeepsMemory(Protocol):
     @property
     def episode_bytes(self) -> int:
         """Bytes of one episode, at most."""
+        ...
+
+
+@runtime_checkable
+class GrowsOnGpu(Protocol):
+    """Trait of an agent that takes the more memory the longer an episode lasts, up to a step."""
+
+    @property
+    def fullest_step(self) -> int:
+        """By this step of an episode, from 0 on, it has taken the most that it will."""
         ...
 
 

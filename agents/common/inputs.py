@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import read_bounded
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 INPUTS = "inputs.json"
 """The file beside the weights."""
@@ -24,6 +28,10 @@ LONGEST = 40
 
 Self = TypeVar("Self", bound="Inputs")
 Described = TypeVar("Described")
+Options = TypeVar("Options", bound="DataclassInstance")
+
+Wording = Literal["published", "evaluation"]
+"""How questions are put: as a published training does, or as its evaluation, which is another text."""
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 """How dataclasses are read from JSON: as they are written, and nothing else."""
@@ -72,6 +80,12 @@ def validated(kind: type[Described], content: str | bytes, path: Path) -> Descri
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         raise UsageError(f"{path}: {name}: {first['msg'].lower()}; save the checkpoint again") from None
+
+
+def filled(options: Options, told: Mapping[str, object]) -> Options:
+    """Options in which what was not given, and is told, is what is told; see `Checkpoints.settled`."""
+    left = {name for name in told if getattr(options, name, ...) is None}
+    return replace(options, **{name: told[name] for name in left})
 
 
 def described(inputs: Inputs, folder: Path) -> str:

@@ -44,7 +44,7 @@ class Answers:
     """Looks at frames, remembers them, and answers, for many slots at once; by chance where there is a sampler."""
 
     def __init__(self, model: Remembers, decoder: Decoder, sampler: Sampler | None) -> None:
-        self.model, self._decoder, self._sampler = model, decoder, sampler
+        self.model, self._decoder, self._sampler, self.noted = model, decoder, sampler, decoder.noted
         self.memories: dict[int, Memory] = {}
         self._seeds: dict[int, tuple[int, int]] = {}
 

@@ -16,10 +16,11 @@ import transformers
 from numpy.typing import NDArray
 
 from agents.common.answers.names import NAMES
+from agents.common.answers.noted import told
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
-from agents.common.inputs import described
+from agents.common.inputs import Wording, described
 from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.tokens import BLOCK_END, IMAGE, SHOWN, chat, generation_settings
@@ -36,10 +37,9 @@ from agents.janusvln.network import (
     resize,
     resized_height,
 )
-from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions, Wording
-from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.family.sources import find_checkpoint
+from agents.janusvln.options import FAMILY, JanusVLNInputs, JanusVLNOptions
+from vlnbench.interfaces import Action, Answer, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.training.family.sources import opened
 
 SYSTEM = (
     "You are a visual language navigation model, and your should go to the locations to complete the given task. "
@@ -157,6 +157,7 @@ class EpisodeLoop:
         self._width = width
         self._instructions: dict[int, str] = {}
         self._seen: dict[int, int] = {}  # the last step whose frame a slot has seen
+        self._told: dict[int, tuple[Question, list[int]]] = {}  # what was answered and is not told yet
         self.unreadable = 0
         self.forced_stops = 0
 
@@ -171,6 +172,7 @@ class EpisodeLoop:
         self._decoder.begin(slot)
         self._instructions[slot] = episode.instruction
         self._seen.pop(slot, None)
+        self._told.pop(slot, None)
 
     def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
         """The next action of each slot; the model is asked for all of them together."""
@@ -186,7 +188,16 @@ class EpisodeLoop:
         answers = self._decoder.run(questions) if questions else []
         for question, answer in zip(questions, answers, strict=True):
             actions[question.slot] = self._action(answer)
+            self._told[question.slot] = question, answer
         return actions
+
+    def answered(self, slot: int) -> list[Answer]:
+        """What the model answered, if it was asked."""
+        if slot not in self._told:
+            return []
+        question, answer = self._told.pop(slot)
+        words = self._prompts.text(answer)
+        return [told(self._model, slot, words, answer, self._prompts.read(answer), len(question.steps))]
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See frames, also those on which somebody else acts and those after a STOP; a frame that was seen already
@@ -205,6 +216,7 @@ class EpisodeLoop:
         """Forget all episodes and let go of the model."""
         self._instructions.clear()
         self._seen.clear()
+        self._told.clear()
         self._model = None
 
     def _question(self, slot: int) -> Question:
@@ -230,9 +242,8 @@ class JanusVLNAgent(EpisodeLoop):
         folder = _checked(options)
         config = read_config(folder)
         inputs = inputs_of(config, folder, options)
-        placement = place(
-            options.device, options.dtype, "sdpa" if options.attn == "auto" else options.attn, config.dtype
-        )
+        attn = "sdpa" if options.attn == "auto" else options.attn
+        placement = place(options.device, options.dtype, attn, config.dtype, options.deterministic)
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         settings = generation_settings(folder, tokenizer)
         model = load(
@@ -241,6 +252,7 @@ class JanusVLNAgent(EpisodeLoop):
             device=placement.device,
             eager=placement.attn == "eager",
             trust_pickle=options.trust_pickle,
+            quantize=options.quantize,
         )
         decoder = Decoder(
             model,
@@ -248,7 +260,9 @@ class JanusVLNAgent(EpisodeLoop):
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             window=(options.first_frames, options.recent_frames),
+            graphs=options.cuda_graphs,
         )
+        self.fullest_step = max(options.first_frames + options.recent_frames, inputs.history)
         self.episode_bytes = _geometry_bytes(model, inputs.image_width, options)
         prompts = Prompts(tokenizer, inputs.wording)
         super().__init__(prompts, decoder, inputs.history, options.max_steps, inputs.image_width)
@@ -274,24 +288,21 @@ class JanusVLNAgent(EpisodeLoop):
 
 def _checked(options: JanusVLNOptions) -> Path:
     """The checkpoint folder, after the checks that need no file of it."""
-    if options.checkpoint is None:
-        raise UsageError("agent 'janusvln' needs a trained model: name its folder with --checkpoint")
-    options.check()
+    folder = opened(options, FAMILY)
     check_transformers(transformers.__version__)
-    return find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
+    return folder
 
 
 def _identity(
     options: JanusVLNOptions, folder: Path, placement: Placement, inputs: JanusVLNInputs
 ) -> dict[str, Scalar]:
-    """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
+    """What decides the answers."""
     return {
         "checkpoint": checkpoint.content_hash(
             folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
         ),
-        "device": placement.device.type,
-        "dtype": placement.dtype_name,
-        "attn": placement.attn,
+        **placement.identity(options),
+        **options.added_identity,
         "max_new_tokens": options.max_new_tokens,
         "num_history": inputs.history,
         "first_frames": options.first_frames,

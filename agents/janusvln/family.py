@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -17,20 +17,20 @@ from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
+from agents.common.decoders.placeholders import IGNORED
+from agents.common.inputs import filled
 from agents.common.language.family import LanguageTrains, LogProbabilities
-from agents.common.language.planning import operations, part_changes
-from agents.common.language.preset import LanguageSizes
+from agents.common.language.planning import LanguagePlans, operations, part_changes
 from agents.common.packing.frames import Frames
 from agents.common.qwen2_5_vl import checkpoint
-from agents.common.qwen2_5_vl.config import MERGE, MODEL_TYPE, PATCH, QWEN_3B, QWEN_7B
-from agents.common.qwen2_5_vl.decode import read
+from agents.common.qwen2_5_vl.config import MERGE, PATCH, QWEN_3B, QWEN_7B
+from agents.common.qwen2_5_vl.decode import reading
 from agents.common.qwen2_5_vl.image import grid_of
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.tokens import IMAGE, TOKENS, generation_settings
 from agents.common.sets.steps import StepSet, read_steps
+from agents.common.towers.geometry_sizes import VGGT_1B, GeometrySizes
 from agents.common.towers.vggt import FrameCache
-from agents.common.towers.vggt_sizes import VGGT_1B, GeometrySizes
 from agents.janusvln.agent import Prompts, fixed_texts
 from agents.janusvln.network import JanusVLN, JanusVLNConfig, inputs_of, load, look, parse_config, shapes
 from agents.janusvln.options import (
@@ -38,6 +38,7 @@ from agents.janusvln.options import (
     GEOMETRY_MERGER,
     LLM,
     MLP,
+    PRESETS,
     VGGT,
     VISION,
     JanusVLNInference,
@@ -46,6 +47,7 @@ from agents.janusvln.options import (
     JanusVLNShown,
     JanusVLNStep,
     JanusVLNTraining,
+    Preset,
 )
 from agents.janusvln.samples import (
     GEOMETRIES,
@@ -59,7 +61,7 @@ from agents.janusvln.samples import (
 from vlnbench.errors import UsageError
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
-from vlnbench.training.family.plans import ALLGATHER_BUCKET, LOGIT_BYTES, OVERLAP, Acting, Plans, Probe, Published
+from vlnbench.training.family.plans import ALLGATHER_BUCKET, LOGIT_BYTES, OVERLAP, Acting, Kept, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling, Scored
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Scorer, Stretches
 
@@ -103,9 +105,12 @@ class JanusVLNCheckpoints(Checkpoints):
         return Sizes(found.config.shown(options.image_width, options.history), found.geometry)
 
     def settled(self, source: Source, options: Shown) -> Shown:
-        inputs = inputs_of(_sizes(source).config, source.path, options)
-        given = {each.name: getattr(inputs, each.name) for each in fields(inputs) if hasattr(options, each.name)}
-        return replace(options, **given)
+        return filled(options, asdict(inputs_of(_sizes(source).config, source.path, options)))
+
+    def check_files(self, path: Path, options: JanusVLNTraining) -> None:
+        found = self.config(Source("checkpoint", str(path), path), options)
+        checkpoint.load_tokenizer(path, found.config, options.tokenizer)
+        list(checkpoint.read_files(path, tokenizer=options.tokenizer))
 
     def content_hash(self, path: Path, options: JanusVLNTraining) -> str:
         return checkpoint.content_hash(path, tokenizer=options.tokenizer)
@@ -122,7 +127,9 @@ class JanusVLNCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: JanusVLNTraining, placement: Placement) -> JanusVLN:
-        model = load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
+        model = load(
+            path, dtype=placement.dtype, device=placement.device, eager=placement.notes["attn"] == "eager"
+        )
         inputs = inputs_of(model.config, path, options)
         model.config = model.config.shown(inputs.image_width, inputs.history)
         return model
@@ -179,6 +186,9 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
         reader = Reader(network.config.image_width, known, sees)
         return [StepSamples(each, prompts, network.config, reader) for each in sets]
 
+    def frames(self, content: StepSet) -> int:
+        return sum(len(walk.actions) for walk in content.walks)
+
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
@@ -217,7 +227,7 @@ def _less_shown(options: JanusVLNShown, prices: tuple[str, str], history: int, c
         yield Change("width", "--image-width 448", cost, (("image_width", 448),), prices[1])
 
 
-class JanusVLNPlans(Plans):
+class JanusVLNPlans(LanguagePlans):
     """Steps late in a walk, which show all the frames they may."""
 
     def build(self, config: Sizes, options: JanusVLNPlanning) -> JanusVLN:
@@ -248,12 +258,20 @@ class JanusVLNPlans(Plans):
         patches = (height // PATCH) * (width // PATCH) * (config.config.num_history + 1)
         return operations(options, parts, patches, tokens, (VISION, VGGT), LLM)
 
+    def kept(self, config: Sizes, options: JanusVLNStep) -> Kept:
+        patches = MERGE**2 * grid_of(*config.config.shown_size(*CAMERA)).cells
+        seen = 0 if VISION in options.parts else patches * config.config.vision.width
+        return Kept(frame=seen, window=2 * patches * config.geometry.width)
+
     def published(self, config: Sizes, options: JanusVLNPlanning) -> Published:
-        """Of its ZeRO files the reduce bucket is the width squared, and communication overlaps with work."""
+        """Of its ZeRO files the reduce bucket is the width squared, and communication overlaps with work.
+
+        Six of seven samples have all nine images; their texts take 150 to 400 tokens.
+        """
         bucket = config.config.hidden_size**2
         gathered = 2 * ALLGATHER_BUCKET if options.zero == 2 else 0
         communication = round(OVERLAP * (2 * bucket + gathered))
-        return Published("JanusVLN's train.sh", LOGIT_BYTES, bucket, communication)
+        return Published("JanusVLN's train.sh", LOGIT_BYTES, bucket, communication, (0.98, 1.05))
 
     def changes(self, options: JanusVLNPlanning) -> Iterator[Change]:
         """Changes after which another model is trained."""
@@ -287,13 +305,14 @@ class JanusVLNPlans(Plans):
             caches={f"VGGT's {kept} frames per episode": options.episodes * kept * frame},
             passes={
                 "looking at a frame": lambda: look(network, frames, caches),
-                "reading a question": lambda: network.logits(read(network, rows, fused)[1]).float(),
+                "reading a question": lambda: reading(network, rows, fused),
             },
             notes=[PUBLISHED] if options.model == "janusvln-7b" else [],
         )
 
     def inference_changes(self, options: JanusVLNInference) -> Iterator[Change]:
         """Changes after which other answers are given."""
+        yield from super().inference_changes(options)
         for recent, cost in ((24, 12), (8, 16)):
             if recent < options.recent_frames:
                 price = "VGGT forgets sooner: other answers"
@@ -302,52 +321,6 @@ class JanusVLNPlans(Plans):
         yield from _less_shown(options, ("sees less of the way: other answers", width), 4, 18)
 
 
-class Preset(NamedTuple):
-    """A small network to train from scratch: config.json but for its tokens, VGGT's sizes, and how many tokens are
-    learned from instructions at most."""
-
-    config: Mapping[str, Any]
-    geometry: GeometrySizes
-    vocabulary: int
-
-
-PRESETS = {
-    "janusvln-tiny": Preset(
-        {
-            "architectures": [ARCHITECTURE],
-            "model_type": MODEL_TYPE,
-            **LanguageSizes(128, 384, layers=4, heads=4, kv_heads=2, vocabulary=1000).language(1024, 0, 0),
-            "rope_scaling": {"type": "mrope", "mrope_section": [6, 5, 5]},
-            "image_token_id": 1,
-            "lam": 0.2,
-            "vggt_merger_hidden_dim": 128,
-            "image_width": 112,
-            "vision_config": {
-                "hidden_size": 128,
-                "intermediate_size": 256,
-                "depth": 2,
-                "num_heads": 4,
-                "window_size": 112,
-                "fullatt_block_indexes": [1],
-                "out_hidden_size": 128,
-            },
-        },
-        GeometrySizes(
-            width=32,
-            intermediate_size=64,
-            depth=2,
-            heads=2,
-            registers=2,
-            dino_intermediate_size=64,
-            dino_depth=1,
-            dino_registers=2,
-            position_side=8,
-            head_width=4,
-            head_channels=(4, 4, 4, 4),
-        ),
-        vocabulary=1000,
-    ),
-}
 SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""
 

@@ -24,17 +24,19 @@ from torch import Tensor, nn
 
 from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import GenerationSettings, flat_fields
+from agents.common.decoders.generate import Choose
 from agents.common.inputs import INPUTS
 from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config, released_name
-from agents.common.qwen2_5_vl.decode import Choose
 from agents.common.qwen2_5_vl.decode import Decoder as Answers
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.layers import PatchMerger
 from agents.common.qwen2_5_vl.network import Output, QwenNetwork
 from agents.common.qwen2_5_vl.vision import VisionTower
+from agents.common.towers.geometry_sizes import GeometrySizes
 from agents.common.towers.vggt import FIRST, RECENT, FrameCache, Geometry, geometry_features
-from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
+from agents.common.towers.vggt_sizes import geometry_sizes
+from agents.common.upload import upload
 from agents.janusvln.options import (
     ARCHITECTURE,
     GEOMETRY_MERGER,
@@ -262,8 +264,10 @@ def load(
     device: torch.device | str = "cpu",
     eager: bool = False,
     trust_pickle: bool = False,
+    quantize: str | None = None,
 ) -> JanusVLN:
-    """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's.
+    """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's. quantize:
+    see `weights.fill`.
 
     Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError as `shapes`,
     before any tensor is read.
@@ -271,7 +275,7 @@ def load(
     model = shapes(folder, eager=eager, trust_pickle=trust_pickle)
     paths = weights.weight_files(folder, trust_pickle)
     named = released_name(model.config.tied)
-    weights.fill(model, paths, dtype or model.config.dtype, torch.device(device), named)
+    weights.fill(model, paths, dtype or model.config.dtype, torch.device(device), named, quantize)
     model.vggt.requires_grad_(False)
     return model.eval()
 
@@ -304,6 +308,8 @@ class Question:
 class Decoder(Answers[Question]):
     """Remembers frames and answers questions for any number of slots; see there."""
 
+    model: JanusVLN
+
     def __init__(
         self,
         model: JanusVLN,
@@ -313,10 +319,11 @@ class Decoder(Answers[Question]):
         max_batch: int = 8,
         window: tuple[int, int] = (FIRST, RECENT),
         choose: Choose | None = None,
+        graphs: bool = False,
     ) -> None:
         """`window`: of how many first and recent frames VGGT keeps keys and values."""
-        super().__init__(model, settings, max_new_tokens, max_batch, choose)
-        self.model, self._window = model, window
+        super().__init__(model, settings, max_new_tokens, max_batch, choose, graphs)
+        self._learns, self._window = choose is not None, window
         self._memories: dict[int, Memory] = {}
 
     def begin(self, slot: int) -> None:
@@ -341,12 +348,12 @@ class Decoder(Answers[Question]):
     def _see(self, slots: Sequence[int], frames: Mapping[int, NDArray[np.uint8]]) -> Sequence[int]:
         """The same for a batch of frames of one size."""
         memories = [self._memories[slot] for slot in slots]
-        shown = torch.from_numpy(np.stack([frames[slot] for slot in slots])).to(self.model.device)
+        shown = upload(torch.from_numpy(np.stack([frames[slot] for slot in slots])), self.model.device)
         looked = look(self.model, shown, [memory.cache for memory in memories])
         for memory, image, geometry in zip(memories, looked.images.cpu(), looked.geometries, strict=True):
             memory.images.append(image)
             memory.current = grid_of(*shown.shape[1:3]), geometry
-        if self._choose is not None:
+        if self._learns:
             for slot, memory, seen in zip(slots, memories, looked.features.cpu(), strict=True):
                 memory.frames.append(frames[slot])
                 memory.seen = seen
@@ -357,7 +364,7 @@ class Decoder(Answers[Question]):
 
     def fused(self, question: Question) -> Tensor:
         images = self._memories[question.slot].images
-        shown = torch.stack([images[step] for step in question.steps]).to(self.model.device)
+        shown = upload(torch.stack([images[step] for step in question.steps]), self.model.device)
         return self.model.fuse(shown, self._current(question.slot)[1]).flatten(0, 1)
 
     def _current(self, slot: int) -> tuple[Grid, Tensor]:

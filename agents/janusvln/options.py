@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from agents.common.checkpoints.model_type import is_network
-from agents.common.inputs import Inputs
-from agents.common.options import LanguageModelPlanning
+from agents.common.inputs import Inputs, Wording
+from agents.common.language.preset import LanguageSizes
+from agents.common.options import GraphsOptions, LanguageModelPlanning, TokenizerOptions
 from agents.common.sets.layouts import SET_FILES
+from agents.common.towers.geometry_sizes import GeometrySizes
 from vlnbench.errors import UsageError
-from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import StepOptions, TrainOptions
@@ -20,10 +21,6 @@ from vlnbench.util.bounds import Count, NotNegative, Positive
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGenerationForJanusVLN"
 """What config.json of a published checkpoint calls the network; its model type is Qwen2.5-VL's."""
-
-Wording = Literal["published", "evaluation"]
-"""The words of the published training, or those of its evaluation, which are others."""
-
 
 BLOCK = 28
 """Pixels of an embedding across."""
@@ -67,11 +64,9 @@ class JanusVLNAsked(JanusVLNShown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNOptions(JanusVLNAsked, CheckpointOptions):
+class JanusVLNOptions(JanusVLNAsked, TokenizerOptions, GraphsOptions):
     """How JanusVLN is loaded and run."""
 
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is SDPA, which has PyTorch's own flash kernels."""
     max_new_tokens: Count = 24
@@ -111,7 +106,6 @@ class JanusVLNStep(JanusVLNShown, StepOptions):
     batch: Count = 1
     """Steps of walks per GPU and forward pass."""
     accumulation: Count = 8
-    """Forward passes per optimizer step."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -122,13 +116,14 @@ class JanusVLNStep(JanusVLNShown, StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
+class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TokenizerOptions, TrainOptions):
     """Training of a JanusVLN, on single steps of walks. Defaults follow its published training.
 
     A set holds episodes with a folder of frames each, step_K_ACTION.png (train.json or train_guide.json beside
     train/ or images/), or trajectories (annotations.json).
     """
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("history", "image_width", "wording")
     RATES: ClassVar[Mapping[str, str]] = {
         VISION: "vision_tower_lr",
         MLP: "projector_lr",
@@ -143,8 +138,6 @@ class JanusVLNTraining(JanusVLNAsked, JanusVLNStep, TrainOptions):
     """Learning rate of the geometry merger (published: 1e-5)."""
     weight_decay: NotNegative = 0.01
     """Decoupled weight decay of everything but biases: of norms, too, as the published training has it."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is SDPA."""
     instructions: Literal["first", "all"] = "first"
@@ -159,8 +152,6 @@ class JanusVLNPlanning(JanusVLNStep, LanguageModelPlanning):
     """Memory planning of a JanusVLN."""
 
     model: str = "janusvln-7b"
-    """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
-    its config and the shapes of its tensors are read)."""
     text_tokens: Count = 230
     """Tokens of a sample that are not images; long RxR instructions make it about 400."""
     attn: Literal["sdpa", "eager"] = "sdpa"
@@ -172,8 +163,6 @@ class JanusVLNInference(JanusVLNShown, InferenceOptions):
     """Planning what a JanusVLN needs while it acts."""
 
     model: str = "janusvln-7b"
-    """What is planned: published sizes by their name (janusvln-7b, janusvln-3b), preset:NAME, or a folder (only
-    its config and the shapes of its tensors are read)."""
     first_frames: Count = 8
     """Frames from the start of an episode of which VGGT keeps keys and values."""
     recent_frames: Count = 48
@@ -187,6 +176,54 @@ def recognizes(folder: Path) -> bool:
     return is_network(folder, ARCHITECTURE)
 
 
+class Preset(NamedTuple):
+    """A small network to train from scratch: config.json but for its tokens, VGGT's sizes, and how many tokens are
+    learned from instructions at most."""
+
+    config: Mapping[str, Any]
+    geometry: GeometrySizes
+    vocabulary: int
+
+
+PRESETS = {
+    "janusvln-tiny": Preset(
+        {
+            "architectures": [ARCHITECTURE],
+            "model_type": "qwen2_5_vl",
+            **LanguageSizes(128, 384, layers=4, heads=4, kv_heads=2, vocabulary=1000).language(1024, 0, 0),
+            "rope_scaling": {"type": "mrope", "mrope_section": [6, 5, 5]},
+            "image_token_id": 1,
+            "lam": 0.2,
+            "vggt_merger_hidden_dim": 128,
+            "image_width": 112,
+            "vision_config": {
+                "hidden_size": 128,
+                "intermediate_size": 256,
+                "depth": 2,
+                "num_heads": 4,
+                "window_size": 112,
+                "fullatt_block_indexes": [1],
+                "out_hidden_size": 128,
+            },
+        },
+        GeometrySizes(
+            width=32,
+            intermediate_size=64,
+            depth=2,
+            heads=2,
+            registers=2,
+            dino_intermediate_size=64,
+            dino_depth=1,
+            dino_registers=2,
+            position_side=8,
+            head_width=4,
+            head_channels=(4, 4, 4, 4),
+        ),
+        vocabulary=1000,
+    ),
+}
+
+
 FAMILY = FamilySpec(
     name="janusvln",
     training=JanusVLNTraining,
@@ -197,7 +234,19 @@ FAMILY = FamilySpec(
     plans="agents.janusvln.family:JanusVLNPlans",
     recognizes=recognizes,
     agent="janusvln",
-    presets=("janusvln-tiny",),
+    presets=tuple(PRESETS),
     sizes=("janusvln-7b", "janusvln-3b"),
     set_files=SET_FILES,
+    launch_flags={
+        "tune_mm_llm": "+mm_llm",
+        "tune_mm_vision": "+mm_vision",
+        "tune_mm_mlp": "+mm_mlp",
+        "video_max_frames": "history",
+        "dataset_use": "-names of its own list of data; give --trajectories and --sets",
+        "vggt_model_path": "-the checkpoint holds it",
+        "data_flatten": "-questions are packed where that saves memory",
+        **dict.fromkeys(("max_pixels", "min_pixels"), "-resized as published; --image-width makes less"),
+        **dict.fromkeys(("video_min_frames", "video_max_frame_pixels", "video_min_frame_pixels"), ""),
+        **dict.fromkeys(("base_interval", "reference_frame"), ""),
+    },
 )

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.policy import SampledActing, Walk, Window
 from agents.common.packing.frames import Frame, fingerprint, frame_key, pack
 from agents.common.qwen2_5_vl import checkpoint, layers, vision
@@ -27,7 +28,6 @@ from agents.common.qwen2_5_vl import image as cutting
 from agents.common.qwen2_5_vl.config import BLOCK, MERGE
 from agents.common.qwen2_5_vl.image import Grid, grid_of, patches
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.policy import QwenRecorder
 from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.common.sets.steps import StepSet, read_steps

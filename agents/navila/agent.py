@@ -24,9 +24,8 @@ from agents.common.towers.siglip import network_input, resize
 from agents.navila import network
 from agents.navila.network import BEGIN, END, HEADER, HEADER_END, TURN_END, generation, inputs_of
 from agents.navila.options import FAMILY, NaVILAInputs, NaVILAOptions
-from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Scalar, Sensor
-from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.interfaces import Action, Conventions, Episode, Scalar
+from vlnbench.training.family.sources import opened
 from vlnbench.util.machine import installed_version
 
 EXPECTS = Conventions(width=512, height=512, hfov=90.0, camera_height_m=1.25, forward_m=0.25, turn_deg=15.0)
@@ -148,9 +147,13 @@ class Prompts:
         """
         return self._taught(self._asked(instruction, self._written != "raw"), answer)
 
-    def description(self, instruction: str) -> tuple[list[int], list[int]]:
+    def description(self, instruction: str | None) -> tuple[list[int], list[int]]:
         """The same of a whole walk that is described."""
         return self._taught(description_text(self.frames), instruction)
+
+    def reply(self, question: str, answer: str | None, frames: int) -> tuple[list[int], list[int]]:
+        """The same of a question about a video."""
+        return self._taught(f"{TAG}\n" * frames + question.strip(), answer)
 
     def _taught(self, question: str, answer: str | None) -> tuple[list[int], list[int]]:
         asked = _chat(question)
@@ -214,6 +217,12 @@ class EpisodeLoop(QuestionLoop[Turn]):
     def read(self, answer: Sequence[int]) -> list[Action] | None:
         return self._prompts.read(answer)
 
+    def text(self, answer: Sequence[int]) -> str:
+        return self._prompts.text(answer)
+
+    def images(self, question: Turn) -> int:
+        return len(question.images)
+
     def question(self, slot: int, running: Running) -> Turn:
         black = np.zeros((self._image_size, self._image_size, 3), np.uint8)
         steps = chosen(len(running.frames), self._prompts.frames)
@@ -224,29 +233,16 @@ class EpisodeLoop(QuestionLoop[Turn]):
 class NaVILAAgent(EpisodeLoop):
     """A checkpoint in `EpisodeLoop`."""
 
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
     options_type = NaVILAOptions
     expects = EXPECTS
 
     def __init__(self, options: NaVILAOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        if options.checkpoint is None:
-            raise UsageError("agent 'navila' needs a trained model: name its folder with --checkpoint")
-        options.check()
-        folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
-        placement = place(
-            options.device, options.dtype, options.attn, torch.float16
-        )  # published, whatever is saved
+        folder = opened(options, FAMILY)
+        published = torch.float16  # whatever is saved
+        placement = place(options.device, options.dtype, options.attn, published, options.deterministic)
         inputs = inputs_of(folder, options)
-        model = network.load(
-            folder,
-            dtype=placement.dtype,
-            device=placement.device,
-            attn=placement.attn,
-            trust_pickle=options.trust_pickle,
-            history=options.history,
-        )
+        model = network.load(folder, **placement.loading(options), history=options.history)
         config, tokenizer = model.config, network.load_tokenizer(folder)
         decoder = Decoder(
             model,
@@ -254,17 +250,18 @@ class NaVILAAgent(EpisodeLoop):
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             keeps=False,
+            graphs=options.cuda_graphs,
         )
         instead = Action.STOP if options.unreadable == "stop" else Action.MOVE_FORWARD
         prompts, shown = Prompts(tokenizer, inputs, config.frames), Instead(options)
         super().__init__(prompts, decoder, config.vision.image_size, instead, shown)
         self.expects = expects(config.vision.image_size)
+        self.fullest_step = config.frames
         self.files = (*network.read_files(folder, options.trust_pickle), *shown.files)
         self.identity: Mapping[str, Scalar] = {
             "checkpoint": network.content_hash(folder, options.trust_pickle),
-            "device": placement.device.type,
-            "dtype": placement.dtype_name,
-            "attn": placement.attn,
+            **placement.identity(options),
+            **options.added_identity,
             "max_new_tokens": options.max_new_tokens,
             "history": config.num_history,
             "instructions": inputs.instructions,

@@ -19,7 +19,7 @@ from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.planning import acting
 from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
-from agents.common.language.planning import operations, part_changes
+from agents.common.language.planning import LanguagePlans, operations, part_changes
 from agents.common.packing import frames
 from agents.common.sets.conversations import TAG
 from agents.common.towers import siglip
@@ -56,7 +56,7 @@ from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, Question
 from vlnbench.interfaces import Action
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Placement, Source
-from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.plans import Acting, Probe
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
@@ -105,6 +105,10 @@ class NaVILACheckpoints(LanguageCheckpoints):
         inputs = inputs_of(source.path, options)
         return replace(options, history=options.history or own, instructions=inputs.instructions)
 
+    def check_files(self, path: Path, options: NaVILATraining) -> None:
+        network.load_tokenizer(path)
+        list(network.read_files(path))
+
     def content_hash(self, path: Path, options: NaVILATraining) -> str:
         return network.content_hash(path)
 
@@ -112,11 +116,13 @@ class NaVILACheckpoints(LanguageCheckpoints):
         create(PRESETS[preset], folder, texts, seed)
 
     def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
-        return network.load(path, dtype=placement.dtype, attn=placement.notes["attn"], history=options.history)
-
-    def shapes(self, model: nn.Module) -> NaVILA:
-        with torch.device("meta"):
-            return NaVILA(_navila(model).config)
+        return network.load(
+            path,
+            dtype=placement.dtype,
+            device=placement.device,
+            attn=placement.notes["attn"],
+            history=options.history,
+        )
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: NaVILATraining) -> None:
         network.save(_navila(model), folder, inputs_of(base, options), source=base, history=options.history)
@@ -162,7 +168,7 @@ class NaVILATrains(LanguageTrains, LogProbabilities):
         )
 
 
-class NaVILAPlans(Plans):
+class NaVILAPlans(LanguagePlans):
     """Questions, which are all about equally long."""
 
     def build(self, config: NaVILAConfig, options: NaVILAPlanning) -> NaVILA:
@@ -197,7 +203,8 @@ class NaVILAPlans(Plans):
         return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
 
     def inference_changes(self, options: NaVILAInference) -> Iterator[Change]:
-        return _less_history(options, "answers")
+        yield from super().inference_changes(options)
+        yield from _less_history(options, "answers")
 
 
 def _less_history(options: NaVILAShown, what: str) -> Iterator[Change]:

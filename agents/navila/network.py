@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import files, hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import (
     CONFIG,
@@ -38,6 +38,7 @@ from agents.common.towers.siglip import patch_features
 from agents.navila.options import FOLDERS, HISTORY, MODEL_TYPE, NaVILAInputs, Part
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import no_checkpoint
+from vlnbench.util.durable.folder import appearing
 
 BEGIN, END, TURN_END = "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"
 HEADER, HEADER_END = "<|start_header_id|>", "<|end_header_id|>"
@@ -225,8 +226,7 @@ class NaVILA(SeeingNetwork):
 
         `images[i]` is (k, 3, S, S), the current frame last, or these frames' patch features (k, patches, width).
         """
-        seen = torch.cat(list(images)).to(self.device, self.dtype)
-        patches = self.patch_features(seen) if seen.ndim == 4 else seen
+        patches = self.features_of(images)
         each = zip(input_ids, images, labels, strict=True)
         rows = [self.expand(ids, len(frames), targets) for ids, frames, targets in each]
         return self.answered(rows, self.project(patches), at_labels, self.config.max_position_embeddings)
@@ -240,8 +240,10 @@ def load(
     attn: str = "sdpa",
     trust_pickle: bool = False,
     history: int | None = None,
+    quantize: str | None = None,
 ) -> NaVILA:
-    """Load a checkpoint folder, in evaluation mode; `dtype` and `history` default to the checkpoint's.
+    """Load a checkpoint folder, in evaluation mode; `dtype` and `history` default to the checkpoint's. quantize:
+    see `weights.fill`.
 
     Rows of the vocabulary beyond the tokenizer's entries are cut off, as published; none are added, whatever
     `mm_use_im_patch_token` says: the published code adds a row of random numbers then.
@@ -259,7 +261,7 @@ def load(
         model = NaVILA(config, attn)
     weights.check_entries(entries, model, folder)
     for name in FOLDERS:
-        weights.fill(model, paths[name], dtype or config.dtype, torch.device(device), named[name])
+        weights.fill(model, paths[name], dtype or config.dtype, torch.device(device), named[name], quantize)
     _cut_rows(model, rows)
     model.fill_buffers(device)
     return model.eval()
@@ -294,7 +296,7 @@ def generation(folder: Path, tokenizer: Tokenizer) -> GenerationSettings:
 
 def content_hash(folder: Path, trust_pickle: bool = False) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading reads."""
-    return files.content_hash(read_files(folder, trust_pickle))
+    return hashes.content_hash(read_files(folder, trust_pickle))
 
 
 def read_files(folder: Path, trust_pickle: bool = False) -> Iterator[Path]:
@@ -339,7 +341,7 @@ def save(
     language = nn.ModuleDict({"model": model.model, "lm_head": model.lm_head})
     modules = (language, model.vision_tower, model.mm_projector)
     copied = ((GENERATION, *TOKENIZER_FILES), (PROCESSOR,), ())
-    with weights.appearing(folder) as made:
+    with appearing(folder, "checkpoint") as made:
         for name, part, content, names in zip(FOLDERS, modules, (llm, tower, projector), copied, strict=True):
             beside = [source / name / each for each in names]
             weights.write_folder(part, made / name, content, beside, shard_size)

@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Literal
 from agents.common.checkpoints.model_type import model_type
 from agents.common.inputs import Inputs
 from agents.common.language.preset import TINY, SeeingSizes
-from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning, SeeingTraining
 from agents.common.sight.options import FramesOptions
+from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import UsageError, unknown
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import StepOptions, TrainOptions
-from vlnbench.util.bounds import Count, Positive
+from vlnbench.training.options import StepOptions
+from vlnbench.util.bounds import Count
 
 PARTS = ("vision_tower", "mm_projector", "language_model")
 """Tunable parts, by the names of the original's flags (tune_vision_tower, and so on)."""
@@ -26,6 +27,9 @@ VISION_TOWER, PROJECTOR, LANGUAGE_MODEL = PARTS
 MODEL_TYPE = "llava_llama"
 FOLDERS = ("llm", "vision_tower", "mm_projector")
 """Where a checkpoint folder has its parts."""
+
+SET_FILES = (TRAJECTORIES, "annotations/ScanQA_v1.0_train_reformat.json")
+"""What says what a set holds, the latter in NaVILA's ScanQA."""
 
 HISTORY = 7
 
@@ -73,7 +77,6 @@ class NaVILAOptions(FramesOptions, NaVILAShown, LanguageModelOptions):
     """How NaVILA is loaded and run."""
 
     max_new_tokens: Count = 32
-    """Tokens of one answer at most."""
     unreadable: Literal["forward", "stop"] = "forward"
     """What an answer is that names no action, where the published code fails: a step ahead, which it means to take
     then, or the end of the episode."""
@@ -88,23 +91,16 @@ class NaVILAStep(NaVILAShown, StepOptions):
     CACHED: ClassVar[str | None] = VISION_TOWER
 
     tunable_parts: tuple[str, ...] = PARTS
-    """Parts that are trained; everything else does not change by a single byte. One word may name several,
-    separated by commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaVILATraining(NaVILAStep, TrainOptions):
-    """Training of a NaVILA on questions along walks, in its own layout (annotations.json with video_id, frames, q
-    and a) or as they are collected here."""
+class NaVILATraining(NaVILAStep, SeeingTraining):
+    """Training of a NaVILA on questions along walks, as they are collected here, or on its own sets of frames and
+    videos."""
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("history", "instructions")
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
 
-    vision_tower_lr: Positive | None = None
-    """Learning rate of the vision tower."""
-    projector_lr: Positive | None = None
-    """Learning rate of the projector."""
-    attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """Attention of the language model."""
     describe: tuple[str, ...] = ()
     """Sets of walks that are described: frames of a whole walk are shown, and its instruction is the answer, as
     the published training does with EnvDrop."""
@@ -121,8 +117,6 @@ class NaVILAPlanning(NaVILAStep, LanguageModelPlanning):
     """Memory planning of a NaVILA."""
 
     model: str = "navila-8b"
-    """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
-    read)."""
     text_tokens: Count = 230
     """Tokens of a question that are not images; long RxR instructions make it about 350."""
     answer_tokens: Count = 12
@@ -134,8 +128,6 @@ class NaVILAInference(NaVILAShown, InferenceOptions):
     """Planning what a NaVILA needs while it acts."""
 
     model: str = "navila-8b"
-    """What is planned: published sizes by their name (navila-8b), preset:NAME, or a folder (only its config is
-    read)."""
     max_new_tokens: Count = 32
     """Tokens of one answer at most."""
 
@@ -202,4 +194,15 @@ FAMILY = FamilySpec(
     agent="navila",
     presets=tuple(PRESETS),
     sizes=tuple(SIZES),
+    set_files=SET_FILES,
+    launch_flags={
+        "tune_vision_tower": "+vision_tower",
+        "tune_mm_projector": "+mm_projector",
+        "tune_language_model": "+language_model",
+        "num_video_frames": "history",
+        "data_mixture": "-names of its own list of data; give --trajectories and --sets",
+        "vision_tower": "-the checkpoint holds it",
+        **dict.fromkeys(("version", "mm_projector", "mm_vision_select_layer", "mm_vision_select_feature"), ""),
+        **dict.fromkeys(("mm_use_im_start_end", "mm_use_im_patch_token", "image_aspect_ratio"), ""),
+    },
 )

@@ -1,7 +1,9 @@
 """Training samples of NaVILA, a question and its answer each, and what it draws when it learns from rewards.
 
-Sets lie in its own layout, annotations.json with `video_id`, `frames` (oldest first, the current one last), `q`
-and `a`, or are walks as they are collected here, of which every run of like actions is a question.
+Sets are walks as they are collected here, of which every run of like actions is a question, or folders in its own
+layout: a JSON list, or JSON lines, of records of three kinds. They have `video_id`, `frames` (oldest first, the
+current one last), `q` and `a`; or a video and its `instruction` (EnvDrop); or a video with `q` and `a` (ScanQA) or
+`conversations`. Frames lie below train/ or raw_frames/, videos below videos/.
 """
 
 from __future__ import annotations
@@ -9,35 +11,53 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from agents.common.decoders.policy import QuestionRecorder, Window
 from agents.common.packing.frames import Known as KnownFrames
 from agents.common.packing.samples import Sample
-from agents.common.sets.trajectories import BELOW, Trajectory, read_trajectories, stays_below
+from agents.common.sets.records import Records
+from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sight.reader import FrameReader
 from agents.navila.agent import BLACK, PolicyAgent, Prompts, actions_of, chosen, sentence
-from vlnbench.data.sets import TRAJECTORIES, read_list
+from agents.navila.options import SET_FILES
+from vlnbench.data.trajectory_sets import set_file
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.training.family import policy as contract
 from vlnbench.training.family.trains import SetContent
+from vlnbench.util.durable.json_stream import elements
 
-ROOTS = ("train", "raw_frames")
-"""Where published sets have their frames."""
+ROOTS = ("train", "raw_frames", "videos")
+"""Where published sets have their frames and videos."""
 LONGEST_RUN = 3
 """Like actions that one sentence says: the published answers are of up to 75 cm or 45 degrees."""
 
 
 class Asked(NamedTuple):
-    """What one sample is made of: files of frames, None for black ones; an answer, None: nothing is learned.
-    described: the instruction is the answer."""
+    """What one sample is made of.
 
-    instruction: str
-    frames: tuple[Path | None, ...]
-    answer: str | None
-    described: bool = False
+    kind: the next move by an instruction (`text`), the instruction of a whole walk, or a question about a video
+    (`text`). answers: of which one is drawn; none where files are missing, of which nothing is learned. frames:
+    names below `folder`, None for black ones, empty for a video.
+    """
+
+    kind: Literal["move", "walk", "video"]
+    text: str
+    answers: tuple[str, ...]
+    folder: Path
+    frames: tuple[str | None, ...] = ()
+    video: str = ""
+
+    @property
+    def paths(self) -> tuple[Path | None, ...]:
+        """Files of the frames."""
+        return tuple(None if name is None else self.folder / name for name in self.frames)
 
 
 class Place(NamedTuple):
@@ -52,13 +72,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class NaVILASet:
-    """A set, of samples that others wrote or of walks; a `SetContent`."""
+    """A set, of samples that others wrote or of walks; a `SetContent`. left_out: see `LeavesOut`."""
 
     file: Path
     shown: int
-    written: tuple[Asked, ...]
-    walks: tuple[Trajectory, ...]
-    places: tuple[Place, ...]
+    written: tuple[Asked, ...] = ()
+    walks: tuple[Trajectory, ...] = ()
+    places: tuple[Place, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def windows(self) -> int:
@@ -67,37 +88,28 @@ class NaVILASet:
     @property
     def counts(self) -> Mapping[str, int]:
         """Of each kind how many."""
-        lost = sum(each.answer is None for each in self.written)
+        told = [each.text or answer for each in self.written if each.kind != "video" for answer in each.answers]
         found = {
             "trajectories": len(self.walks),
-            "instructions": sum(len(each.instructions) for each in self.walks),
-            "questions": len(self.written),
+            "instructions": sum(len(each.instructions) for each in self.walks) or len({*told}),
+            "questions": sum(each.kind == "move" for each in self.written),
+            "videos": len({each.video for each in self.written if each.video}),
+            "questions whose frames are missing, which teach nothing": sum(not e.answers for e in self.written),
         }
-        return found | ({"questions whose frames are missing, which teach nothing": lost} if lost else {})
+        return {name: count for name, count in found.items() if count}
 
     def texts(self) -> Iterator[str]:
         for each in self.written:
-            yield each.instruction
+            yield each.text
+            yield from each.answers if each.kind != "move" else ()
         for walk in self.walks:
             yield from walk.instructions
 
     def lengths(self) -> list[tuple[int, ...]]:
-        """(characters of the instruction,) of every sample: all show as many frames."""
-        return [(len(self.instruction(index)),) for index in range(self.windows)]
-
-    def instruction(self, index: int) -> str:
-        """That of a sample."""
-        if self.written:
-            return self.written[index].instruction
-        place = self.places[index]
-        return self.walks[place.walk].instructions[place.instruction]
-
-    def answer(self, index: int) -> str | None:
-        """The sentence that a sample teaches; None for one that teaches none."""
-        if self.written:
-            return self.written[index].answer
-        place = self.places[index]
-        return sentence(self.walks[place.walk].taught[place.step], place.run) if place.run else None
+        """(characters of the longest text,) of every sample: nearly all show as many frames."""
+        written = (max(map(len, (each.text, *each.answers))) for each in self.written)
+        along = (len(self.walks[each.walk].instructions[each.instruction]) for each in self.places)
+        return [(length,) for length in chain(written, along)]
 
     def asked(self, index: int) -> Asked:
         """What a sample is made of."""
@@ -105,10 +117,20 @@ class NaVILASet:
             return self.written[index]
         place = self.places[index]
         walk = self.walks[place.walk]
-        steps = chosen(place.step + 1, self.shown)
-        known = walk.frames_at([step for step in steps if step != BLACK])
-        frames = (*[None] * steps.count(BLACK), *known)
-        return Asked(self.instruction(index), frames, self.answer(index), described=not place.run)
+        text, names, steps = (
+            walk.instructions[place.instruction],
+            walk.frame_names(),
+            chosen(place.step + 1, self.shown),
+        )
+        frames = tuple(None if step == BLACK else names[step] for step in steps)
+        if not place.run:
+            return Asked("walk", "", (text,), walk.frames_dir, frames)
+        return Asked("move", text, (sentence(walk.taught[place.step], place.run),), walk.frames_dir, frames)
+
+    def expected(self, index: int) -> tuple[Action, ...]:
+        """The actions that a sample teaches; none for one that teaches none, or something else."""
+        asked = self.asked(index)
+        return tuple(actions_of(asked.answers[0]) or ()) if asked.kind == "move" and asked.answers else ()
 
 
 def read_set(folder: Path, shown: int, described: bool = False) -> NaVILASet:
@@ -116,15 +138,14 @@ def read_set(folder: Path, shown: int, described: bool = False) -> NaVILASet:
 
     Raises UsageError for one that is missing, empty or broken.
     """
-    file = folder / TRAJECTORIES
-    records = read_list(file, "samples or walks", f"expected a set with {TRAJECTORIES}")
-    if isinstance(records[0], dict) and "video_id" in records[0]:
-        root = next((folder / name for name in ROOTS if (folder / name).is_dir()), folder)
-        there: dict[Path, bool] = {}
-        written = [_written(file, number, each, root, shown, there) for number, each in enumerate(records)]
-        if not any(there.values()):
-            raise UsageError(f"{file}: none of its frames is below {root}; extract the image archives")
-        return NaVILASet(file, shown, tuple(written), (), ())
+    if (file := set_file(folder, SET_FILES)) is None:
+        raise UsageError(f"{folder / SET_FILES[0]}: not there; expected a set with {' or '.join(SET_FILES)}")
+    records = enumerate(elements(file))
+    if (first := next(records, None)) is None:
+        raise UsageError(f"{file}: expected a list of samples or walks")
+    if isinstance(first[1], dict) and "actions" not in first[1]:
+        root = next((path for name in ROOTS if (path := folder / name).is_dir()), folder)
+        return _read_published(file, root, shown, chain([first], records))
     walks = read_trajectories(folder, shortest=1)
     places = [
         Place(index, instruction, step, run)
@@ -132,32 +153,69 @@ def read_set(folder: Path, shown: int, described: bool = False) -> NaVILASet:
         for instruction in range(len(walk.instructions))
         for step, run in ([(len(walk.actions) - 1, 0)] if described else runs(walk))
     ]
-    return NaVILASet(file, shown, (), tuple(walks), tuple(places))
+    return NaVILASet(file, shown, walks=tuple(walks), places=tuple(places))
 
 
-def _written(file: Path, number: int, record: Any, root: Path, shown: int, there: dict[Path, bool]) -> Asked:
-    """A sample that others wrote. there: of the files that were looked for, whether they are there."""
+def _read_published(file: Path, root: Path, shown: int, found: Iterator[tuple[int, Any]]) -> NaVILASet:
+    """A set that others wrote. Answers that name no action are left out, and what lacks files teaches nothing."""
+    records, written = Records(file, root), list[Asked]()
+    for number, record in found:
+        asked = _asked(records, number, records.fields(number, record, ""), shown)
+        if asked.kind == "move" and actions_of(asked.answers[0]) is None:
+            records.odd.append((number, asked.answers[0]))
+            continue
+        files = [asked.video] if asked.video else [name for name in asked.frames if name is not None]
+        if missing := next((name for name in files if not records.has(name)), None):
+            records.lost.append(missing)
+            asked = asked._replace(answers=(), frames=(None,) * shown, video="")
+        written.append(asked)
+    left_out = records.left_out(sentence(Action.TURN_LEFT, 2), "teach nothing")
+    if len(records.lost) == len(written):
+        raise UsageError(left_out[-1])
+    return NaVILASet(file, shown, tuple(written), left_out=left_out)
 
-    def fail(name: str, expected: str) -> UsageError:
-        return UsageError(f"{file}: record {number}: field {name!r}: expected {expected}")
 
-    if not isinstance(record, dict) or record.get("video_id") is None:
-        raise UsageError(f"{file}: record {number}: expected an object with video_id, frames, q and a")
-    names, asked, answer = (record.get(name) for name in ("frames", "q", "a"))
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise fail("frames", "a list of paths of images")
-    if not isinstance(asked, str) or not isinstance(answer, str):
-        raise fail("a" if isinstance(asked, str) else "q", "a text")
-    picked = [names[place] if place != BLACK else None for place in chosen(len(names), shown)]
-    if (outside := next((name for name in picked if name and not stays_below(name)), None)) is not None:
-        raise fail("frames", f"{BELOW}, found {outside!r}")
-    frames = tuple(None if name is None else root / name for name in picked)
-    for path in frames:
-        if path is not None and path not in there:
-            there[path] = path.is_file()
-    if not all(path is None or there[path] for path in frames):
-        return Asked(asked, (None,) * shown, None)
-    return Asked(asked, frames, answer)
+def _asked(records: Records, number: int, record: Mapping[str, Any], shown: int) -> Asked:
+    """A record of one of the three kinds; without its files being looked for."""
+    if "frames" in record:
+        names = record["frames"]
+        if not isinstance(names, list) or not names:
+            raise records.fail(number, "frames", "a list of paths of images")
+        steps = chosen(len(names), shown)
+        frames = tuple(None if step == BLACK else records.below(number, "frames", names[step]) for step in steps)
+        if record.get("video_id") is None:
+            raise records.fail(number, "video_id", "the name of the video, as every record with frames has")
+        asked, answer = (records.text(number, name, record.get(name)) for name in ("q", "a"))
+        return Asked("move", asked, (answer,), records.root, frames)
+    named = next((name for name in ("video_path", "video", "video_id") if name in record), None)
+    if named is None:
+        raise records.fail(
+            number, "frames", "a list of paths of images, or a video, video_path or video_id instead"
+        )
+    suffix = ".mp4" if named == "video_id" else ""
+    video = records.below(number, named, records.text(number, named, record[named]) + suffix)
+    if "instruction" in record:
+        text = records.text(number, "instruction", record["instruction"])
+        return Asked("walk", "", (text,), records.root, video=video)
+    question, answers = record.get("q"), record.get("a")
+    if "conversations" in record:
+        question, answers = records.turns(number, record["conversations"])[0]
+    answers = answers if isinstance(answers, list) and answers else [answers]
+    told = tuple(records.text(number, "a", answer) for answer in answers)
+    return Asked("video", _without_tags(records.text(number, "q", question)), told, records.root, video=video)
+
+
+def _without_tags(question: str) -> str:
+    """A question whose placeholders are taken away, as published: every frame gets one in front of it."""
+    for tag in ("<image>", "<video>"):
+        for written in (f"{tag}\n", f"\n{tag}", tag):
+            question = question.replace(written, "")
+    return question
+
+
+def spread(length: int, count: int) -> list[int]:
+    """Frames of a video of so many that are shown with a question: evenly, or all where there are fewer."""
+    return np.linspace(0, length - 1, count, dtype=int).tolist() if length >= count else list(range(length))
 
 
 def runs(walk: Trajectory) -> Iterator[tuple[int, int]]:
@@ -194,24 +252,28 @@ class QuestionDataset:
     @property
     def places(self) -> Sequence[int]:
         """Questions with actions that answers can be compared with."""
-        return [index for index in range(len(self)) if self._expected(index)]
+        return [index for index in range(len(self)) if self._content.expected(index)]
 
     def sample(self, index: int, rng: random.Random) -> Sample:
-        """Nothing is drawn."""
-        asked = self._content.asked(index)
-        images = self._reader.behind_black(asked.frames, rng)
-        if asked.described:
-            return Sample(*self._prompts.description(asked.instruction), images)
-        return Sample(*self._prompts.lesson(asked.instruction, asked.answer), images)
+        """`rng` draws one of several answers."""
+        asked, prompts = self._content.asked(index), self._prompts
+        if asked.video:
+            choose = chosen if asked.kind == "walk" else spread
+            images = self._reader.video(asked.folder / asked.video, partial(choose, count=self._content.shown))
+        else:
+            images = self._reader.behind_black(asked.paths, rng)
+        answer = rng.choice(asked.answers) if asked.answers else None
+        if asked.kind == "move":
+            return Sample(*prompts.lesson(asked.text, answer), images)
+        if asked.kind == "walk":
+            return Sample(*prompts.description(answer), images)
+        return Sample(*prompts.reply(asked.text, answer, len(images)), images)
 
     def question(self, index: int, rng: random.Random) -> contract.Question:
         """Token ids and frames of a question as the agent puts it, and what the expert did. Nothing is drawn."""
         asked = self._content.asked(index)
-        ids = self._prompts.question(asked.instruction)
-        return contract.Question((ids, self._reader.behind_black(asked.frames, rng)), self._expected(index))
-
-    def _expected(self, index: int) -> tuple[Action, ...]:
-        return tuple(actions_of(self._content.answer(index) or "") or ())
+        ids, images = self._prompts.question(asked.text), self._reader.behind_black(asked.paths, rng)
+        return contract.Question((ids, images), self._content.expected(index))
 
 
 class NaVILAPolicy(QuestionRecorder):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,19 @@ from agents.common.prompts.navigation import FORWARD_M, Template, read_template,
 from agents.openai.api import Api, ApiError
 from agents.openai.options import OpenAIOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Answer, Conventions, Episode, Observation, Scalar, Sensor
 
 
 @dataclass
 class _Run:
-    """A running episode: its frames as JPEG, what was done, what is still to do, and counts."""
+    """A running episode: its frames as JPEG, what was done, what is still to do, what was said last, counts."""
 
     episode: Episode
     seed: int
     frames: list[bytes] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     queue: deque[Action] = field(default_factory=deque)
+    told: list[Answer] = field(default_factory=list)
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -100,6 +101,11 @@ class OpenAIAgent:
         names = ("requests", "prompt_tokens", "completion_tokens", "unreadable_answers", "unread_stops")
         return {name: getattr(run, name) for name in names}
 
+    def answered(self, slot: int) -> list[Answer]:
+        """What the model answered, if it was asked for the action just given."""
+        found, self._runs[slot].told = self._runs[slot].told, []
+        return found
+
     def close(self) -> None:
         self._runs.clear()
 
@@ -107,18 +113,28 @@ class OpenAIAgent:
         """Have the next actions of an episode queued."""
         deadline = time.monotonic() + self._options.turn_timeout
         messages = [self._message(run)]
+        run.told = []
         for _ in range(self._options.retries + 1):
             completion = self._api.complete(self._body(messages, run), deadline)
             run.requests += 1
             run.prompt_tokens += completion.prompt_tokens
             run.completion_tokens += completion.completion_tokens
+            said = Answer(
+                completion.text,
+                prompt_tokens=completion.prompt_tokens or None,
+                answer_tokens=completion.completion_tokens or None,
+                images=len(spread(len(run.frames) - 1, self._options.history)) + 1,
+            )
             try:
                 if completion.cut:
                     raise ValueError("it is too long and was cut.")
-                run.queue.extend(read_answer(completion.text, self._options.actions_per_answer))
+                actions = read_answer(completion.text, self._options.actions_per_answer)
+                run.queue.extend(actions)
+                run.told.append(replace(said, actions=actions))
                 return
             except ValueError as error:
                 run.unreadable_answers += 1
+                run.told.append(replace(said, unparsable=True, note=str(error)))
                 again = f"This answer cannot be read: {error} {self._wording}"
                 messages += [_text("assistant", completion.text or "(nothing)"), _text("user", again)]
         run.unread_stops += 1

@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -15,6 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vlnbench.errors import UsageError
+from vlnbench.rollout import said
+from vlnbench.util.visible import one_line
 
 KEY = "OPENAI_API_KEY"
 """Environment variable with the key, where a server wants one."""
@@ -59,7 +64,7 @@ class Api:
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._retries, self._timeout_s = retries, timeout_s
         self._key = os.environ.get(KEY, "").strip()
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect(), _Limited()]
         if self.host in _LOOPBACK:
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
@@ -78,7 +83,7 @@ class Api:
                 last = attempt == self._retries or time.monotonic() + pause >= deadline
                 if last:
                     times = f" (sent {attempt + 1} times)" if attempt else ""
-                    raise ApiError(f"{self._url}: {error}{times}", error.status) from error
+                    raise ApiError(f"{self._url}: {self._clean(str(error))}{times}", error.status) from None
             time.sleep(pause)
             wait *= 2
         raise AssertionError
@@ -87,25 +92,29 @@ class Api:
         headers = {"Content-Type": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
         limit = max(0.001, min(self._timeout_s, deadline - time.monotonic()))
-        try:
-            with self._opener.open(request, timeout=limit) as response:
-                content = _read(response, time.monotonic() + limit)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._refusal(error) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise _PassingError(self._clean(str(reason) or type(reason).__name__)) from None
-        return _completion(content)
+        with _Limit(limit) as over:
+            request = _Request(self._url, json.dumps(body).encode(), headers)
+            request.over = over
+            try:
+                with self._opener.open(request, timeout=limit) as response:
+                    content = _read(response)
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise self._refusal(error) from None
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                reason = getattr(error, "reason", error)
+                raise _PassingError("timed out" if over.passed else f"{reason}" or type(reason).__name__) from None
+        if over.passed:  # what has come by then looks whole
+            raise _PassingError("timed out")
+        return _completion(content.replace(self._key.encode(), b"***") if self._key else content)
 
     def _refusal(self, error: urllib.error.HTTPError) -> Exception:
         try:
-            said = _said(error.read(65536))
-        except (OSError, http.client.HTTPException):
-            said = ""
-        text = self._clean(f"HTTP {error.code} {error.reason}{': ' if said else ''}{said}")
+            told = _said(error.read(65536))
+        except (OSError, http.client.HTTPException, ValueError):
+            told = ""
+        text = self._clean(f"HTTP {error.code} {error.reason}{': ' if told else ''}{told}")
         if error.code in _AGAIN:
             return _PassingError(text, _retry_after(error.headers.get("Retry-After")), error.code)
         if error.code in (401, 403):
@@ -116,8 +125,70 @@ class Api:
 
     def _clean(self, text: str) -> str:
         """In one line, without the key, which some servers repeat."""
-        text = text.replace(self._key, "***") if self._key else text
-        return " ".join(text.split())[:300]
+        return one_line(text.replace(self._key, "***") if self._key else text)
+
+
+class _Limit:
+    """Shuts the connection of a request when its time has passed: time-outs of sockets start anew with every byte.
+
+    Use as a context manager.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.passed = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(limit_s, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> _Limit:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def hold(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def _end(self) -> None:
+        self.passed = True
+        with suppress(OSError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Request(urllib.request.Request):
+    over: _Limit
+
+
+class _Connection(http.client.HTTPConnection):
+    over: _Limit
+
+    def connect(self) -> None:
+        super().connect()
+        self.over.hold(self.sock)
+
+
+class _Secure(http.client.HTTPSConnection):
+    over: _Limit
+
+    def connect(self) -> None:
+        super().connect()
+        self.over.hold(self.sock)
+
+
+class _Limited(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections that the limit of their request holds."""
+
+    def do_open(self, http_class: Any, req: Any, **more: Any) -> Any:
+        kind = _Secure if issubclass(http_class, http.client.HTTPSConnection) else _Connection
+
+        def held(*arguments: Any, **options: Any) -> Any:
+            made = kind(*arguments, **options)
+            made.over = req.over
+            return made
+
+        return super().do_open(held, req, **more)
 
 
 class _PassingError(Exception):
@@ -141,16 +212,14 @@ def _checked_host(base_url: str) -> str:
     return str(parts.hostname)
 
 
-def _read(response: Any, end: float) -> bytes:
-    """The body, if it comes in time: a time-out of a socket starts anew with every byte."""
-    content = b""
+def _read(response: Any) -> bytes:
+    """The body."""
+    content = bytearray()
     while part := response.read1(65536):
         content += part
         if len(content) > _MAX_ANSWER:
             raise _PassingError(f"an answer of more than {_MAX_ANSWER} bytes")
-        if time.monotonic() > end:
-            raise _PassingError("timed out")
-    return content
+    return bytes(content)
 
 
 def _completion(content: bytes) -> Completion:
@@ -159,10 +228,17 @@ def _completion(content: bytes) -> Completion:
         choice = answer["choices"][0]
         text = choice["message"].get("content") or ""
         usage = answer.get("usage") or {}
-        tokens = [int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
-        return Completion(str(text), choice.get("finish_reason") == "length", *tokens)
+        names = ("prompt_tokens", "completion_tokens")
+        tokens = [int(said.number(usage.get(name) or 0, f"usage.{name}")) for name in names]
+        return Completion(_joined(text), choice.get("finish_reason") == "length", *tokens)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _PassingError(f"not a chat completion ({type(error).__name__}: {error})") from None
+
+
+def _joined(content: Any) -> str:
+    """The text of an answer, which some servers give in parts."""
+    parts = content if isinstance(content, list) else [content]
+    return "".join(str(part["text"]) if isinstance(part, dict) else str(part) for part in parts)
 
 
 def _said(content: bytes) -> str:
@@ -185,6 +261,6 @@ def _retry_after(value: str | None) -> float | None:
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(value) - datetime.now(timezone.utc)).total_seconds()
-        except (TypeError, ValueError):
+        except Exception:  # headers of others: email.utils raises whatever comes
             return None
     return min(max(seconds, 0.0), _LONGEST_WAIT_S) if seconds == seconds else None

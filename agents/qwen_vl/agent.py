@@ -26,8 +26,8 @@ from agents.qwen_vl import network
 from agents.qwen_vl.network import Answerer, Question, inputs_of, read_config
 from agents.qwen_vl.options import FAMILY, MOST_CONSTRAINED, QwenVLInputs, QwenVLOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
-from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.interfaces import Action, Conventions, Scalar
+from vlnbench.training.family.sources import opened
 
 SYSTEM = "You are a helpful assistant."
 TAGGED = (
@@ -74,7 +74,7 @@ class Prompts:
 
     def read(self, answer: Sequence[int]) -> list[Action] | None:
         """The actions of an answer, None where it cannot be read. What is before <answer> tags does not count."""
-        text = self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self.text(answer)
         if self.inputs.answers == "tagged":
             found = _ANSWER.findall(text)
             if not found:
@@ -84,6 +84,10 @@ class Prompts:
             return read_answer(text, self.inputs.actions_per_answer)
         except ValueError:
             return None
+
+    def text(self, answer: Sequence[int]) -> str:
+        """An answer in words."""
+        return self._tokenizer.decode(answer, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def allowed(self) -> Callable[[Sequence[int]], Sequence[int]]:
         """Tokens that may follow the beginning of an answer, if it is to be one of those that can be read."""
@@ -111,6 +115,12 @@ class EpisodeLoop(QuestionLoop[Question]):
     def read(self, answer: Sequence[int]) -> list[Action] | None:
         return self._prompts.read(answer)
 
+    def text(self, answer: Sequence[int]) -> str:
+        return self._prompts.text(answer)
+
+    def images(self, question: Question) -> int:
+        return len(question.frames)
+
     def question(self, slot: int, running: Running) -> Question:
         step = len(running.frames) - 1
         earlier = spread(step, self._inputs.history)
@@ -122,16 +132,11 @@ class EpisodeLoop(QuestionLoop[Question]):
 class QwenVLAgent(EpisodeLoop):
     """A checkpoint in `EpisodeLoop`."""
 
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
     options_type = QwenVLOptions
 
     def __init__(self, options: QwenVLOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        if options.checkpoint is None:
-            raise UsageError("agent 'qwen_vl' needs a model: name its folder with --checkpoint")
-        options.check()
-        folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
+        folder = opened(options, FAMILY)
         config, inputs = read_config(folder), inputs_of(folder, options)
         if options.constrained and inputs.actions_per_answer > MOST_CONSTRAINED:
             raise UsageError(
@@ -139,7 +144,7 @@ class QwenVLAgent(EpisodeLoop):
                 f"answer allow at most; found {inputs.actions_per_answer}: give --actions-per-answer"
             )
         attn = "sdpa" if options.attn == "auto" else options.attn
-        placement = place(options.device, options.dtype, attn, config.dtype)
+        placement = place(options.device, options.dtype, attn, config.dtype, options.deterministic)
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         prompts = Prompts(tokenizer, inputs)
         model = network.load(
@@ -148,6 +153,7 @@ class QwenVLAgent(EpisodeLoop):
             device=placement.device,
             eager=placement.attn == "eager",
             trust_pickle=options.trust_pickle,
+            quantize=options.quantize,
         )
         answerer = Answerer(
             model,
@@ -155,16 +161,17 @@ class QwenVLAgent(EpisodeLoop):
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             allowed=prompts.allowed() if options.constrained else None,
+            graphs=options.cuda_graphs,
         )
         super().__init__(prompts, answerer)
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=inputs.turn_deg)
+        self.fullest_step = inputs.history
         self.identity: Mapping[str, Scalar] = {
             "checkpoint": checkpoint.content_hash(
                 folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
             ),
-            "device": placement.device.type,
-            "dtype": placement.dtype_name,
-            "attn": placement.attn,
+            **placement.identity(options),
+            **options.added_identity,
             "prompt": hashlib.sha256(inputs.prompt.encode()).hexdigest()[:12],
             "answers": inputs.answers,
             "constrained": options.constrained,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,14 +16,15 @@ from torch import Tensor, nn
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GENERATION
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.placeholders import IGNORED
+from agents.common.inputs import filled
 from agents.common.language.family import LanguageTrains, LogProbabilities
-from agents.common.language.planning import operations, part_changes
+from agents.common.language.planning import LanguagePlans, operations, part_changes
 from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.config import QWEN_3B, QWEN_7B, QwenConfig
-from agents.common.qwen2_5_vl.decode import Row, read
+from agents.common.qwen2_5_vl.decode import reading
 from agents.common.qwen2_5_vl.image import fitting, grid_of
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.common.sets.answers import AnswerSet, read_answers
 from agents.qwen_vl import network
@@ -35,7 +36,6 @@ from agents.qwen_vl.options import (
     MERGER,
     VISION,
     QwenVLInference,
-    QwenVLInputs,
     QwenVLPlanning,
     QwenVLShown,
     QwenVLStep,
@@ -44,7 +44,7 @@ from agents.qwen_vl.options import (
 from agents.qwen_vl.samples import QuestionDataset, QwenVLPolicy, collate
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
-from vlnbench.training.family.plans import LOGIT_BYTES, OVERLAP, Acting, Plans, Probe, Published
+from vlnbench.training.family.plans import LOGIT_BYTES, OVERLAP, Acting, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Known, PartRule, Samples, Stretches
 
@@ -191,9 +191,8 @@ def acting(model: QwenVL, options: QwenVLInference) -> Acting:
     return Acting(caches={}, passes={"reading a question with its frames": lambda: _read(model, rows, frames)})
 
 
-def _read(model: QwenVL, rows: list[Row], frames: Tensor) -> Tensor:
-    fused = torch.cat([model.images(frames) for _ in rows])
-    return model.logits(read(model, rows, fused)[1]).float()
+def _read(model: QwenVL, rows: list[tuple[Tensor, Tensor]], frames: Tensor) -> Tensor:
+    return reading(model, rows, torch.cat([model.images(frames) for _ in rows]))
 
 
 Shown = TypeVar("Shown", bound=QwenVLShown)
@@ -217,9 +216,12 @@ class QwenVLCheckpoints(Checkpoints):
         return read_config(source.path)
 
     def settled(self, source: Source, options: Shown) -> Shown:
-        inputs = inputs_of(source.path, options)
-        own = {each.name for each in fields(QwenVLInputs)} - {"prompt"}
-        return replace(options, **{name: getattr(inputs, name) for name in own if hasattr(options, name)})
+        return filled(options, asdict(inputs_of(source.path, options)) | {"prompt": None})
+
+    def check_files(self, path: Path, options: QwenVLTraining) -> None:
+        found = self.config(Source("checkpoint", str(path), path), options)
+        checkpoint.load_tokenizer(path, found, options.tokenizer)
+        list(checkpoint.read_files(path, tokenizer=options.tokenizer))
 
     def content_hash(self, path: Path, options: QwenVLTraining) -> str:
         return checkpoint.content_hash(path, tokenizer=options.tokenizer)
@@ -233,7 +235,9 @@ class QwenVLCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: QwenVLTraining, placement: Placement) -> QwenVL:
-        return network.load(path, dtype=placement.dtype, eager=placement.notes["attn"] == "eager")
+        return network.load(
+            path, dtype=placement.dtype, device=placement.device, eager=placement.notes["attn"] == "eager"
+        )
 
     def shapes(self, model: nn.Module) -> QwenVL:
         with torch.device("meta"):
@@ -273,7 +277,7 @@ class QwenVLTrains(LanguageTrains, LogProbabilities):
         return QwenVLPolicy(_qwen_vl(model), generation_settings(base, tokenizer), prompts, sampling)
 
 
-class QwenVLPlans(Plans):
+class QwenVLPlans(LanguagePlans):
     """Questions late in an episode, which show all the frames they may."""
 
     def build(self, config: QwenConfig, options: QwenVLPlanning) -> QwenVL:
@@ -288,7 +292,7 @@ class QwenVLPlans(Plans):
     def published(self, config: QwenConfig, options: QwenVLPlanning) -> Published:
         """VLM-R1 takes log-probabilities row by row, of logits at every position, in their own type."""
         bucket = config.hidden_size**2
-        size = LOGIT_BYTES if options.learns_from == "labels" else 8
+        size = LOGIT_BYTES if options.learns_from == "labels" else (4, 4)
         return Published("VLM-R1's scripts with zero3.json", size, bucket, round(OVERLAP * 2 * bucket))
 
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
@@ -302,7 +306,8 @@ class QwenVLPlans(Plans):
         return acting(network, options)
 
     def inference_changes(self, options: QwenVLInference) -> Iterator[Change]:
-        return fewer_shown(options, "answers")
+        yield from super().inference_changes(options)
+        yield from fewer_shown(options, "answers")
 
 
 def _tokenizer(model: nn.Module, base: Path, options: QwenVLTraining) -> Any:

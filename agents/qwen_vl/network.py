@@ -16,13 +16,15 @@ from torch import Tensor
 
 from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.generate import Choose, Row
 from agents.common.inputs import INPUTS
 from agents.common.prompts.navigation import checked, read_template
 from agents.common.qwen2_5_vl.config import QwenConfig, config_file, qwen_config, released_name
-from agents.common.qwen2_5_vl.decode import Choose, Decoder
+from agents.common.qwen2_5_vl.decode import Decoder
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.network import Output, QwenNetwork
+from agents.common.upload import upload
 from agents.qwen_vl.options import ARCHITECTURE, QwenVLAsked, QwenVLInputs, QwenVLShown
 
 
@@ -83,8 +85,10 @@ def load(
     device: torch.device | str = "cpu",
     eager: bool = False,
     trust_pickle: bool = False,
+    quantize: str | None = None,
 ) -> QwenVL:
-    """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's.
+    """Load a checkpoint folder, in evaluation mode; `dtype` defaults to the checkpoint's. quantize:
+    see `weights.fill`.
 
     Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError, before any
     tensor is read, for a folder or config that is no Qwen2.5-VL checkpoint, for pickled, damaged or absent weight
@@ -95,7 +99,7 @@ def load(
     with torch.device("meta"):
         model = QwenVL(config, eager)
     weights.check_entries(weights.read_entries(paths, named=named), model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device), named)
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device), named, quantize)
     return model.eval()
 
 
@@ -115,6 +119,8 @@ Allowed = Callable[[Sequence[int]], Sequence[int]]
 class Answerer(Decoder[Question]):
     """See `Decoder`. `allowed`: nothing else is answered."""
 
+    model: QwenVL
+
     def __init__(
         self,
         model: QwenVL,
@@ -124,9 +130,10 @@ class Answerer(Decoder[Question]):
         max_batch: int = 8,
         choose: Choose | None = None,
         allowed: Allowed | None = None,
+        graphs: bool = False,
     ) -> None:
-        super().__init__(model, settings, max_new_tokens, max_batch, choose)
-        self.model, self._allowed = model, allowed
+        super().__init__(model, settings, max_new_tokens, max_batch, choose, graphs)
+        self._may_follow = allowed
 
     def grids(self, question: Question) -> list[Grid]:
         return [grid_of(*question.frames.shape[1:3])] * len(question.frames)
@@ -134,11 +141,11 @@ class Answerer(Decoder[Question]):
     def fused(self, question: Question) -> Tensor:
         return self.model.images(question.frames)
 
-    def allowed(self, answers: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
-        if self._allowed is not None:
-            for row, answer in zip(scores, answers, strict=True):
-                if following := list(self._allowed(answer)):
-                    kept = row[following].clone()
-                    row.fill_(-torch.inf)
-                    row[following] = kept
-        return scores
+    def _allowed(self, rows: Sequence[Row], logits: Tensor) -> Tensor:
+        if self._may_follow is not None:
+            for row, (scores,) in zip(rows, logits, strict=True):
+                if following := list(self._may_follow(row.output)):
+                    places = upload(torch.tensor(following), logits.device)
+                    kept = scores[places]
+                    scores.fill_(-torch.inf).index_copy_(0, places, kept)
+        return logits

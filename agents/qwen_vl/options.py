@@ -11,8 +11,7 @@ from annotated_types import Ge
 
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
-from agents.common.options import LanguageModelPlanning
-from vlnbench.rollout.agent_options import CheckpointOptions
+from agents.common.options import GraphsOptions, LanguageModelPlanning, TokenizerOptions
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.options import StepOptions, TrainOptions
@@ -77,11 +76,9 @@ class QwenVLAsked(QwenVLShown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QwenVLOptions(QwenVLAsked, CheckpointOptions):
+class QwenVLOptions(QwenVLAsked, TokenizerOptions, GraphsOptions):
     """How a plain Qwen2.5-VL checkpoint is loaded and asked; the question is that of the agent `openai`."""
 
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model; auto is sdpa."""
     max_new_tokens: Count = 64
@@ -98,22 +95,19 @@ class QwenVLStep(QwenVLShown, StepOptions):
     ADAPTED: ClassVar[str | None] = LANGUAGE_MODEL
 
     tunable_parts: tuple[str, ...] = PARTS
-    """Parts that are trained; everything else does not change by a single byte. One word may name several,
-    separated by commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class QwenVLTraining(QwenVLAsked, QwenVLStep, TrainOptions):
+class QwenVLTraining(QwenVLAsked, QwenVLStep, TokenizerOptions, TrainOptions):
     """Training of a Qwen2.5-VL on collected walks (annotations.json), a window for every answer."""
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("history", "max_pixels", "actions_per_answer", "answers", "turn_deg")
     RATES: ClassVar[Mapping[str, str]] = {VISION: "vision_lr", MERGER: "merger_lr"}
 
     vision_lr: Positive | None = None
     """Learning rate of the vision tower."""
     merger_lr: Positive | None = None
     """Learning rate of the merger."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
     attn: Literal["auto", "eager", "sdpa"] = "auto"
     """Attention of the language model."""
 
@@ -123,8 +117,6 @@ class QwenVLPlanning(QwenVLStep, LanguageModelPlanning):
     """Memory planning of a Qwen2.5-VL; frames are of 640 x 480 pixels."""
 
     model: str = "qwen2.5-vl-3b"
-    """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
-    that comes with vlnbench, by its name, or a folder (only its config is read)."""
     text_tokens: Count = 260
     """Tokens of a question that are not images."""
     answer_tokens: Count = 24
@@ -138,8 +130,6 @@ class QwenVLInference(QwenVLShown, InferenceOptions):
     """Planning what a Qwen2.5-VL needs while it acts; frames are of 640 x 480 pixels."""
 
     model: str = "qwen2.5-vl-7b"
-    """What is planned: published sizes by their name (qwen2.5-vl-3b, qwen2.5-vl-7b), preset:NAME, a checkpoint
-    that comes with vlnbench, by its name, or a folder (only its config is read)."""
     text_tokens: Count = 260
     """Tokens of a question that are not images; long RxR instructions make it about 430."""
 
@@ -160,5 +150,15 @@ FAMILY = FamilySpec(
     recognizes=recognizes,
     agent="qwen_vl",
     presets=("qwen-vl-tiny",),
+    launch_flags={
+        "max_pixels": "max_pixels",
+        "min_pixels": "-frames have one size",
+        "reward_funcs": "-rewards are of walks; give --rewards",
+        "freeze_vision_modules": "-give --tunable-parts language_model",
+        "dataset_name": "-give --benchmark and --split",
+        "data_file_paths": "-questions come from walks; give --benchmark and --split",
+        "image_folders": "-questions come from walks; give --benchmark and --split",
+        "max_anyres_num": "",
+    },
     sizes=("qwen2.5-vl-3b", "qwen2.5-vl-7b"),
 )

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.policy import SampledActing, Walk, Window
 from agents.common.prompts.navigation import FORWARD_M
 from agents.common.qwen2_5_vl.image import resize
-from agents.common.qwen2_5_vl.network import IGNORED
 from agents.common.qwen2_5_vl.policy import QwenRecorder
 from agents.common.sets.answers import AnswerSet
 from agents.common.sight.pictures import decoded

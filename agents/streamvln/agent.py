@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from agents.common.batch_times import measured
 from agents.common.checkpoints.files import generation_settings
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.loop import EpisodeLoop, FeelingLoop
@@ -20,6 +21,7 @@ from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.policy import SampledActing
 from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
+from agents.common.inputs import Wording
 from agents.common.prompts.chat import Chat, Content
 from agents.common.sets.conversations import SYMBOLS, TAG
 from agents.common.sight.instead import Instead
@@ -29,7 +31,7 @@ from agents.streamvln.network import StreamVLNConfig, read_config
 from agents.streamvln.options import FAMILY, StreamVLNOptions, part_of
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Scalar, Sensor
-from vlnbench.training.family.sources import find_checkpoint, shipped
+from vlnbench.training.family.sources import opened, shipped
 from vlnbench.util.machine import installed_version
 
 EPISODE_STEPS = 500  # what memory per episode is stated for
@@ -46,9 +48,6 @@ def expects(image_size: int) -> Conventions:
     """What a network has to be shown that sees images of `image_size` pixels."""
     return replace(EXPECTS, width=None, height=None) if image_size <= SMALL_IMAGE else EXPECTS
 
-
-Wording = Literal["published", "evaluation"]
-"""How training writes: as the published one does, or as the agent reads and answers."""
 
 Labeled = tuple[list[int], list[int]]
 """Token ids and as many labels, `IGNORED` where the loss does not look."""
@@ -182,20 +181,17 @@ class StreamVLNAgent(FeelingLoop):
 
     def __init__(self, options: StreamVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        folder = _checked(options)
+        folder = opened(options, FAMILY)
         config = read_config(folder, options.vision_tower)
         windows = Windows.of(config, folder)
-        placement = place(options.device, options.dtype, options.attn, config.dtype)
+        placement = place(options.device, options.dtype, options.attn, config.dtype, options.deterministic)
         prompts = Prompts(network.load_tokenizer(folder, options.tokenizer))
         shown = Instead(options)
         settings = generation_settings(folder)
         model = network.load(
             folder,
+            **placement.loading(options),
             vision_tower=options.vision_tower,
-            dtype=placement.dtype,
-            device=placement.device,
-            attn=placement.attn,
-            trust_pickle=options.trust_pickle,
             fast=not options.compile,
         )
         decoder = Decoder(
@@ -204,8 +200,10 @@ class StreamVLNAgent(FeelingLoop):
             max_new_tokens=options.max_new_tokens,
             max_batch=options.batch,
             compile=options.compile,
+            graphs=options.cuda_graphs,
         )
         self._max_new_tokens, self.episode_bytes = options.max_new_tokens, decoder.cache_bytes_per_slot
+        self.fullest_step = windows.num_frames  # where the second window begins, with the memory of the first
         prompt = prompts.opening("", PHRASES[0], memory=False)
         fixed = options.compile  # what is compiled is so for a number of threads
         rehearse = partial(decoder.rehearse, prompt)
@@ -261,7 +259,7 @@ class _Timed:
 
     def __init__(self, decoder: Decoder, threads: Threads) -> None:
         self.max_new_tokens = decoder.max_new_tokens
-        self.drop, self.unsay = decoder.drop, decoder.unsay
+        self.drop, self.unsay, self.noted = decoder.drop, decoder.unsay, decoder.noted
         self._decoder, self._threads = decoder, threads
 
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:
@@ -279,18 +277,10 @@ class StreamVLNTinyAgent(StreamVLNAgent):
         super().__init__(replace(options, checkpoint=shipped()["streamvln-tiny"]))
 
 
-def _checked(options: StreamVLNOptions) -> Path:
-    """The checkpoint folder, after the checks that need no file of it."""
-    if options.checkpoint is None:
-        raise UsageError("agent 'streamvln' needs a trained model: name its folder with --checkpoint")
-    options.check()
-    return find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
-
-
 def _identity(
     options: StreamVLNOptions, folder: Path, placement: Placement, windows: Windows
 ) -> dict[str, Scalar]:
-    """What decides the answers. Batch size and number of the device do not, its kind may in the last digits."""
+    """What decides the answers."""
     content = network.content_hash(
         folder,
         tokenizer=options.tokenizer,
@@ -299,9 +289,8 @@ def _identity(
     )
     return {
         "checkpoint": content,
-        "device": placement.device.type,
-        "dtype": placement.dtype_name,
-        "attn": placement.attn,
+        **placement.identity(options),
+        **options.added_identity,
         "compile": options.compile,
         "max_new_tokens": options.max_new_tokens,
         "num_frames": windows.num_frames,
@@ -317,3 +306,13 @@ def _unusual(config: StreamVLNConfig) -> dict[str, Scalar]:
     found = {"num_future_steps": config.num_future_steps, "image_size": config.vision.image_size}
     known = {"num_future_steps": Windows().num_future_steps, "image_size": int(usual[1]) if usual else None}
     return {name: value for name, value in found.items() if known[name] not in (None, value)}
+
+
+def fixed_texts() -> list[str]:
+    """What every prompt says alike. One token each: a small model's time goes into the sequence's length."""
+    before, after = task_text("\0").split("\0")
+    memory = [" These are your historical observations", " These are your historical observations:"]
+    starts = [f"{BLOCK_START}{role}\n" for role in ("system", "user", "assistant")]
+    unanswered = f"{starts[-1]}{BLOCK_END}\n"
+    seen = f".{BLOCK_END}\n"
+    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, *starts, unanswered, seen]

@@ -7,25 +7,23 @@ import random
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-import transformers
 from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
-from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
+from agents.common.checkpoints.new_tokenizer import BLOCK_END, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
 from agents.common.decoders.scores import score_windows
 from agents.common.decoders.windows import Windows
+from agents.common.inputs import filled
 from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
-from agents.common.language.planning import operations, part_changes
-from agents.common.packing import frames
-from agents.common.packing import loss as packing
+from agents.common.language.planning import LanguagePlans, operations, part_changes
 from agents.common.packing.loss import WindowWeights, pack
 from agents.common.sets.conversations import SYMBOLS, Conversation, read_conversations
 from agents.common.sets.trajectories import Trajectory, read_trajectories
@@ -35,7 +33,7 @@ from agents.common.sight.semantics import AuxiliaryLoss, Semantics, agreed, make
 from agents.common.sight.shown import Shown
 from agents.common.towers import siglip
 from agents.streamvln import network
-from agents.streamvln.agent import PHRASES, SYSTEM, Prompts, task_text
+from agents.streamvln.agent import Prompts, fixed_texts
 from agents.streamvln.network import StreamVLN, StreamVLNConfig, parse_config, read_config
 from agents.streamvln.options import (
     LANGUAGE_MODEL,
@@ -56,14 +54,15 @@ from agents.streamvln.samples import (
     StreamVLNSet,
     WindowDataset,
     collate,
+    fingerprint,
     samples_of,
     window_lengths,
 )
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
-from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Placement, Source
-from vlnbench.training.family.plans import LOGIT_BYTES, Acting, Plans, Probe, Published
+from vlnbench.training.family.plans import LOGIT_BYTES, Acting, Kept, Probe, Published
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import (
     Answer,
@@ -84,7 +83,7 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
     """
     with tempfile.TemporaryDirectory() as made:
         source = Path(made)
-        ids = write_tokenizer(source, texts, preset.vocabulary, (*SYMBOLS, *_fixed_texts()))
+        ids = write_tokenizer(source, texts, preset.vocabulary, (*SYMBOLS, *fixed_texts()))
         rows = -(-len(ids) // 64) * 64
         config = preset.config(rows, ids[END], ids[BLOCK_END])
         generation = {
@@ -99,15 +98,7 @@ def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> Non
         network.save(model, folder, source=source)
 
 
-def _fixed_texts() -> list[str]:
-    """What every prompt says alike. One token each: a small model's time goes into the sequence's length."""
-    before, after = task_text("\0").split("\0")
-    memory = [" These are your historical observations", " These are your historical observations:"]
-    starts = [f"{BLOCK_START}{role}\n" for role in ("system", "user", "assistant")]
-    unanswered = f"{starts[-1]}{BLOCK_END}\n"
-    seen = f".{BLOCK_END}\n"
-    return [SYSTEM, before.rstrip(), after, *memory, *PHRASES, *starts, unanswered, seen]
-
+Settled = TypeVar("Settled", "StreamVLNStep", "StreamVLNInference")
 
 SUPERVISED_PER_TURN, SUPERVISED_ONCE = 13, 4
 """Labels of one turn (the answer's block of nine tokens, four marks of the question's) and of the system block."""
@@ -187,6 +178,24 @@ class StreamVLNCheckpoints(LanguageCheckpoints):
             config = read_config(source.path, options.vision_tower)
         return config if options.image_size is None else config.with_image_size(options.image_size)
 
+    def settled(self, source: Source, options: Settled) -> Settled:
+        config = self.config(source, options)
+        own = {
+            "frames": config.num_frames,
+            "history": config.num_history,
+            "future_steps": config.num_future_steps,
+            "image_size": config.vision.image_size,
+            "wording": config.wording,
+        }
+        found = filled(options, own)
+        if isinstance(found, StreamVLNStep):
+            _ = found.windows  # are refused here where they are not even
+        return found
+
+    def check_files(self, path: Path, options: StreamVLNTraining) -> None:
+        network.load_tokenizer(path, options.tokenizer)
+        list(network.read_files(path, options.tokenizer, options.vision_tower))
+
     def content_hash(self, path: Path, options: StreamVLNTraining) -> str:
         return network.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
 
@@ -198,15 +207,12 @@ class StreamVLNCheckpoints(LanguageCheckpoints):
             path,
             vision_tower=options.vision_tower,
             dtype=placement.dtype,
+            device=placement.device,
             attn=placement.notes["attn"],
             image_size=options.image_size,
         )
-        model.config = replace(  # the agent has to act in the rhythm of the training
-            model.config,
-            num_frames=options.frames,
-            num_history=options.history,
-            num_future_steps=options.future_steps,
-        )
+        wording = options.wording or model.config.wording
+        model.config = replace(model.config, **asdict(options.windows), wording=wording)  # which the agent acts by
         return model
 
     def shapes(self, model: nn.Module) -> StreamVLN:
@@ -288,6 +294,10 @@ class StreamVLNTrains(LanguageTrains, LogProbabilities):
             made.append(samples_of(each, prompts, options, own, shown))
         return made
 
+    def frames(self, content: StreamVLNSet) -> int:
+        walks = sum(len(each.actions) for each in content.trajectories)
+        return walks + sum(len(each.images) for each in content.conversations)
+
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
@@ -315,7 +325,7 @@ class StreamVLNTrains(LanguageTrains, LogProbabilities):
         return WindowScorer(path, device)
 
 
-class StreamVLNPlans(Plans):
+class StreamVLNPlans(LanguagePlans):
     """Windows of full length."""
 
     def build(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> StreamVLN:
@@ -324,16 +334,14 @@ class StreamVLNPlans(Plans):
 
     def probe(self, config: StreamVLNConfig, options: StreamVLNPlanning, device: str) -> Probe:
         """Samples of equal length with as many labels as real ones have."""
-        supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * options.turns
+        turns = options.windows.turns
+        supervised = SUPERVISED_ONCE + SUPERVISED_PER_TURN * turns
         if options.text_tokens < supervised:
-            raise UsageError(
-                f"--text-tokens {options.text_tokens}: {options.turns} turns need at least {supervised}"
-            )
-        memory = [MEMORY] if options.history else []
+            raise UsageError(f"--text-tokens {options.text_tokens}: {turns} turns need at least {supervised}")
         plain = options.text_tokens - supervised
-        ids = [1] * plain + memory + [IMAGE] * options.turns + [1] * supervised
+        ids = [1] * plain + [MEMORY] + [IMAGE] * turns + [1] * supervised
         labels = [IGNORED] * (len(ids) - supervised) + [1] * supervised
-        count, size = options.turns + options.history, config.vision.image_size
+        count, size = options.windows.images, config.vision.image_size
         images = torch.zeros(count, 3, size, size, device=device)
         batch = {
             "input_ids": [ids] * options.batch,
@@ -350,22 +358,27 @@ class StreamVLNPlans(Plans):
     def flops(
         self, config: StreamVLNConfig, options: StreamVLNStep, parts: Mapping[str, int], tokens: int
     ) -> float:
-        patches = (config.vision.image_size // config.vision.patch_size) ** 2 * (options.turns + options.history)
+        patches = (config.vision.image_size // config.vision.patch_size) ** 2 * options.windows.images
         return operations(options, parts, patches, tokens, (VISION_TOWER,), LANGUAGE_MODEL)
 
+    def kept(self, config: StreamVLNConfig, options: StreamVLNStep) -> Kept:
+        return Kept(frame=config.vision.grid**2 * config.vision.hidden_size)
+
     def published(self, config: StreamVLNConfig, options: StreamVLNPlanning) -> Published:
-        return Published("StreamVLN's streamvln_train.py with zero2.json", LOGIT_BYTES, 200_000_000)
+        """Windows at the ends of walks are short."""
+        program = "StreamVLN's streamvln_train.py with zero2.json"
+        return Published(program, LOGIT_BYTES, 200_000_000, spread=(0.2, 1.0))
 
     def changes(self, options: StreamVLNPlanning) -> Iterator[Change]:
         """Changes after which another model is trained."""
-        fields: Fields
-        if options.history > 4:
-            fields = (("history", options.history // 2),)
+        windows = options.windows
+        if windows.num_history > 4:
+            half = windows.num_history // 2
             price = "less memory of the way: lower SR"
-            yield Change("history", f"--history {options.history // 2}", 14, fields, price)
-        if options.frames > 16:
-            fields = (("frames", options.frames // 2),)
-            yield Change("frames", f"--frames {options.frames // 2}", 14, fields, "shorter windows: lower SR")
+            yield Change("history", f"--history {half}", 14, (("history", half),), price)
+        if windows.num_frames > 16:
+            half = windows.num_frames // 2
+            yield Change("frames", f"--frames {half}", 14, (("frames", half),), "shorter windows: lower SR")
         yield from part_changes(options, VISION_TOWER, LANGUAGE_MODEL, "vision tower frozen")
 
     def inference_network(self, config: StreamVLNConfig, options: StreamVLNInference) -> StreamVLN:
@@ -376,16 +389,10 @@ class StreamVLNPlans(Plans):
 
     def inference_changes(self, options: StreamVLNInference) -> Iterator[Change]:
         """Changes after which other answers are given."""
+        yield from super().inference_changes(options)
         if options.image_size is None or options.image_size > 224:
             price = "fewer tokens of an image: other answers, not trained for it"
             yield Change("image", "a checkpoint trained with --image-size 224", 18, (("image_size", 224),), price)
-
-
-def fingerprint(own: StreamVLN, device: torch.device) -> str:
-    """Hash of all that the features of a frame depend on beside it."""
-    vision, attention = own.config.vision, own.model.vision_attention
-    facts = (vision, attention, own.dtype, transformers.__version__)
-    return frames.fingerprint(own.tower, device, facts, (siglip, network, packing))
 
 
 def _streamvln(model: nn.Module) -> StreamVLN:

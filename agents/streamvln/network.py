@@ -9,19 +9,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, dtype_of, flat_fields, read_json
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
+from agents.common.inputs import Wording
 from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.packing.fast import would_be_fast
 from agents.common.packing.loss import PackedLoss, Windows, weighted_mean
@@ -42,6 +43,7 @@ class StreamVLNConfig(WindowedSizes):
     `raw` is config.json as it was read; saving writes it back with what changed.
     """
 
+    wording: Wording
     dtype: torch.dtype
     raw: Mapping[str, Any]
 
@@ -74,7 +76,12 @@ def parse_config(raw: Mapping[str, Any], where: str, vision_tower: Path | None =
         raise fields.error("model_type", f'"{MODEL_TYPE}" (a StreamVLN checkpoint)')
     fields.choice("mm_projector_type", "mlp2x_gelu")
     fields.choice("mm_spatial_pool_mode", "bilinear")
-    return StreamVLNConfig(**vars(read_sizes(fields, vision_tower)), dtype=dtype_of(fields), raw=dict(raw))
+    return StreamVLNConfig(
+        **vars(read_sizes(fields, vision_tower)),
+        wording=fields.choice("wording", *get_args(Wording), default="published"),
+        dtype=dtype_of(fields),
+        raw=dict(raw),
+    )
 
 
 def _backbone(config: StreamVLNConfig, attn: str) -> Any:
@@ -138,10 +145,6 @@ class StreamVLN(SeeingNetwork):
     def patch_features(self, pixels: Tensor) -> Tensor:
         """Patch features (N, patches, width) of images (N, 3, S, S): the tower's last block, not normalized."""
         return patch_features(self.tower, pixels)
-
-    def encode_images(self, pixels: Tensor) -> Tensor:
-        """Embeddings (N, image_tokens, hidden) of images (N, 3, S, S), values in [-1, 1]."""
-        return self.project(self.patch_features(pixels.to(self.device, self.dtype)))
 
     def project(self, features: Tensor) -> Tensor:
         """Embeddings (N, image_tokens, hidden) of patch features (N, patches, width): projected, then pooled."""
@@ -247,13 +250,14 @@ def load(
     trust_pickle: bool = False,
     image_size: int | None = None,
     fast: bool = False,
+    quantize: str | None = None,
 ) -> StreamVLN:
     """Load a checkpoint folder, in evaluation mode.
 
     `vision_tower` is a folder with the config.json of the SigLIP model, where the checkpoint's own does not give
     the tower's sizes; `dtype` and `image_size` (pixels) default to the checkpoint's. Tensors go to `device` one
     at a time, so that the model is never held twice. fast: only for `Decoder`: where it would run the model by
-    `fast`, only what that needs is there.
+    `fast`, only what that needs is there. quantize: see `weights.fill`.
 
     Raises UsageError, before any tensor is read, for a folder or config that is no StreamVLN checkpoint, for
     pickled, damaged or absent weight files and for keys or shapes that do not match the config.
@@ -262,14 +266,14 @@ def load(
     paths = weights.weight_files(folder, trust_pickle)
     entries = weights.read_entries(paths, UNUSED)
     count = sum(math.prod(entry.shape) for entry in entries.values())
-    skeleton = fast and would_be_fast(count, attn, torch.device(device), dtype or config.dtype)
+    skeleton = fast and not quantize and would_be_fast(count, attn, torch.device(device), dtype or config.dtype)
     with torch.device("meta"):
         model = StreamVLN(config, attn, skeleton)
     shared = config.tied and HEAD not in entries and EMBEDDINGS in entries
     if shared:  # here the output layer has its own memory, and numbers of its own once it is trained
         entries[HEAD] = entries[EMBEDDINGS]
     weights.check_entries(entries, model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device))
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device), quantize=quantize)
     if shared:
         model.lm_head.weight = nn.Parameter(model.model.embed_tokens.weight.detach().clone())
     model.fill_buffers(device)
@@ -305,7 +309,7 @@ def content_hash(
     trust_pickle: bool = False,
 ) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(read_files(folder, tokenizer, vision_tower, trust_pickle))
+    return hashes.content_hash(read_files(folder, tokenizer, vision_tower, trust_pickle))
 
 
 def read_files(
@@ -345,7 +349,10 @@ def config_to_save(model: StreamVLN) -> dict[str, Any]:
     """
     config = model.config
     vision = asdict(config.vision) | {"model_type": "siglip_vision_model", "num_channels": 3}
-    return dict(config.raw) | {
+    raw = {name: value for name, value in config.raw.items() if name != "wording"}
+    if config.wording != "published":  # which released checkpoints do not say
+        raw["wording"] = config.wording
+    return raw | {
         "vision_config": vision,
         "unfreeze_mm_vision_tower": True,
         "mm_patch_merge_type": "flat",

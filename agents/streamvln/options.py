@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from agents.common.checkpoints.model_type import model_type
 from agents.common.decoders.windows import Windows
+from agents.common.inputs import Wording
 from agents.common.language.preset import TINY, SeeingSizes
-from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning, SeeingTraining, TokenizerOptions
 from agents.common.sight.options import AuxiliaryOptions, FramesOptions, MirrorOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule, rule_of
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import StepOptions, TrainOptions
+from vlnbench.training.options import StepOptions
 from vlnbench.util.bounds import Count, Positive
 
 PARTS = ("mm_vision_tower", "mm_mlp_adapter", "mm_language_model")
@@ -42,7 +43,22 @@ def part_of(name: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNStep(StepOptions):
+class StreamVLNShown:
+    """Options that decide what the network sees. None: as the checkpoint was trained."""
+
+    frames: Count | None = None
+    """Steps per window; default as the checkpoint was trained, 32 where it does not say."""
+    history: Count | None = None
+    """Memory frames per window; default as trained, else 8."""
+    future_steps: Count | None = None
+    """Actions per turn; default as trained, else 4."""
+    image_size: Count | None = None
+    """Width and height in pixels to which images are resized; default the checkpoint's. Another size interpolates
+    the vision tower's position table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamVLNStep(StreamVLNShown, StepOptions):
     """Options of this family that the memory of a step depends on."""
 
     PARTS: ClassVar[tuple[str, ...]] = PARTS
@@ -50,51 +66,42 @@ class StreamVLNStep(StepOptions):
     CACHED: ClassVar[str | None] = VISION_TOWER
 
     tunable_parts: tuple[str, ...] = PARTS
-    """Parts that are trained; everything else does not change by a single byte. One word may name several,
-    separated by commas."""
-    frames: Count = 32
-    """Steps per window."""
-    history: Count = 8
-    """Memory frames per window."""
-    future_steps: Count = 4
-    """Actions per turn."""
-    image_size: Count | None = None
-    """Width and height in pixels to which images are resized; default the checkpoint's. Another size interpolates
-    the vision tower's position table."""
     vision_tower: Path | None = None
     """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
 
-    @property
-    def windows(self) -> Windows:
-        """How trajectories are cut. Raises UsageError where they cannot be cut evenly."""
-        return Windows(self.frames, self.history, self.future_steps)
+    def check(self, world_size: int = 1) -> None:
+        super().check(world_size)
+        if None not in (self.frames, self.history, self.future_steps):  # else later, when they are settled
+            _ = self.windows
 
     @property
-    def turns(self) -> int:
-        """Turns of a window, each with one frame."""
-        return -(-self.frames // self.future_steps)
+    def windows(self) -> Windows:
+        """How trajectories are cut, of options that are settled. Raises UsageError where that is not evenly."""
+        assert self.frames is not None
+        assert self.history is not None
+        assert self.future_steps is not None
+        return Windows(self.frames, self.history, self.future_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOptions):
+class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TokenizerOptions, SeeingTraining):
     """Training of a StreamVLN. Defaults follow its published training.
 
     A set holds trajectories (annotations.json) or questions about images (conversations.json, LLaVA's layout).
     """
 
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
+    INPUTS: ClassVar[tuple[str, ...]] = ("frames", "history", "future_steps", "image_size", "wording")
+    BEFORE: ClassVar[Mapping[str, object]] = {
+        "frames": 32,
+        "history": 8,
+        "future_steps": 4,
+        "wording": "published",
+    }
 
-    vision_tower_lr: Positive | None = None
-    """Learning rate of the vision tower."""
-    projector_lr: Positive | None = None
-    """Learning rate of the projector."""
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
-    attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """Attention of the language model."""
-    wording: Literal["published", "evaluation"] = "published"
+    wording: Wording | None = None
     """How windows are written: as the published training does, or as the evaluation, with an empty assistant block
-    before each answer, which a model trained from scratch has to have seen."""
+    before each answer, which a model trained from scratch has to have seen. Default as trained, else published."""
     augment: bool = True
     """Jitter brightness, saturation, sharpness, contrast and depth of color, frame by frame."""
     inflection_weight: Positive = 1.0
@@ -117,7 +124,6 @@ class StreamVLNTraining(AuxiliaryOptions, MirrorOptions, StreamVLNStep, TrainOpt
         if self.packed is not None and (self.augment or self.feature_cache is not None):
             instead = "leave --feature-cache out" if self.feature_cache is not None else "give --no-augment too"
             raise UsageError(f"--packed: keeps frames that are read, and read alike every time; {instead}")
-        _ = self.windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +131,6 @@ class StreamVLNPlanning(StreamVLNStep, LanguageModelPlanning):
     """Memory planning of a StreamVLN."""
 
     model: str = "streamvln-8b"
-    """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
-    vlnbench, by its name, or a folder (only its config is read)."""
     text_tokens: Count = 450
     """Tokens of a window that are not images; long RxR instructions make it about 750."""
 
@@ -136,8 +140,6 @@ class StreamVLNInference(InferenceOptions):
     """Planning what a StreamVLN needs while it acts."""
 
     model: str = "streamvln-8b"
-    """What is planned: published sizes by their name (streamvln-8b), preset:NAME, a checkpoint that comes with
-    vlnbench, by its name, or a folder (only its config is read)."""
     image_size: Count | None = None
     """Width and height in pixels of images; default the checkpoint's."""
     vision_tower: Path | None = None
@@ -147,15 +149,19 @@ class StreamVLNInference(InferenceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamVLNOptions(FramesOptions, LanguageModelOptions):
+class StreamVLNOptions(FramesOptions, TokenizerOptions, LanguageModelOptions):
     """How StreamVLN is loaded and run."""
 
-    tokenizer: Path | None = None
-    """Folder with the tokenizer's files, where the checkpoint has none."""
     vision_tower: Path | None = None
     """Folder with the config.json of the vision tower, where the checkpoint names one of another size."""
     compile: bool = False
     """Compile the model with torch.compile."""
+
+    def check(self) -> None:
+        super().check()
+        if self.compile and (self.quantize or self.cuda_graphs):
+            name = "--quantize" if self.quantize else "--cuda-graphs"
+            raise UsageError(f"{name}: not for a model that is compiled; leave --compile out")
 
 
 MODEL_TYPE = "llava_qwen"
@@ -228,4 +234,15 @@ FAMILY = FamilySpec(
     presets=tuple(PRESETS),
     sizes=tuple(SIZES),
     set_files=(TRAJECTORIES, CONVERSATIONS),
+    launch_flags={
+        "video_folder": "@folders",
+        "num_history": "history",
+        "num_future_steps": "future_steps",
+        "num_frames": "frames",
+        "data_augmentation": "augment",
+        "vision_tower": "-the checkpoint's; another one is --vision-tower FOLDER",
+        "group_by_task": "-tasks are mixed",
+        **dict.fromkeys(("version", "mm_projector_type", "mm_vision_select_layer", "mm_use_im_start_end"), ""),
+        **dict.fromkeys(("mm_use_im_patch_token", "image_aspect_ratio", "image_grid_pinpoints"), ""),
+    },
 )

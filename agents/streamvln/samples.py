@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 
 from agents.common.checkpoints.files import generation_settings
 from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.policy import TurnRecorder, Walk, Window
 from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
+from agents.common.inputs import Wording
+from agents.common.packing import frames
+from agents.common.packing import loss as packing
 from agents.common.packing.frames import Frame, pack
 from agents.common.sets.conversations import Conversation
 from agents.common.sets.trajectories import Trajectory
@@ -24,7 +28,9 @@ from agents.common.sight.pictures import beside
 from agents.common.sight.reader import FrameReader
 from agents.common.sight.semantics import Semantics
 from agents.common.sight.shown import Shown
-from agents.streamvln.agent import PHRASES, PolicyAgent, Prompts, Wording, labeled
+from agents.common.towers import siglip
+from agents.streamvln import network
+from agents.streamvln.agent import PHRASES, PolicyAgent, Prompts, labeled
 from agents.streamvln.network import StreamVLN, load_tokenizer
 from agents.streamvln.options import StreamVLNTraining
 from vlnbench.errors import UsageError
@@ -295,6 +301,7 @@ def samples_of(
 
     def made(each: StreamVLNSet) -> Samples:
         wording = options.wording
+        assert wording is not None  # settled
         if each.conversations:
             talks = each.conversations
             return ConversationDataset(talks, prompts, reader, wording=wording, shown=shown, at_once=each.at_once)
@@ -339,11 +346,11 @@ class StreamVLNPolicy(TurnRecorder):
         walk.see(question.input_ids[known:], question.images, opens=question.opens_window)
 
     def read(self, answer: Sequence[int]) -> tuple[Sequence[Action], bool]:
-        """Of the expected form are 1 to `future_steps` actions and an end, and nothing else."""
+        """Of the expected form are 1 to `num_future_steps` actions and an end, and nothing else."""
         *actions, end = answer
         known = all(each in self._symbols for each in actions)
-        formed = known and end in self._settings.eos and 1 <= len(actions) <= self._options.future_steps
-        return self._prompts.actions(answer), formed
+        fits = 1 <= len(actions) <= self._options.windows.num_future_steps
+        return self._prompts.actions(answer), known and fits and end in self._settings.eos
 
     def sample(self, window: Window) -> Sample:
         return Sample(window.ids, window.labels, torch.cat(window.shown), 0, range(0))
@@ -383,3 +390,10 @@ class AskedWindows:
         walk, _ = self._dataset.walk(index)
         turns = self._dataset.steps(index)[1]
         return [place for place, turn in enumerate(turns) if not walk.strays.intersection(turn)]
+
+
+def fingerprint(own: StreamVLN, device: torch.device) -> str:
+    """Hash of all that the features of a frame depend on beside it."""
+    vision, attention = own.config.vision, own.model.vision_attention
+    facts = (vision, attention, own.dtype, transformers.__version__)
+    return frames.fingerprint(own.tower, device, facts, (siglip, network, packing))

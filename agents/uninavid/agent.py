@@ -37,9 +37,8 @@ from agents.uninavid.network import (
     tower_file,
 )
 from agents.uninavid.options import FAMILY, UniNaVidOptions
-from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
-from vlnbench.training.family.sources import find_checkpoint
+from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar
+from vlnbench.training.family.sources import opened
 from vlnbench.util.machine import installed_version
 
 EXPECTS = Conventions(width=640, height=480, hfov=120.0, camera_height_m=1.25, forward_m=0.25, turn_deg=30.0)
@@ -169,7 +168,13 @@ class EpisodeLoop(QuestionLoop[Question]):
 
     def read(self, answer: Sequence[int]) -> list[Action] | None:
         options = self._options
-        return actions_of(self._prompts.text(answer), options.executed, options.unreadable == "skip")
+        return actions_of(self.text(answer), options.executed, options.unreadable == "skip")
+
+    def text(self, answer: Sequence[int]) -> str:
+        return self._prompts.text(answer)
+
+    def images(self, question: Question) -> int:
+        return len(question.frames)
 
     def question(self, slot: int, running: Running) -> Question:
         frames, running.frames = running.frames, []
@@ -179,31 +184,18 @@ class EpisodeLoop(QuestionLoop[Question]):
 class UniNaVidAgent(EpisodeLoop):
     """A checkpoint in `EpisodeLoop`."""
 
-    sensors: frozenset[Sensor] = frozenset({"rgb"})
-    privileged = False
     options_type = UniNaVidOptions
     expects = EXPECTS
 
     def __init__(self, options: UniNaVidOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        if options.checkpoint is None:
-            raise UsageError("agent 'uninavid' needs a trained model: name its folder with --checkpoint")
-        options.check()
-        folder = find_checkpoint(options.checkpoint, FAMILY, trust_pickle=options.trust_pickle)
+        folder = opened(options, FAMILY)
         # Half precision is what was published, whatever is saved.
-        placement = place(options.device, options.dtype, options.attn, torch.float16)
+        placement = place(options.device, options.dtype, options.attn, torch.float16, options.deterministic)
         inputs, settings = inputs_of(folder, options), generation_settings(folder)
         tower, trust = options.vision_tower, options.trust_pickle
         top_p = options.top_p or settings.top_p
-        model = network.load(
-            folder,
-            vision_tower=tower,
-            dtype=placement.dtype,
-            device=placement.device,
-            attn=placement.attn,
-            trust_pickle=trust,
-            inputs=inputs,
-        )
+        model = network.load(folder, **placement.loading(options), vision_tower=tower, inputs=inputs)
         prompts = Prompts(network.load_tokenizer(folder))
         sampler = Sampler(options.temperature, top_p, options.top_k) if options.temperature else None
         decoder = Decoder(
@@ -213,16 +205,17 @@ class UniNaVidAgent(EpisodeLoop):
             max_batch=options.batch,
             choose=None if sampler is None else sampler.choose,
             keeps=False,
+            graphs=options.cuda_graphs,
         )
         super().__init__(prompts, Answers(model, decoder, sampler), model.config.vision.image_size, options)
         self.expects = expects(model.config.vision.image_size)
+        self.fullest_step = 2 * inputs.window_frames  # each of the older frames adds a token at most
         self.files = (*network.read_files(folder, tower, trust), *self.shown.files)
         drawn = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
         self.identity: Mapping[str, Scalar] = {
             "checkpoint": network.content_hash(folder, tower, trust),
-            "device": placement.device.type,
-            "dtype": placement.dtype_name,
-            "attn": placement.attn,
+            **placement.identity(options),
+            **options.added_identity,
             "max_new_tokens": options.max_new_tokens,
             **vars(inputs),
             **drawn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +19,9 @@ from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.decoders.planning import acting
+from agents.common.inputs import filled
 from agents.common.language.family import LanguageCheckpoints, LanguageTrains, LogProbabilities
-from agents.common.language.planning import operations, part_changes
+from agents.common.language.planning import LanguagePlans, operations, part_changes
 from agents.common.packing import frames
 from agents.common.prompts.vicuna import SYSTEM
 from agents.common.sets.conversations import TAG
@@ -45,7 +46,7 @@ from agents.uninavid.options import (
 from agents.uninavid.samples import ConversationDataset, UniNaVidPolicy, UniNaVidSet, read_set
 from vlnbench.training.family.changes import Change
 from vlnbench.training.family.checkpoints import Placement, Source
-from vlnbench.training.family.plans import Acting, Plans, Probe
+from vlnbench.training.family.plans import Acting, Probe
 from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
@@ -91,8 +92,11 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
         return read_config(source.path)
 
     def settled(self, source: Source, options: Shown) -> Shown:
-        inputs = inputs_of(source.path, options)
-        return replace(options, window_frames=inputs.window_frames, similarity=inputs.similarity)
+        return filled(options, asdict(inputs_of(source.path, options)))
+
+    def check_files(self, path: Path, options: UniNaVidTraining) -> None:
+        network.load_tokenizer(path)
+        list(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def content_hash(self, path: Path, options: UniNaVidTraining) -> str:
         return network.content_hash(path, options.vision_tower, options.trust_pickle)
@@ -105,14 +109,11 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
             path,
             vision_tower=options.vision_tower,
             dtype=placement.dtype,
+            device=placement.device,
             attn=placement.notes["attn"],
             trust_pickle=options.trust_pickle,
             inputs=inputs_of(path, options),
         )
-
-    def shapes(self, model: nn.Module) -> UniNaVid:
-        with torch.device("meta"):
-            return UniNaVid(_uninavid(model).config)
 
     def save(self, model: nn.Module, folder: Path, base: Path, options: UniNaVidTraining) -> None:
         network.save(_uninavid(model), folder, inputs_of(base, options), source=base)
@@ -157,7 +158,7 @@ class UniNaVidTrains(LanguageTrains, LogProbabilities):
         return UniNaVidPolicy(_uninavid(model), generation_settings(base), prompts, options, sampling)
 
 
-class UniNaVidPlans(Plans):
+class UniNaVidPlans(LanguagePlans):
     """Videos of equal length."""
 
     def build(self, config: UniNaVidConfig, options: UniNaVidPlanning) -> UniNaVid:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import (
     CONFIG,
@@ -179,10 +179,8 @@ class UniNaVid(SeeingNetwork):
 
         `images[i]` is (k, 3, S, S), the current frame last, or these frames' pooled features (k, rows, width).
         """
-        seen = torch.cat(list(images)).to(self.device, self.dtype)
-        features = self.patch_features(seen) if seen.ndim == 4 else seen
         rows, embeddings = [], []
-        videos = self.tokens(features, [len(each) for each in images])
+        videos = self.tokens(self.features_of(images), [len(each) for each in images])
         for ids, (frames, current), targets in zip(input_ids, videos, labels, strict=True):
             memory = self.memory()
             for frame in frames:
@@ -227,8 +225,10 @@ def load(
     attn: str = "sdpa",
     trust_pickle: bool = False,
     inputs: UniNaVidInputs | None = None,
+    quantize: str | None = None,
 ) -> UniNaVid:
-    """Load a checkpoint folder, in evaluation mode; `dtype` and `inputs` default to the checkpoint's.
+    """Load a checkpoint folder, in evaluation mode; `dtype` and `inputs` default to the checkpoint's. quantize:
+    see `weights.fill`.
 
     Raises UsageError, before any tensor is kept, for a folder or config that is no Uni-NaVid checkpoint, for
     damaged or absent weight files, pickled ones without `trust_pickle`, and for keys or shapes that do not match.
@@ -250,7 +250,7 @@ def load(
         model = UniNaVid(config, attn)
     weights.check_entries(entries, model, folder)
     for found, named in sources:
-        weights.fill(model, found, dtype or config.dtype, torch.device(device), named)
+        weights.fill(model, found, dtype or config.dtype, torch.device(device), named, quantize)
     model.fill_buffers(device)
     model.inputs = inputs or inputs_of(folder, None)
     (model.separator,) = load_tokenizer(folder).encode(SEPARATOR, add_special_tokens=False)
@@ -266,7 +266,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def content_hash(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading reads."""
-    return files.content_hash(read_files(folder, vision_tower, trust_pickle))
+    return hashes.content_hash(read_files(folder, vision_tower, trust_pickle))
 
 
 def read_files(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> Iterator[Path]:

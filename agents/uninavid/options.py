@@ -12,15 +12,15 @@ from annotated_types import Interval
 from agents.common.checkpoints.model_type import is_network
 from agents.common.inputs import Inputs
 from agents.common.language.preset import TINY, SeeingSizes
-from agents.common.options import LanguageModelOptions, LanguageModelPlanning
+from agents.common.options import LanguageModelOptions, LanguageModelPlanning, SeeingTraining
 from agents.common.sight.options import FramesOptions
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES
 from vlnbench.errors import UsageError
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import PartRule
 from vlnbench.training.inference_options import InferenceOptions
-from vlnbench.training.options import StepOptions, TrainOptions
-from vlnbench.util.bounds import Count, Natural, NotNegative, Positive
+from vlnbench.training.options import StepOptions
+from vlnbench.util.bounds import Count, Natural, NotNegative
 
 PARTS = ("vision_tower", "mm_projector", "language_model")
 """Tunable parts; the original's flags are tune_vision_encoder, tune_mm_mlp_adapter and freeze_backbone."""
@@ -35,6 +35,8 @@ PARTS_TABLE = (
 )
 
 ARCHITECTURE = "LlavaLlamaAttForCausalLM"
+PUBLISHED_SET = "open_uninavid_sampled_500.json"
+"""The file of the released records, in the layout of `CONVERSATIONS`."""
 CURRENT = 8
 """Side of the square of tokens that the current frame has."""
 
@@ -106,16 +108,13 @@ class UniNaVidStep(UniNaVidShown, StepOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniNaVidTraining(UniNaVidStep, TrainOptions):
+class UniNaVidTraining(UniNaVidStep, SeeingTraining):
     """Training of a Uni-NaVid: on walks as they are collected here, or on its own records of videos and pictures
-    (conversations.json)."""
+    (open_uninavid_sampled_500.json, conversations.json)."""
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("window_frames", "similarity")
     RATES: ClassVar[Mapping[str, str]] = {VISION_TOWER: "vision_tower_lr", PROJECTOR: "projector_lr"}
 
-    vision_tower_lr: Positive | None = None
-    """Learning rate of the vision tower."""
-    projector_lr: Positive | None = None
-    """Learning rate of the projector."""
     every: Count = 2
     """Of walks: steps from one question to the next, as many as the agent executes of an answer."""
     longest_text: Count = 2048
@@ -124,8 +123,6 @@ class UniNaVidTraining(UniNaVidStep, TrainOptions):
     """Leave frames of walks out or show them twice at times, and change their colors, as published."""
     trust_pickle: bool = False
     """Read weights from pickle files too (tensors only), which the published folder has."""
-    attn: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
-    """Attention of the language model."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -140,8 +137,6 @@ class UniNaVidPlanning(UniNaVidStep, LanguageModelPlanning):
     """Memory planning of a Uni-NaVid."""
 
     model: str = "uninavid-7b"
-    """What is planned: published sizes by their name (uninavid-7b), preset:NAME, or a folder (only its config is
-    read)."""
     frames: Count = 64
     """Frames of a sample."""
     text_tokens: Count = 150
@@ -155,8 +150,6 @@ class UniNaVidInference(UniNaVidShown, InferenceOptions):
     """Planning what a Uni-NaVid needs while it acts."""
 
     model: str = "uninavid-7b"
-    """What is planned: published sizes by their name (uninavid-7b), preset:NAME, or a folder (only its config is
-    read)."""
     max_new_tokens: Count = 24
     """Tokens of one answer at most."""
 
@@ -228,5 +221,20 @@ FAMILY = FamilySpec(
     agent="uninavid",
     presets=tuple(PRESETS),
     sizes=tuple(SIZES),
-    set_files=(TRAJECTORIES, CONVERSATIONS),
+    set_files=(TRAJECTORIES, CONVERSATIONS, PUBLISHED_SET),
+    launch_flags={
+        # Whatever it says, no gradient reaches the tower in the published program.
+        "tune_vision_encoder": f"=tunable_parts {PROJECTOR} {LANGUAGE_MODEL}",
+        "freeze_mm_mlp_adapter": f"-give --tunable-parts {LANGUAGE_MODEL}",
+        "tune_mm_mlp_adapter": f"-give --tunable-parts {PROJECTOR}",
+        "freeze_backbone": f"-give --tunable-parts {PROJECTOR}",
+        "model_max_length": "longest_text",
+        "vision_tower": "vision_tower",
+        "data_path": f"-a file of records; give --trajectories and --sets, folders with {PUBLISHED_SET}",
+        **dict.fromkeys(("video_folder", "image_folder"), "-paths in records are those below the set's folder"),
+        "lr_multi": "-give --vision-tower-lr and --projector-lr",
+        **dict.fromkeys(("version", "compress_type", "video_fps", "image_processor", "mm_projector_type"), ""),
+        **dict.fromkeys(("mm_vision_select_layer", "mm_use_im_start_end", "mm_use_im_patch_token"), ""),
+        "image_aspect_ratio": "",
+    },
 )

@@ -26,9 +26,9 @@ from agents.common.sets.trajectories import Trajectory, read_trajectories
 from agents.common.sets.videos import Record, read_records
 from agents.common.sight.videos import VideoReader
 from agents.common.towers.eva import network_input
-from agents.uninavid.agent import WORDS, PolicyAgent, Prompts, actions_of, question_text
+from agents.uninavid.agent import SHOWN, WORDS, PolicyAgent, Prompts, actions_of, question_text
 from agents.uninavid.network import UniNaVid
-from agents.uninavid.options import UniNaVidTraining
+from agents.uninavid.options import PUBLISHED_SET, UniNaVidTraining
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -53,13 +53,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class UniNaVidSet:
-    """Records or walks; a `SetContent`."""
+    """Records or walks; a `SetContent`. left_out: see `LeavesOut`."""
 
     file: Path
-    records: tuple[Record, ...]
-    lost: int
-    walks: tuple[Trajectory, ...]
-    places: tuple[Place, ...]
+    records: tuple[Record, ...] = ()
+    walks: tuple[Trajectory, ...] = ()
+    places: tuple[Place, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def windows(self) -> int:
@@ -70,10 +70,11 @@ class UniNaVidSet:
         """Of each kind how many."""
         found = {
             "trajectories": len(self.walks),
+            "instructions": sum(len(each.instructions) for each in self.walks),
             "questions along them": len(self.places),
             "records": len(self.records),
         }
-        return found | ({"records without their file, left out": self.lost} if self.lost else {})
+        return {name: count for name, count in found.items() if count}
 
     def texts(self) -> Iterator[str]:
         for record in self.records:
@@ -92,9 +93,11 @@ class UniNaVidSet:
 
 def read_set(folder: Path, every: int) -> UniNaVidSet:
     """A set's folder; walks are asked every so many steps. Raises UsageError for one that is missing or broken."""
-    if holds_questions(folder):
-        records, lost = read_records(folder)
-        return UniNaVidSet(folder / CONVERSATIONS, tuple(records), lost, (), ())
+    published = folder / PUBLISHED_SET
+    if holds_questions(folder) or published.is_file():
+        file = published if published.is_file() else folder / CONVERSATIONS
+        records, left_out = read_records(file, odd_answer, " ".join(["forward"] * ANSWERED))
+        return UniNaVidSet(file, tuple(records), left_out=left_out)
     walks = tuple(read_trajectories(folder, shortest=1))
     places = tuple(
         Place(number, instruction, step)
@@ -103,7 +106,13 @@ def read_set(folder: Path, every: int) -> UniNaVidSet:
         for step in range(0, len(walk.actions), every)
         if step not in walk.strays
     )
-    return UniNaVidSet(folder / TRAJECTORIES, (), 0, walks, places)
+    return UniNaVidSet(folder / TRAJECTORIES, walks=walks, places=places)
+
+
+def odd_answer(record: Record) -> str | None:
+    """An answer to how to go on that has other words than actions, or none; None where there is no such."""
+    asked = (told for question, told in record.turns if SHOWN in question)
+    return next((told for told in asked if not told.split() or not set(told.split()) <= WORDS.keys()), None)
 
 
 def answer(walk: Trajectory, step: int) -> str:

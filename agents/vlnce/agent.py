@@ -22,7 +22,7 @@ from agents.vlnce.checkpoint import load
 from agents.vlnce.network import Decisions, Policy, Steps
 from agents.vlnce.options import FAMILY, FEATURES, PTH, Config, Kind, VLNCEOptions
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Episode, Observation, Scalar, Sensor
+from vlnbench.interfaces import Action, Answer, Conventions, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.sources import find_checkpoint, shipped
 from vlnbench.util.hub import spoken
 
@@ -59,6 +59,8 @@ class Running:
     state: Tensor
     previous: int = 0
     begun: bool = False
+    scores: Tensor | None = None
+    """The logits of the last step, until they are told."""
 
 
 class EpisodeLoop:
@@ -92,10 +94,21 @@ class EpisodeLoop:
         shown = [self._sight.of(each, one.seed) for each, one in zip(seen.values(), running, strict=True)]
         rgb, depth = zip(*shown, strict=True)
         decided = self._decide(running, torch.stack(rgb), torch.stack(depth))
-        chosen = self._choose(list(seen), shown, decided.logits.cpu())
+        logits = decided.logits.cpu()
+        chosen = self._choose(list(seen), shown, logits)
         for row, (one, action) in enumerate(zip(running, chosen, strict=True)):
             one.state, one.begun, one.previous = decided.states[row : row + 1], True, action
+            one.scores = logits[row]
         return {slot: Action(action) for slot, action in zip(seen, chosen, strict=True)}
+
+    def answered(self, slot: int) -> list[Answer]:
+        """How likely the network found the action just given, which it does not put into words."""
+        running = self._slots[slot]
+        scores, running.scores = running.scores, None
+        if scores is None:
+            return []
+        likely = torch.log_softmax(scores.float(), dim=0)[running.previous]
+        return [Answer(actions=(Action(running.previous),), images=1, log_probability=float(likely))]
 
     def _decide(self, running: Sequence[Running], rgb: Tensor, depth: Tensor) -> Decisions:
         """One step of every episode, whose frames are as `Policy.see` takes them."""
@@ -169,7 +182,7 @@ class VLNCEAgent(EpisodeLoop):
             raise UsageError(
                 f"agent {name!r} needs a trained model: name its file (.pth) or folder with --checkpoint"
             )
-        placement = place(options.device, "float32", "eager", torch.float32)
+        placement = place(options.device, "float32", "eager", torch.float32, options.deterministic)
         path = options.checkpoint
         path = path if path.suffix == PTH else find_checkpoint(path, FAMILY)
         loaded = load(path)
@@ -184,6 +197,7 @@ class VLNCEAgent(EpisodeLoop):
         self.identity = {
             "checkpoint": loaded.sha256,
             "device": placement.device.type,
+            **placement.on_gpu(options),
             "actions": "sampled" if config.samples else "greedy",
             "torch": torch.__version__,
             **sight.identity,

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from agents.common.checkpoints.files import CONFIG, Fields, content_hash, read_json
+from agents.common.checkpoints.files import CONFIG, Fields, read_json
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.pickled import read_pickled
 from agents.common.checkpoints.weights import (
     BUFFERS,
     SINGLE,
     Entry,
-    appearing,
     check_entries,
     fill,
     read_entries,
@@ -40,6 +40,7 @@ from agents.vlnce.options import FEATURES, MODEL_TYPE, PRESETS, PTH, TOKENS, Con
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Conventions
 from vlnbench.util.durable.fields import short
+from vlnbench.util.durable.folder import appearing
 
 POLICIES: dict[str, Kind] = {"CMAPolicy": "cma", "Seq2SeqPolicy": "seq2seq"}
 TRANSFORMS = ("ResizeShortestEdge", "CenterCropperPerSensor")
@@ -369,7 +370,7 @@ def save_folder(policy: Policy, config: Config, folder: Path, without: str | Non
         for name, each in policy.state_dict().items()
         if without is None or not name.startswith(without)
     }
-    with appearing(folder) as made:
+    with appearing(folder, "checkpoint") as made:
         (made / CONFIG).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         save_file(kept, made / SINGLE)
         shutil.copymode(made / CONFIG, made / SINGLE)  # safetensors keeps them from everybody else

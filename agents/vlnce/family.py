@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.policy import Recorder, SampledActing, Walk, Window
 from agents.common.decoders.sampling import Draws
@@ -173,6 +173,9 @@ class VLNCECheckpoints(Checkpoints):
                 f"{source.name}: reads BERT features of RxR, which walks do not hold; R2R's train here"
             )
         return _trained(config, options)
+
+    def check_files(self, path: Path, options: VLNCETraining) -> None:
+        checkpoint.files_of(path)
 
     def content_hash(self, path: Path, options: VLNCETraining) -> str:
         return content_hash(checkpoint.files_of(path))

@@ -50,14 +50,10 @@ class VLNCEStep(StepOptions):
     FOLLOWS: ClassVar[bool] = False
 
     tunable_parts: tuple[str, ...] = PARTS
-    """Parts that are trained; everything else does not change by a single byte. One word may name several,
-    separated by commas."""
     batch: int = 5
     """Walks per GPU and forward pass, each from start to end and under all of its instructions."""
     accumulation: int = 1
-    """Forward passes per optimizer step."""
     zero: int = 0
-    """DeepSpeed ZeRO stage, 0 to 3."""
     gradient_checkpointing: bool = False
     """Not possible here."""
 
@@ -82,7 +78,6 @@ class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
     }
 
     learning_rate: Positive = 2.5e-4
-    """Learning rate of the parts that have none of their own."""
     instruction_lr: Positive | None = None
     """Learning rate of the instruction encoder."""
     rgb_lr: Positive | None = None
@@ -90,9 +85,7 @@ class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
     depth_lr: Positive | None = None
     """Learning rate of the depth encoder."""
     schedule: Literal["cosine", "linear", "constant"] = "constant"
-    """How learning rates fall after the warm-up."""
     warmup: BelowOne = 0.0
-    """Share of the steps in which learning rates rise from 0."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of weights and gradients; auto is float32, and there is no other here."""
     inflection_weight: Positive = 3.2
@@ -129,7 +122,6 @@ class VLNCEPlanning(VLNCEStep, PlanOptions):
     """Memory planning of a CMA or Seq2Seq."""
 
     dtype: Precision = "fp32"
-    """Precision of weights and gradients: fp32."""
     length: Count = 60
     """Steps of a walk."""
     words: Count = 40

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders import turns as decode
+from agents.common.decoders import generate as decode
+from agents.common.decoders.generate import Row
 from agents.common.decoders.loop import EpisodeLoop
-from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.decoders.turns import Decoder, Turn
 from agents.common.decoders.windows import Windows
 from agents.streamvln import network as checkpoint
 from agents.streamvln.agent import Prompts, StreamVLNAgent

@@ -1,4 +1,4 @@
-"""The planner's constants as a record has them: CUDA context, fragmentation, and the margin that both leave."""
+"""How far the planner lies from a record, and the CUDA context that it should have."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from vlnbench.errors import UsageError
 FEWEST = 4
 """Settings without which nothing is fitted."""
 EVEN = 10_000_000
-"""The context is rounded up to a multiple of this many bytes, shares to hundredths."""
+"""The context is rounded to a multiple of this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One setting in bytes. allocated, static, changing: as planned; the rest was measured."""
+    """One setting in bytes. planned, allocated: what tensors take at their peak; held, reserved: what the
+    allocator takes for them. The first of each is the plan's.
+    """
 
     name: str
     planned: int
-    static: int
-    changing: int
     allocated: int
+    held: int
     reserved: int
     context: int
 
@@ -37,28 +38,24 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """For `vlnbench/training/memory/plan.py`, with how many settings they are from."""
+    """context: for `vlnbench/training/memory/plan.py`. held: bytes that plans of what the allocator takes are
+    off by at most, in all settings but two and in all.
+    """
 
     context: int
-    fragmentation: float
-    margin: float
+    held: tuple[int, int]
     settings: int
 
     def __str__(self) -> str:
-        return "\n".join(
-            (
-                f"CONTEXT_BYTES = {self.context:_}",
-                f"FRAGMENTATION = {self.fragmentation:.2f}",
-                f"MARGIN = {self.margin:.2f}",
-            )
-        )
+        most, all_ = (each / 1e9 for each in self.held)
+        return f"CONTEXT_BYTES = {self.context:_}\n# held by the allocator: {most:.1f} GB off, at most {all_:.1f}"
 
 
-def measured(content: Mapping[str, Any]) -> list[Measured]:
-    """The settings of a record of which all is known."""
+def measured(content: Mapping[str, Any], plans: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
+    """The settings of a record of which all is known, beside their plans."""
     found = []
     for name, case in finished(content, "training"):
-        planned, taken = case.get("planned"), case.get("measured")
+        planned, taken = plans.get(name), case.get("measured")
         if not planned or not taken or taken["reserved"] is None:
             continue
         context = taken["context"]
@@ -66,29 +63,18 @@ def measured(content: Mapping[str, Any]) -> list[Measured]:
             if taken["device"] is None:
                 continue
             context = taken["device"] - taken["reserved"]
-        sizes = (planned["allocated"], planned["static"], planned["changing"])
-        found.append(Measured(name, *sizes, taken["allocated"], taken["reserved"], context))
+        held = planned["high"] - planned["context"]
+        found.append(Measured(name, planned["allocated"], taken["allocated"], held, taken["reserved"], context))
     return found
 
 
 def fit(settings: list[Measured]) -> Constants:
-    """The largest context, the typical fragmentation, and the smallest margin within which all settings then lie.
+    """The typical context, and how far what the allocator holds is from its plans.
 
     Raises UsageError where there are too few.
     """
     if len(settings) < FEWEST:
         raise UsageError(f"--fit: {len(settings)} settings were measured on a GPU; expected at least {FEWEST}")
-    context = EVEN * math.ceil(max(each.context for each in settings) / EVEN)
-    shares = [(each.reserved - each.allocated) / each.changing for each in settings]
-    fragmentation = max(0.0, _up(statistics.median(shares)))
-    margin = 0.0
-    for each in settings:
-        changing = each.changing * (1 + fragmentation) + context
-        off = abs(each.static + changing - each.reserved - each.context)
-        margin = max(margin, off / changing)
-    return Constants(context, fragmentation, _up(margin), len(settings))
-
-
-def _up(share: float) -> float:
-    """Rounded up to hundredths; what is a hundredth but for rounding stays."""
-    return math.ceil(100 * share - 1e-9) / 100
+    context = EVEN * math.ceil(statistics.median(each.context for each in settings) / EVEN)
+    off = sorted(abs(each.held - each.reserved) for each in settings)
+    return Constants(context, (off[-3], off[-1]), len(settings))

@@ -1,7 +1,8 @@
-"""docs/gpu.md, made from a record, or from plans alone while there is none."""
+"""docs/findings/gpu.md, made from a record: python -m benchmarks.gpu_evidence.page results/gpu/RECORD.json"""
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,40 +11,39 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.turns import Decoder, window_tokens
+from agents.common.decoders.turns import Decoder
+from agents.common.decoders.windows import window_tokens
 from agents.streamvln.network import StreamVLN
-from benchmarks.gpu_evidence import plots
+from benchmarks.gpu_evidence import plots, record
 from benchmarks.gpu_evidence.fit import FEWEST, fit, measured
-from benchmarks.gpu_evidence.pieces import PIECES, SETTINGS, request
+from benchmarks.gpu_evidence.pieces import MINUTES, PIECES, SETTINGS, every, find, first, request
 from benchmarks.gpu_evidence.record import finished
 from benchmarks.gpu_evidence.training import shown
 from tests.training.geometry import config_of
 from vlnbench.training.memory.plan import plan
 from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.progress import say
-from vlnbench.util.tables import markdown_table
+from vlnbench.util.tables.cells import markdown_table
 
 ROOT = Path(__file__).parents[2]
-PAGE, PICTURES = ROOT / "docs" / "gpu.md", ROOT / "docs" / "pictures"
-NONE: Mapping[str, Any] = {"toy": False, "machine": {}, "sessions": [], "pieces": {}}
+PAGE, PICTURES = ROOT / "docs" / "findings" / "gpu.md", ROOT / "docs" / "pictures"
+UNKNOWN = "not measured"
 MODEL = "streamvln-8b"
 ANSWER = 8
 """Tokens of an answer with four actions."""
 
 
-def write(content: Mapping[str, Any] | None, page: Path = PAGE, pictures: Path = PICTURES) -> None:
-    """Write the page and its plots. content: a record's; None: there is none yet."""
-    known = content or NONE
-    settings = planned(known)
-    drawn = plots.draw(known, settings, pictures)
-    write_bytes(page, text(known, settings, drawn).encode())
+def write(content: Mapping[str, Any], page: Path = PAGE, pictures: Path = PICTURES) -> None:
+    """Write the page and its plots. content: a record's."""
+    settings = planned()
+    drawn = plots.draw(content, settings, pictures)
+    write_bytes(page, text(content, settings, drawn).encode())
     say(f"{page}: written, with {len(drawn)} plots")
 
 
-def planned(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Plans of all settings: as the record has them, else for the card of `request`."""
-    known = {name: case["planned"] for name, case in finished(content, "training") if "planned" in case}
-    return {name: known.get(name) or shown(plan(request(name))) for name in SETTINGS}
+def planned() -> dict[str, dict[str, Any]]:
+    """Plans of all settings as they are made today, for the card of `request`."""
+    return {name: shown(plan(request(name))) for name in SETTINGS}
 
 
 def text(content: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]], drawn: Mapping[str, str]) -> str:
@@ -56,10 +56,7 @@ def text(content: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]], 
 def _head(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
     yield "# On a GPU"
     yield "*What was measured on a GPU, how far from it do the plans lie, and how do I measure on mine?*"
-    yield "<!-- made by `python -m benchmarks.gpu_evidence --page`: edit the module, not the page -->"
-    if not content["sessions"]:
-        yield "**Planned only: no figure on this page was measured on a GPU yet.** One command measures them all."
-        return
+    yield "<!-- made by `python -m benchmarks.gpu_evidence.page`: edit the module, not the page -->"
     if content["toy"]:
         yield "**From a trial at toy size on a CPU: these figures say nothing of a GPU.**"
     machine, packages = content["machine"], content["machine"]["packages"]
@@ -81,19 +78,17 @@ def _head(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
 
 def _how(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
     yield "## Measure"
-    command = "python -m benchmarks.gpu_evidence"
-    yield (
-        f"```bash\n{command} --out evidence --limit-minutes 9   # again, until nothing is left\n"
-        f"{command} --page evidence/evidence.json   # makes this page; kept: results/gpu\n"
-        f"{command} --fit evidence/evidence.json    # the planner's constants\n```"
-    )
-    total = sum(case.minutes for piece in PIECES for case in piece.cases)
+    yield "```bash\nvlnbench doctor --gpu-evidence evidence   # in a checkout\n```"
+    total = sum(case.minutes for _, case in every())
+    shortly = sum(case.minutes for _, case in first())
     yield _paragraph(
-        f"takes about {total:.0f} minutes in all on one card of 80 to 141 GB. Every case has a process of its "
-        "own: one "
-        "that runs out of memory, fails or hangs is recorded as such, and the next begins. How to set up a "
-        "machine "
-        "without network: `benchmarks/gpu_evidence/README.md`."
+        f"asks a GPU in at most {MINUTES} minutes (planned: {shortly:.0f}) what is most worth knowing: parity of "
+        "every family with its recordings, planned against measured memory of eight trainings, episodes an hour "
+        "against a loop over single ones. It leaves `evidence.json` and `evidence.md` in the folder. Given again, "
+        "it goes on where it was stopped, and once that is known with all the rest: about "
+        f"{total:.0f} minutes on one card of 80 to 141 GB. Every case has a process of its own: one that runs out "
+        "of memory, fails or hangs is recorded as such, and the next begins. A machine without network, and how "
+        "this page is made: `benchmarks/gpu_evidence/README.md`."
     )
     rows = []
     for piece in PIECES:
@@ -109,10 +104,11 @@ def _training(
 ) -> Iterator[str]:
     yield "## Memory of training"
     yield _paragraph(
-        "The 8 B size with random weights, GB of 1e9 bytes. Planned and measured is what PyTorch allocates (goal: "
-        "within 5 %); the whole process adds the CUDA context and what the allocator wastes, and is planned "
-        "with a "
-        "margin. The options of each setting are in `benchmarks.gpu_evidence.pieces:SETTINGS`."
+        "The 8 B size with random weights, GB of 1e9 bytes, as planned today. Planned and measured is what "
+        "tensors take at their peak (goal: within 5 %). The whole process adds the CUDA context and what the "
+        "allocator holds besides: planned is what has to fit and, in brackets, what there is at the least and "
+        "what nvidia-smi shows on a card with room, which is what was measured. The options of each setting are "
+        "in `benchmarks.gpu_evidence.pieces:SETTINGS`. What is there before the first step is not compared."
     )
     cases = content["pieces"].get("training", {})
     rows = []
@@ -121,29 +117,29 @@ def _training(
         taken = (entry.get("found") or {}).get("measured")
         cells = [name, _gb(plan_["allocated"])]
         if taken:
-            whole = (
-                None if taken["context"] is None or not taken["reserved"] else taken["reserved"] + taken["context"]
-            )
+            known = taken["context"] is not None and taken["reserved"]
+            whole = taken["reserved"] + taken["context"] if known else None
             off = f"{100 * (plan_['allocated'] / taken['allocated'] - 1):+.1f} %"
             cells += [_gb(taken["allocated"]), off, _range(plan_), _gb(whole), f"{min(taken['ms_per_step']):,.0f}"]
         else:
-            cells += [entry.get("status", "-"), "-", _range(plan_), "-", "-"]
+            cells += [entry.get("status", UNKNOWN), UNKNOWN, _range(plan_), UNKNOWN, UNKNOWN]
         rows.append(cells)
     headers = ["setting", "planned", "measured", "off by", "planned, whole process", "measured", "ms per step"]
     yield markdown_table(headers, rows)
     yield from _picture(drawn, "training", "Planned and measured memory of training settings")
-    known = measured(content)
+    known = measured(content, settings)
     if len(known) >= FEWEST:
         found = fit(known)
         worst = max(abs(each.off) for each in known)
+        most, all_ = (each / 1e9 for each in found.held)
         yield _paragraph(
-            f"Plans of what PyTorch allocates lie within {100 * worst:.1f} % of {found.settings} measured "
-            "settings. "
-            f"Fitted to them: a context of {found.context / 1e9:.2f} GB, fragmentation {found.fragmentation:.0%}, "
-            f"margin {found.margin:.0%}."
+            f"Plans of what tensors take lie within {100 * worst:.1f} % of {found.settings} measured settings, "
+            f"and of what the allocator holds within {most:.1f} GB but for two, which are off by up to "
+            f"{all_:.1f}. The context is {found.context / 1e9:.2f} GB; with ZeRO 3, NCCL's included, about half a "
+            "GB more."
         )
     else:
-        yield "The planner's context, fragmentation and margin are assumptions: nothing has been fitted yet."
+        yield "Of the planner's context and its model of the allocator nothing has been measured yet."
 
 
 def _turns(content: Mapping[str, Any], _: Any, drawn: Mapping[str, str]) -> Iterator[str]:
@@ -172,8 +168,7 @@ def _turns(content: Mapping[str, Any], _: Any, drawn: Mapping[str, str]) -> Iter
             ]
             cells += [f"{slow['episodes_per_hour']:,.0f}", _gb(row["planned"]), _gb(row["allocated"])]
             rows.append(cells)
-    if not rows:
-        return
+    rows += [[name, *[UNKNOWN] * 7] for name in _unknown(content, "turns")]
     yield _paragraph(
         "A turn is one look and an answer of eight tokens; without a right guess it takes eight passes, with "
         "one a "
@@ -185,33 +180,35 @@ def _turns(content: Mapping[str, Any], _: Any, drawn: Mapping[str, str]) -> Iter
 
 
 def _episodes(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
+    yield "## Episodes with simulators"
+    yield _paragraph(
+        "The 8 B size beside the embedded simulator, answers by script; the loop over single episodes is the "
+        "published code's way (goal: eight times its pace)."
+    )
+    rows = [[name, *[UNKNOWN] * 6] for name in _unknown(content, "episodes")]
     for _name, found in finished(content, "episodes"):
-        if not found.get("ways"):
-            continue
-        yield "## Episodes with simulators"
-        yield _paragraph(
-            f"{found['at_once']} episodes at once on {found['cores']} cores, embedded simulator, answers by "
-            "script "
-            "(goal: eight times a loop over single episodes)."
-        )
-        rows = [
+        rows += [
             [
                 name,
+                found["at_once"],
+                found["cores"],
                 way["episodes"],
                 f"{way['episodes_per_hour']:,.0f}",
                 f"{way['steps_per_s']:,.0f}",
                 way.get("times"),
             ]
-            for name, way in found["ways"].items()
+            for name, way in found.get("ways", {}).items()
         ]
-        yield markdown_table(["way", "episodes", "episodes/h", "steps/s", "times the loop"], rows)
+    headers = ["way", "at once", "cores", "episodes", "episodes/h", "steps/s", "times the loop"]
+    yield markdown_table(headers, rows)
 
 
 def _small(content: Mapping[str, Any], _: Any, drawn: Mapping[str, str]) -> Iterator[str]:
+    yield "## Small models"
+    yield from (f"{name} from scratch: {UNKNOWN}." for name in _unknown(content, "small"))
     for name, found in finished(content, "small"):
         if not found.get("arms"):
             continue
-        yield "## Small models"
         yield f"{name} from scratch, {found['steps']} steps of {found['batch']} windows."
         off = found.get("differences", {})
         rows = [
@@ -223,8 +220,9 @@ def _small(content: Mapping[str, Any], _: Any, drawn: Mapping[str, str]) -> Iter
 
 
 def _rest(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
+    yield "## Tests"
+    yield from (f"`pytest -m gpu`: {UNKNOWN}." for _ in _unknown(content, "tests"))
     for _name, found in finished(content, "tests"):
-        yield "## Tests"
         yield f"`pytest -m gpu`: {found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped."
         why = {name: entry.get("why") for name, entry in found["tests"].items() if entry["outcome"] != "passed"}
         if why:
@@ -233,19 +231,20 @@ def _rest(content: Mapping[str, Any], *_: Any) -> Iterator[str]:
         [
             case,
             kind,
-            f"{entry['relative']:.1e}",
-            f"{entry['largest']:.1e}",
+            f"{entry['relative']:.1e}" if "relative" in entry else "actions only",
+            f"{entry['largest']:.1e}" if "largest" in entry else "actions only",
             f"{entry['same']} of {entry['tokens']}",
         ]
         for case, found in finished(content, "parity")
         for kind, entry in found.items()
     ]
-    if rows:
-        yield "## Parity"
-        yield "Logits on the GPU against recordings of the original programs (streamvln-tiny: against our CPU's)."
-        yield markdown_table(
-            ["what", "precision", "largest error of an answer", "of a logit", "same tokens"], rows
-        )
+    rows += [[name, *[UNKNOWN] * 4] for name in _unknown(content, "parity")]
+    yield "## Parity"
+    yield _paragraph(
+        "Logits on the GPU against recordings of the original programs; streamvln-tiny and the actions of small "
+        "agents against our CPU's."
+    )
+    yield markdown_table(["what", "precision", "largest error of an answer", "of a logit", "same tokens"], rows)
     rest = [
         [f"{piece}/{case}", entry["status"], entry.get("reason", "")]
         for piece, cases in content["pieces"].items()
@@ -267,13 +266,19 @@ def inference() -> tuple[int, int, int]:
     return weights, decoder.cache_bytes_per_token, window_tokens(config, config.num_future_steps, ANSWER)
 
 
+def _unknown(content: Mapping[str, Any], name: str) -> list[str]:
+    """Cases of a piece of which nothing was found."""
+    known = {case for case, _ in finished(content, name)}
+    return [case.name for _, case in find(name) if case.name not in known]
+
+
 def _paragraph(text: str) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def _picture(drawn: Mapping[str, str], name: str, title: str) -> Iterator[str]:
     if name in drawn:
-        yield f"![{title}](pictures/{drawn[name]})"
+        yield f"![{title}](../pictures/{drawn[name]})"
 
 
 def _gb(size: float | None) -> str:
@@ -282,3 +287,14 @@ def _gb(size: float | None) -> str:
 
 def _range(plan_: Mapping[str, Any]) -> str:
     return f"{_gb(plan_['peak'])} ({_gb(plan_['low'])} to {_gb(plan_['high'])})"
+
+
+def main(path: Path) -> None:
+    """Write the page of a record, and say how far plans lie from it."""
+    content = record.read(path)
+    write(content)
+    print(fit(measured(content, planned())))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

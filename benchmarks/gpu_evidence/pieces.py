@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from agents.streamvln.options import LANGUAGE_MODEL, PROJECTOR, VISION_TOWER, StreamVLNPlanning
-from vlnbench.errors import UsageError, unknown
 from vlnbench.util.durable.files import write_json
 
 DEEPSPEED = "deepspeed"
 SIMULATOR = ("habitat", "numba")
+PYTEST = ("pytest",)
+RECORDED = ("streamvln-tiny", "streamvln", "janusvln", "navila", "uninavid", "vlnce")
 
+MINUTES = 20
+"""What `vlnbench doctor --gpu-evidence` takes at most."""
+FIRST = (
+    "parity",
+    *(f"training/{name}" for name in ("projector", "projector-no-checkpointing", "projector-offloaded")),
+    *(f"training/{name}" for name in ("adapters", "tower", "tower-zero-3", "tower-adapters", "all-adafactor")),
+    "episodes",
+    "turns/sdpa",
+    "turns/graphs",
+)
+"""What it asks at first, in this order."""
 
 CARD = "1x141GB"
 """What the planned figures of the page are for; settings that do not fit the card at hand are left out there."""
@@ -60,21 +72,21 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 GB: Mapping[str, float] = MappingProxyType(
     {
-        "projector": 21.2,
-        "projector-batch-4": 25.4,
-        "projector-no-checkpointing": 34.9,
-        "projector-offloaded": 9.3,
-        "adapters": 25.7,
-        "adapters-no-checkpointing": 55.9,
-        "tower": 28.4,
-        "tower-batch-4": 33.2,
-        "tower-offloaded": 22.5,
-        "tower-zero-3": 29.5,
-        "tower-adapters": 29.6,
-        "language-adafactor": 101.5,
-        "all-adafactor": 105.6,
-        "tower-8bit": 25.9,
-        "all-8bit": 131.9,
+        "projector": 22.6,
+        "projector-batch-4": 27.0,
+        "projector-no-checkpointing": 35.1,
+        "projector-offloaded": 9.8,
+        "adapters": 26.5,
+        "adapters-no-checkpointing": 51.3,
+        "tower": 29.5,
+        "tower-batch-4": 35.1,
+        "tower-offloaded": 24.2,
+        "tower-zero-3": 31.0,
+        "tower-adapters": 31.2,
+        "language-adafactor": 98.8,
+        "all-adafactor": 102.9,
+        "tower-8bit": 27.3,
+        "all-8bit": 146.7,
     }
 )
 """Planned peak of every setting, 1e9 bytes."""
@@ -137,15 +149,16 @@ PIECES: tuple[Piece, ...] = (
     Piece("tests", "the tests marked gpu", _here("suite"), (Case("all", 3, 25),)),
     Piece(
         "parity",
-        "recordings of the original programs, and the shipped model's CPU answers, in float32 and bfloat16",
+        "recordings of the original programs, and the shipped model's CPU answers, in float32 and bfloat16; "
+        "actions of every family's small agent on GPU and CPU",
         _here("parity"),
-        tuple(Case(name, 0.5, 2) for name in ("streamvln-tiny", "streamvln", "janusvln", "vlnce")),
+        (*(Case(name, 0.5, 2, PYTEST) for name in RECORDED), Case("agents", 1, 2, PYTEST)),
     ),
     Piece(
         "training",
         "planned and measured memory of training steps of the 8 B size with random weights",
         _here("training"),
-        tuple(Case(name, 0.8, GB[name], _needs(name)) for name in SETTINGS),
+        tuple(Case(name, 0.6, GB[name], _needs(name)) for name in SETTINGS),
     ),
     Piece(
         "turns",
@@ -156,6 +169,7 @@ PIECES: tuple[Piece, ...] = (
             Case("eager", 2.5, 45),
             Case("flash_attention_2", 3, 35, ("flash_attn",)),
             Case("compile", 5, 35, ("triton",)),
+            Case("graphs", 2, 40),
         ),
     ),
     Piece(
@@ -178,24 +192,22 @@ def request(name: str, **changes: Any) -> StreamVLNPlanning:
     return StreamVLNPlanning(**{"gpus": CARD, **SETTINGS[name], **changes})
 
 
-def find(name: str, pieces: Iterable[Piece] = PIECES) -> list[tuple[Piece, Case]]:
-    """Cases by PIECE or PIECE/CASE. Raises UsageError for a name of nothing."""
+def find(name: str) -> list[tuple[Piece, Case]]:
+    """Cases by PIECE or PIECE/CASE."""
     wanted, _, only = name.partition("/")
-    found = [
+    return [
         (piece, case)
-        for piece in pieces
+        for piece in PIECES
         for case in piece.cases
         if piece.name == wanted and only in ("", case.name)
     ]
-    if not found:
-        every = [piece.name for piece in pieces]
-        every += [f"{piece.name}/{case.name}" for piece in pieces for case in piece.cases]
-        raise UsageError(f"--pieces: {unknown('piece', name, every)}")
-    return found
 
 
-def choose(names: Iterable[str], pieces: Iterable[Piece] = PIECES) -> list[tuple[Piece, Case]]:
-    """All cases in order, or those that are named."""
-    pieces = tuple(pieces)
-    chosen = [each for name in names for each in find(name, pieces)]
-    return chosen or [(piece, case) for piece in pieces for case in piece.cases]
+def first() -> list[tuple[Piece, Case]]:
+    """The cases of `FIRST`."""
+    return [each for name in FIRST for each in find(name)]
+
+
+def every() -> list[tuple[Piece, Case]]:
+    """All cases in order."""
+    return [(piece, case) for piece in PIECES for case in piece.cases]

@@ -42,7 +42,7 @@ def draw(content: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]], 
 
 
 def training(content: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Planned memory as bars of what holds it, with the margin; measured as dots."""
+    """Planned memory as bars of what holds it, with what the allocator keeps; measured as dots."""
     figure = Figure(figsize=(8.5, 1.4 + 0.3 * len(settings)), layout="constrained")
     axes = figure.add_subplot()
     names = list(settings)
@@ -53,8 +53,9 @@ def training(content: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any
         for color, (part, width) in zip(COLOURS, widths.items(), strict=False):
             axes.barh(row, width, left=left, color=color, height=0.62, label=part if row == 0 else None)
             left += width
-        error = [[left - plan["low"] / 1e9], [plan["high"] / 1e9 - left]]
-        axes.errorbar(left, row, xerr=error, color="black", capsize=3, lw=1, label="margin" if row == 0 else None)
+        kept = [[0], [plan["high"] / 1e9 - left]]
+        label = "what the allocator keeps on a card with room" if row == 0 else None
+        axes.errorbar(left, row, xerr=kept, color="black", capsize=3, lw=1, label=label)
     dots = [
         (names.index(name), case["measured"]["allocated"] / 1e9)
         for name, case in finished(content, "training")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_evidence.pieces import Case, Piece
 from vlnbench.errors import UsageError
 from vlnbench.util import machine
 from vlnbench.util.durable.files import read_object, write_json
@@ -38,13 +39,13 @@ class Record:
             return cls(path, {"format": FORMAT, "toy": toy, "machine": dict(here), "sessions": [], "pieces": {}})
         found = read(path)
         if found["toy"] != toy:
-            kind = "of a trial with --toy" if found["toy"] else "of a GPU"
-            raise UsageError(f"{path}: is {kind}; give another --out")
+            kind = "of a trial at toy size" if found["toy"] else "of a GPU"
+            raise UsageError(f"{path}: is {kind}; give another folder")
         for field in ("gpus", "packages"):
             if found["machine"].get(field) != here[field]:
                 there = found["machine"].get(field)
                 raise UsageError(
-                    f"{path}: field 'machine.{field}': {there}, here {here[field]}; give another --out"
+                    f"{path}: field 'machine.{field}': {there}, here {here[field]}; give another folder"
                 )
         return cls(path, found)
 
@@ -59,6 +60,11 @@ class Record:
         """What is known of a case."""
         found: dict[str, Any] | None = self.content["pieces"].get(piece, {}).get(case)
         return found
+
+    def is_open(self, piece: Piece, case: Case) -> bool:
+        """Whether nothing is known of a case yet, not even that it cannot be asked here."""
+        entry = self.entry(piece.name, case.name)
+        return entry is None or entry["status"] == "cut off"
 
     def keep(self, piece: str, case: str, entry: Mapping[str, Any]) -> None:
         """Write down what became of a case in the session that runs."""
@@ -89,13 +95,30 @@ def finished(content: Mapping[str, Any], piece: str) -> Iterator[tuple[str, dict
             yield case, entry["found"]
 
 
+def wrong(content: Mapping[str, Any]) -> list[str]:
+    """Cases that have failed, and answers in float32 that are not those that were recorded, a text each."""
+    failed = [
+        f"{piece}/{case} {entry['status']}"
+        for piece, cases in content["pieces"].items()
+        for case, entry in cases.items()
+        if entry["status"] in ("failed", "timed out")
+    ]
+    other = [
+        f"parity/{case}, {kind}: {entry['same']} of {entry['tokens']} answers as recorded"
+        for case, found in finished(content, "parity")
+        for kind, entry in found.items()
+        if kind.endswith("float32") and not entry["same"] == entry["tokens"] > 0
+    ]
+    return failed + other
+
+
 def describe(toy: bool) -> dict[str, Any]:
     """This machine and its programs. Takes no GPU memory. Raises UsageError where a GPU is wanted and absent."""
     import torch
 
     gpus = machine.gpus()
     if not toy and not torch.cuda.is_available():
-        raise UsageError("no CUDA device: PyTorch sees none here; --toy tries everything at toy size on the CPU")
+        raise UsageError("no CUDA device: PyTorch sees none here")
     if not toy and not gpus:
         raise UsageError("nvidia-smi does not answer: expected it on the PATH, for the GPU's name and memory")
     return {

@@ -37,11 +37,10 @@ OUT_OF_MEMORY = ("CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STAT
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How one session runs. minutes: its limit. again: cases, as PIECE/CASE or PIECE, that are asked once more."""
+    """How one session runs. minutes: its limit."""
 
     toy: bool
     minutes: float
-    again: frozenset[str] = frozenset()
 
 
 def run(cases: Iterable[tuple[Piece, Case]], record: Record, session: Session) -> int:
@@ -50,8 +49,7 @@ def run(cases: Iterable[tuple[Piece, Case]], record: Record, session: Session) -
     left = 0
     for piece, case in cases:
         entry = record.entry(piece.name, case.name)
-        wanted = {piece.name, f"{piece.name}/{case.name}"} & session.again
-        if entry is not None and entry["status"] in FINAL and not wanted:
+        if entry is not None and entry["status"] in FINAL:
             continue
         reason = _obstacle(case, record, session.toy)
         remaining = deadline - time.monotonic()

@@ -46,7 +46,7 @@ def run(job: Job) -> Mapping[str, Any]:
         job.save(found)
         if not job.toy:
             _check_room(planned)
-        found["measured"] = measure(setting, process, before)
+        found["measured"] = measure(planned.request, process, before)
     return found
 
 

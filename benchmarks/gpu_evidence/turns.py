@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders import turns as decode
+from agents.common.decoders import generate as decode
 from agents.common.decoders.turns import Turn
 from agents.streamvln.network import StreamVLN, StreamVLNConfig
-from benchmarks.gpu_evidence.pieces import Job
+from benchmarks.gpu_evidence.pieces import CannotRunError, Job
 from benchmarks.rollout.streamvln import ANSWER, END, TURNS, Scripted, full_size, peaks, play, random_weights
 from tests.agents.streamvln.tiny import tiny_config
 
@@ -21,8 +21,9 @@ BATCHES = {
     "eager": (1, 4, 16),
     "flash_attention_2": (1, 4, 16),
     "compile": (1, 8, 16),
+    "graphs": (1, 4, 16),
 }
-"""Episodes at once, by the kind of attention; "compile" is SDPA with torch.compile."""
+"""Episodes at once, by the kind of attention; "compile" is SDPA with torch.compile, "graphs" with CUDA graphs."""
 TOY_BATCHES = (1, 2)
 
 
@@ -43,14 +44,16 @@ class Counting(Scripted):
 def run(job: Job) -> Mapping[str, Any]:
     """One kind of attention, with growing numbers of episodes until memory ends."""
     device, dtype = torch.device(job.device), torch.bfloat16
-    attn = "sdpa" if job.case == "compile" else job.case
+    if job.toy and job.case == "graphs":
+        raise CannotRunError("CUDA graphs need a GPU")
+    attn = "sdpa" if job.case in ("compile", "graphs") else job.case
     model = random_weights(sizes(job), dtype, device, attn)
     weights = sum(each.numel() * each.element_size() for each in model.parameters())
     found: dict[str, Any] = {"weights": weights, "dtype": "bfloat16", "rows": []}
     job.save(found)
     for batch in TOY_BATCHES if job.toy else BATCHES[job.case]:
         try:
-            row = measure(model, batch, job.case == "compile")
+            row = measure(model, batch, job.case)
         except torch.cuda.OutOfMemoryError:
             found["rows"].append({"episodes": batch, "out_of_memory": True})
             break
@@ -65,7 +68,7 @@ def sizes(job: Job) -> StreamVLNConfig:
     return tiny_config(**toy) if job.toy else full_size()
 
 
-def measure(model: StreamVLN, batch: int, compiled: bool) -> dict[str, Any]:
+def measure(model: StreamVLN, batch: int, case: str) -> dict[str, Any]:
     """A row of the table: of turns without guesses, and of turns whose guess is right.
 
     cache: bytes of keys and values at their most, twice those of the windows: a turn works on copies.
@@ -76,7 +79,8 @@ def measure(model: StreamVLN, batch: int, compiled: bool) -> dict[str, Any]:
         decode.DRAFT = guesses
         settings = GenerationSettings(frozenset({END}), 1.05)
         began = time.perf_counter()
-        decoder = Counting(model, settings, max_batch=batch, compile=compiled)
+        more = {"compile": case == "compile", "graphs": case == "graphs"}
+        decoder = Counting(model, settings, max_batch=batch, **more)
         play(decoder, batch)
         warm = time.perf_counter() - began
         decoder.fed = 0

@@ -28,6 +28,7 @@ from vlnbench.rollout.episode import Outcome, Task
 from vlnbench.rollout.executor import EnvSetup, Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.processes import Processes
+from vlnbench.rollout.start import start_processes
 
 Walks = dict[str, tuple[Action, ...]]
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--envs", type=int, default=4)
+    parser.add_argument("--agents", type=int, default=0, help="as of `vlnbench eval`; 0: one here")
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--episodes", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2)
@@ -90,8 +92,11 @@ def main() -> None:
     arguments = (benchmark.body, split.scenes_dir, agent.sensors, "auto")
     seconds: dict[str, list[float]] = {name: [] for name in ("vlnbench", *LOOPS)}
     limits = Limits(options.max_batch)
-    with Processes(options.envs) as processes:
-        processes.use(agent)
+    with start_processes(ENV, options.envs, options.agents) as processes:
+        if isinstance(processes, Processes):
+            processes.use(agent)
+        else:
+            processes.load(options.agent, model)
         processes.set_up(EnvSetup(ENV, arguments, agent.sensors))
         list(processes.run(tasks[: options.envs], limits))
         for _ in range(options.rounds):

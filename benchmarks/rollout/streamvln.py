@@ -19,9 +19,10 @@ from pathlib import Path
 import torch
 
 from agents.common.checkpoints.files import DTYPES, GenerationSettings
-from agents.common.decoders import turns as decode
+from agents.common.decoders import generate as decode
+from agents.common.decoders.generate import Row
 from agents.common.decoders.placeholders import IMAGE, MEMORY
-from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.decoders.turns import Decoder, Turn
 from agents.common.towers.siglip import KNOWN_TOWERS
 from agents.streamvln import network as checkpoint
 from agents.streamvln.network import LANGUAGE_ATTENTION, StreamVLN, StreamVLNConfig, parse_config

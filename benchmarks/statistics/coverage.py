@@ -1,4 +1,4 @@
-"""How often nominal 95 % intervals hold the truth: the table of docs/metrics-and-statistics.md.
+"""How often nominal 95 % intervals hold the truth: the table of docs/reference/metrics.md.
 
     python -m benchmarks.statistics.coverage [--trials 8000]
 

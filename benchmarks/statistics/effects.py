@@ -1,4 +1,4 @@
-"""How often intervals over episodes and trainings hold the truth: the tables of docs/metrics-and-statistics.md.
+"""How often intervals over episodes and trainings hold the truth: the tables of docs/reference/metrics.md.
 
     python -m benchmarks.statistics.effects [--matrices 4000]
 

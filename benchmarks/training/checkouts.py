@@ -1,9 +1,9 @@
-"""Speed of the training that docs/train.md documents for streamvln-tiny, another checkout's beside this one's.
+"""Speed of the training that docs/how-to/train.md shows for streamvln-tiny, another checkout's beside this one's.
 
     git worktree add /tmp/old COMMIT
     python -m benchmarks.training.checkouts --old /tmp/old --trajectories trajectory_data
 
-`--trajectories` holds the sets R2R and Questions as docs/train.md makes them; a part of them will do
+`--trajectories` holds the sets R2R and Questions as docs/how-to/train.md makes them; a part of them will do
 (`vlnbench collect --tours 400`, `vlnbench data questions --views 4000` and then `--questions 0.2`). `--packed DIR`
 has this checkout keep resized frames there. The two take turns, two processes with one thread each. A step
 takes the CPU time of the process that has more to do, which on two quiet cores is its time; other work on the

@@ -36,6 +36,7 @@ from agents.streamvln.options import FAMILY as STREAMVLN
 from agents.streamvln.options import PARTS, Preset, StreamVLNTraining
 from benchmarks.training.feature_cache import TEXTS, write_trajectories
 from benchmarks.training.original_steps import SEED
+from vlnbench.training.family.sources import find_source
 from vlnbench.training.feature_cache import open_cache
 from vlnbench.training.parts import freeze
 from vlnbench.training.setup import Process
@@ -140,7 +141,8 @@ def ours(root: Path, frozen: bool) -> Step:
         "zero": 0,
         "feature_cache": root / "cache" if frozen else None,
     }
-    options = StreamVLNTraining(**settings)
+    source = find_source(str(root / "checkpoint"), [STREAMVLN])
+    options = checkpoints.settled(source, StreamVLNTraining(**settings))
     device = torch.device("cpu")
     network = family.fitted(
         checkpoints.load(root / "checkpoint", options, checkpoints.placement(options, device)), options

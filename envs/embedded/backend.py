@@ -35,11 +35,11 @@ class EmbeddedBackend:
 
     def load_ahead(self) -> None:
         """Load the compiled kernels, if this machine has compiled them."""
-        WarmUp(renderer=True).load()
+        WarmUp().load()
 
-    def prepare(self, renderer: bool) -> Iterator[str]:
+    def prepare(self) -> Iterator[str]:
         """Compile the kernels, where this machine has not done it yet."""
-        return WarmUp(renderer).steps()
+        return WarmUp().steps()
 
     def check(self, scenes_dir: Path, episodes: Sequence[Episode], body: Embodiment) -> None:
         settings = NavMeshSettings(agent_height=body.agent_height_m, agent_radius=body.agent_radius_m)

@@ -1,9 +1,9 @@
 """What a scene file, a navmesh file or a question about them may cost, checked before anything is allocated.
 
-Every limit that a file can meet is here with its reason; docs/limits.md lists them for users. A file whose content
-unfolds (meshes that many nodes use, textures that compress well) may unfold to a fixed size that costs less than
-1 GB, and to more in proportion to its own size: scenes as they come are far below, and no small file asks for
-gigabytes.
+Every limit that a file can meet is here with its reason; docs/reference/limits.md lists them for users. A file
+whose content unfolds (meshes that many nodes use, textures that compress well) may unfold to a fixed size that
+costs less than 1 GB, and to more in proportion to its own size: scenes as they come are far below, and no small
+file asks for gigabytes.
 """
 
 from __future__ import annotations

@@ -2,37 +2,44 @@
 
 numba compiles a kernel on its first call. Without a word about it, the first frame of a first run would hang for
 a minute; a marker in the kernel cache remembers which packages have been compiled here. Packages are compiled side
-by side, in processes of their own; of several simulators that start together, one does it.
+by side, in processes of their own; of several simulators that start together, one does it. All are compiled where
+one is missing, since what follows waits for the longest of them.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, cast
 
-from envs.embedded.kernels.cache import own_cache
-from envs.embedded.kernels.jit import kernel_cache
-from vlnbench.util.durable.locks import InUseError, locked
+from llvmlite import binding  # type: ignore[import-untyped]
 
-_NAVMESH = ("envs.embedded.navmesh", "envs.embedded.navmesh.build")
-_RENDER = "envs.embedded.render"
-_WAIT_S = 1.0
+from envs.embedded.kernels.jit import kernel_cache
+from vlnbench.util.durable.locks import locked
+from vlnbench.util.durable.own import own_cache
+from vlnbench.util.durable.owners import InUseError
+
+_PACKAGES = ("envs.embedded.navmesh.build", "envs.embedded.navmesh", "envs.embedded.render")
+"""What takes longest first: it takes as long as the others together."""
+
+_AT_ONCE = 2
+
+_STEP_S = 1800.0
+"""A step takes seconds, of a busy machine minutes: after so long it will not end."""
 
 
 class WarmUp:
-    """Compilation of the navmesh kernels and, if wanted, of the renderer's."""
+    """Compilation of the navmesh's kernels and of the renderer's."""
 
-    def __init__(self, renderer: bool) -> None:
-        self._packages = (*_NAVMESH, _RENDER) if renderer else _NAVMESH
-        self._pending = [package for package in self._packages if not _marker(package).exists()]
+    def __init__(self) -> None:
+        self._pending = _missing(_PACKAGES)
 
     @property
     def needed(self) -> bool:
@@ -43,7 +50,7 @@ class WarmUp:
         """Load what has been compiled into this process; nothing where something has not been yet."""
         if self._pending:
             return
-        for package in self._packages:
+        for package in _PACKAGES:
             for _ in importlib.import_module(package).warm_up():
                 pass
 
@@ -54,14 +61,12 @@ class WarmUp:
         folder = own_cache() / "kernels"
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            while True:
-                try:
-                    stack.enter_context(locked(folder))
-                    break
-                except InUseError:
-                    yield "waiting for another process that compiles"
-                    time.sleep(_WAIT_S)
-                    self._pending = [package for package in self._pending if not _marker(package).exists()]
+            try:
+                stack.enter_context(locked(folder))
+            except InUseError as error:
+                yield f"waiting for {error.owner or 'another process'}, which compiles"
+                stack.enter_context(locked(folder, wait=True))
+            self._pending = _missing(self._pending)
             yield from self._compile()
 
     def _compile(self) -> Iterator[str]:
@@ -70,15 +75,21 @@ class WarmUp:
         begin = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import tell_steps; tell_steps"
         with ExitStack() as stack:
             running: dict[IO[bytes], tuple[str, subprocess.Popen[bytes]]] = {}
-            for package in self._pending:
-                command = [sys.executable, "-c", f"{begin}({package!r})"]
-                process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
-                stack.enter_context(process)
-                stack.callback(process.kill)
-                assert process.stdout is not None
-                running[process.stdout] = (package, process)
-            while running:
-                for labels in cast("list[IO[bytes]]", wait(cast("Any", list(running)))):
+            waiting = list(self._pending)
+            while waiting or running:
+                while waiting and len(running) < _AT_ONCE:
+                    package = waiting.pop(0)
+                    command = [sys.executable, "-c", f"{begin}({package!r})"]
+                    process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+                    stack.enter_context(process)
+                    stack.callback(process.kill)
+                    assert process.stdout is not None
+                    running[process.stdout] = (package, process)
+                ready = cast("list[IO[bytes]]", wait(cast("Any", list(running)), _STEP_S))
+                if not ready:
+                    names = ", ".join(package for package, _ in running.values())
+                    raise RuntimeError(f"compiling {names} has come no further for {_STEP_S / 60:g} min")
+                for labels in ready:
                     if label := labels.readline().decode().strip():
                         yield label
                     else:
@@ -87,8 +98,13 @@ class WarmUp:
 
 def tell_steps(package: str) -> None:
     """Compile a package, a line on standard output as each step begins."""
+    gc.set_threshold(50_000)  # numba's objects stay: looking for garbage would take 5 % of the time
     for step in importlib.import_module(package).warm_up():
         print(step, flush=True)
+
+
+def _missing(packages: Iterable[str]) -> list[str]:
+    return [package for package in packages if not _marker(package).exists()]
 
 
 def _end(package: str, process: subprocess.Popen[bytes]) -> None:
@@ -103,4 +119,6 @@ def _marker(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
-    return kernel_cache(Path(spec.origin).parent) / "complete"
+    # numba keeps code apart by Python and by processor, which machines of one home may differ in.
+    done_by = f"{sys.implementation.cache_tag}-{binding.get_host_cpu_name()}"
+    return kernel_cache(Path(spec.origin).parent) / f"complete-{done_by}"

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.houses.files.manifest import SCENES_DIR, SPLITS, VERSION, generated, house_names, identity, read_config
-from envs.houses.options import HousesConfig, HousesOptions
+from envs.houses.edition import HOUSES, HOUSES_2, SCENES_DIR, SPEAKER, Edition
+from envs.houses.files.manifest import generated, house_names, identity, read_config
+from envs.houses.options import CONFIGS, Houses2Options, HousesConfig, HousesOptions
 from vlnbench.util.progress import Progress, StepProgress
 
 if TYPE_CHECKING:
@@ -25,45 +26,56 @@ if TYPE_CHECKING:
 class HousesGenerator:
     """Houses with instructions, in the file formats of R2R-CE and RxR-CE."""
 
-    options = HousesOptions
-    version = VERSION
-    splits = SPLITS
+    def __init__(self, edition: Edition, options: type[HousesOptions | Houses2Options]) -> None:
+        self._edition = edition
+        self.options: type[Any] = options
+        self.version = edition.version
+        self.splits = edition.splits
 
     def present(self, data_root: Path) -> tuple[str, tuple[str, ...]] | None:
-        return generated(data_root)
+        return generated(data_root, self._edition)
 
     def add(self, data_root: Path, split: str) -> None:
-        there = generated(data_root)
-        generate_houses(data_root, read_config(data_root) if there and there[1] else HousesConfig(), (split,))
+        there = self.present(data_root)
+        config = read_config(data_root, self._edition) if there and there[1] else CONFIGS[self._edition.name]()
+        generate_houses(data_root, config, (split,))
 
-    def generate(self, options: HousesOptions) -> Iterator[str]:
+    def generate(self, options: HousesOptions | Houses2Options) -> Iterator[str]:
         options.check()
-        yield generate_houses(options.data_root, options.config)
-        if options.envdrop:
-            yield _generate_envdrop(options.data_root, options.config, options.envdrop_episodes)
+        config = options.config
+        drawn = self._edition.drawn
+        splits = (*drawn, *(f"{split}_{look}" for look in options.look for split in drawn))
+        yield generate_houses(options.data_root, config, splits)
+        for split in self._edition.additions:
+            if getattr(options, split):
+                yield _add(options.data_root, config, split, options.added_episodes)
 
-    def verify(self, data_root: Path, episodes: Sequence[Episode], augmented: bool) -> Verdict:
+    def verify(self, data_root: Path, episodes: Sequence[Episode], split: str) -> Verdict:
         from envs.houses.files.verify import verify
 
-        return verify(data_root, episodes, "speaker" if augmented else None)
+        voice = SPEAKER if split in self._edition.additions else None
+        return verify(data_root, self._edition, episodes, voice)
+
+    def errs(self, split: str) -> bool:
+        return split == self._edition.noisy
 
     def preview(self, data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
         from envs.houses.preview.preview import preview
 
-        _warm_up(renderer=True)
-        return preview(data_root, out, split, house, episodes)
+        _warm_up()
+        return preview(data_root, self._edition, out, split, house, episodes)
 
     def view_source(self, data_root: Path) -> HouseViews:
-        return HouseViews(data_root)
+        return HouseViews(data_root, self._edition)
 
 
 class HouseViews:
     """Views of the train houses below a data root."""
 
-    def __init__(self, data_root: Path) -> None:
-        self._root = data_root
+    def __init__(self, data_root: Path, edition: Edition) -> None:
+        self._root, self._config = data_root, read_config(data_root, edition)
         self.scenes_dir = data_root / SCENES_DIR
-        self.identity = {"houses_sha256": identity(data_root)}
+        self.identity = {"houses_sha256": identity(data_root, edition)}
 
     @property
     def categories(self) -> Mapping[str, Sequence[str]]:
@@ -72,28 +84,29 @@ class HouseViews:
         return CATEGORIES
 
     def scenes(self) -> list[str]:
-        return house_names(read_config(self._root))["train"]
+        return house_names(self._config)["train"]
 
     def views(self, scene: str, seed: int, count: int) -> tuple[str, list[Viewpoint]]:
         from envs.houses.files.questions import house_views
 
-        return house_views(self._root, scene, seed, count)
+        return house_views(self._root, self._config, scene, seed, count)
 
     def semantics(
         self, scene: str
     ) -> Callable[[Any, NDArray[np.float32], float], tuple[NDArray[np.uint8], dict[str, str]]]:
         from envs.houses.files.semantics import Semantics
+        from envs.houses.plan.house import make_house
 
-        return Semantics(self._root, scene).look
+        return Semantics(make_house(scene, self._config)).look
 
 
 def generate_houses(data_root: Path, config: HousesConfig, splits: Sequence[str] = ()) -> str:
-    """Generate splits of the houses benchmarks (none: all), unless they are there; tables of what is there."""
+    """Generate splits of an edition (none: all that are drawn), unless they are there; tables of what is there."""
     from tabulate import tabulate
 
     from envs.houses.files.dataset import generate
 
-    _warm_up(renderer=False)
+    _warm_up()
     with Progress("generating houses") as progress:
         manifest = generate(data_root, config, lambda stage, done, n: progress.update(done, n, stage), splits)
     rows = [[split, *counts.values()] for split, counts in manifest.counts.items()]
@@ -102,18 +115,22 @@ def generate_houses(data_root: Path, config: HousesConfig, splits: Sequence[str]
     return f"{manifest.version}, seed {config.seed}, below {data_root}\n\n{table}\n\n{compared}"
 
 
-def _generate_envdrop(data_root: Path, config: HousesConfig, episodes: int | None) -> str:
-    """Add the augmentation set to houses that are there; returns a table of it."""
+def _add(data_root: Path, config: HousesConfig, split: str, episodes: int | None) -> str:
+    """Add a set to train on to houses that are there; returns a table of it."""
     from envs.houses.files.augment import augment
 
-    with Progress("generating envdrop") as progress:
+    with Progress(f"generating {split}") as progress:
         manifest = augment(
-            data_root, config, episodes, None, lambda stage, done, n: progress.update(done, n, stage)
+            data_root,
+            config,
+            split,
+            episodes,
+            progress=lambda stage, done, n: progress.update(done, n, stage),
         )
     untrue = f"{manifest.untrue} of {manifest.checked} texts that were checked have a clause that is untrue"
     return (
-        f"envdrop: {manifest.episodes} episodes, {manifest.trajectories} trajectories; {untrue}\n\n"
-        f"{_beside_r2r({'envdrop': manifest.statistics})}"
+        f"{split}: {manifest.episodes} episodes, {manifest.trajectories} trajectories; {untrue}\n\n"
+        f"{_beside_r2r({split: manifest.statistics})}"
     )
 
 
@@ -129,13 +146,14 @@ def _beside_r2r(statistics: dict[str, dict[str, float]]) -> str:
     return str(tabulate(rows, headers=["mean per episode", *columns], floatfmt=".1f"))
 
 
-def _warm_up(renderer: bool) -> None:
+def _warm_up() -> None:
     """Get the simulator ready that houses are built, checked and drawn with, with progress if that takes long."""
     from envs.embedded.warmup import WarmUp
 
     with StepProgress() as show:
-        for step in WarmUp(renderer=renderer).steps():
+        for step in WarmUp().steps():
             show(step)
 
 
-GENERATOR = HousesGenerator()
+GENERATOR = HousesGenerator(HOUSES, HousesOptions)
+GENERATOR_2 = HousesGenerator(HOUSES_2, Houses2Options)

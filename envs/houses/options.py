@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from vlnbench.errors import UsageError
+from envs.houses.edition import HOUSES, HOUSES_2, Edition
+from vlnbench.errors import UsageError, unknown
 
 StartHeading = Literal["random", "along", "away"]
 
@@ -18,6 +19,7 @@ class HousesConfig:
     Raises UsageError for values outside the ranges in `RANGES`.
     """
 
+    edition: ClassVar[Edition] = HOUSES
     seed: int = 0
     """Seed of the whole benchmark."""
     train_houses: int = 150
@@ -46,18 +48,36 @@ class HousesConfig:
     """Where the agent looks at first: anywhere, along the path, or away from it."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
+        for name in (each.name for each in fields(self) if each.name in RANGES):
+            (low, high), value = RANGES[name], getattr(self, name)
             whole = isinstance(low, int)
             number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
             if not number or not low <= value <= high:
                 kind = "whole number" if whole else "number"
-                raise UsageError(f"houses: {name} = {value!r}: give a {kind} from {low} to {high}")
+                raise UsageError(f"{self.edition.name}: {name} = {value!r}: give a {kind} from {low} to {high}")
         if self.rooms_min > self.rooms_max:
-            raise UsageError(f"houses: rooms_min = {self.rooms_min}: give at most rooms_max = {self.rooms_max}")
+            raise UsageError(
+                f"{self.edition.name}: rooms_min = {self.rooms_min}: give at most rooms_max = {self.rooms_max}"
+            )
         if self.start_heading not in ("random", "along", "away"):
-            raise UsageError(f"houses: start_heading = {self.start_heading!r}: give random, along or away")
+            raise UsageError(
+                f"{self.edition.name}: start_heading = {self.start_heading!r}: give random, along or away"
+            )
 
+
+@dataclass(frozen=True)
+class Houses2Config(HousesConfig):
+    """The same of the second edition."""
+
+    edition: ClassVar[Edition] = HOUSES_2
+    val_seen_far_episodes: int = 900
+    """Episodes of val_seen_far: goals more than 3 m behind the entrance of their room."""
+    val_unseen_far_episodes: int = 900
+    """Episodes of val_unseen_far."""
+
+
+CONFIGS: dict[str, type[HousesConfig]] = {kind.edition.name: kind for kind in (HousesConfig, Houses2Config)}
+"""Configurations by the names of their editions."""
 
 RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "seed": (0, 2**31 - 1),
@@ -66,6 +86,8 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
     "train_episodes": (1, 1_000_000),
     "val_seen_episodes": (1, 1_000_000),
     "val_unseen_episodes": (1, 1_000_000),
+    "val_seen_far_episodes": (1, 1_000_000),
+    "val_unseen_far_episodes": (1, 1_000_000),
     "rooms_min": (4, 12),
     "rooms_max": (4, 12),
     "storeys_share": (0.0, 1.0),
@@ -93,6 +115,56 @@ class HousesOptions(HousesConfig):
             raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
 
     @property
+    def look(self) -> tuple[str, ...]:
+        """Further looks: none."""
+        return ()
+
+    @property
+    def added_episodes(self) -> int | None:
+        """Episodes of the set that is added."""
+        return self.envdrop_episodes
+
+    @property
     def config(self) -> HousesConfig:
         """What decides the bytes that are generated."""
-        return HousesConfig(**{field.name: getattr(self, field.name) for field in fields(HousesConfig)})
+        return _config(self)
+
+
+@dataclass(frozen=True)
+class Houses2Options(Houses2Config):
+    """Generate houses2-r2r and houses2-rxr: houses whose materials, furniture and light differ."""
+
+    data_root: Path = Path("data")
+    """Folder below which datasets/ and scene_datasets/ are written."""
+    look: tuple[str, ...] = ()
+    """Further looks of the same houses and episodes, as splits SPLIT_LOOK: evening (dark, warm light), textures
+    (materials that no house has otherwise)."""
+    envdrop: bool = False
+    """Add environment dropout, as split envdrop: train houses recolored and refurnished, with new walks."""
+    noise: bool = False
+    """Add the set of a machine speaker that errs, as split noise."""
+    speaker: bool = False
+    """Add the set of the same speaker without its errors, as split speaker."""
+    added_episodes: int | None = None
+    """Episodes of each added set; default five times those of train."""
+
+    def check(self) -> None:
+        """Raise UsageError for a look that there is not, and where the added sets contradict themselves."""
+        for look in self.look:
+            if look not in self.edition.looks:
+                raise UsageError(f"--look {look}: " + unknown("look", look, self.edition.looks))
+        added = self.envdrop or self.noise or self.speaker
+        if self.added_episodes is not None and not (added and self.added_episodes >= 1):
+            raise UsageError(
+                f"--added-episodes {self.added_episodes}: expected 1 or more, with --envdrop, --noise or --speaker"
+            )
+
+    @property
+    def config(self) -> HousesConfig:
+        """What decides the bytes that are generated."""
+        return _config(self)
+
+
+def _config(options: HousesConfig) -> HousesConfig:
+    kind = CONFIGS[options.edition.name]
+    return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})

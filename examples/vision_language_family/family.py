@@ -29,7 +29,8 @@ from vision_language_family.options import (
 )
 from vision_language_family.samples import IGNORED, Prompts, QuestionDataset, collate
 
-from agents.common.checkpoints.files import CONFIG, content_hash
+from agents.common.checkpoints.files import CONFIG
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.weights import write_folder
 from agents.common.inputs import INPUTS

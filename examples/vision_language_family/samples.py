@@ -14,7 +14,7 @@ from torch import Tensor
 from vision_language import question, read, shown
 from vision_language_family.options import SeenInputs
 
-from agents.common.language.family import IGNORED
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.prompts.navigation import Template
 from agents.common.sets.answers import AnswerSet, Asked
 from agents.common.sight.pictures import decoded

@@ -23,7 +23,17 @@ from vlnbench.training.family.find import get_family, listed
 from vlnbench.training.objectives import OBJECTIVES, get_objective
 from vlnbench.training.objectives.spec import NoOptions
 
-FILE = Path(__file__).with_suffix(".txt")
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
+VARIANTS = ("--inference", "--from-script=FILE")
+"""Options that make another command of one."""
+HEAD = """# Commands and options
+
+*Which options has a command, of which type, and what is their default?* `vlnbench COMMAND --help` says the same.
+
+<!-- made by `python -m tests.regenerate`: edit the options' dataclasses, not the page -->
+
+What an agent, a family or an objective adds to a command has a section of its own, below the commands. One
+of a family leaves out what it shares with all families."""
 
 
 def commands(union: Any = Command, before: str = "vlnbench") -> Iterator[tuple[str, type]]:
@@ -35,8 +45,9 @@ def commands(union: Any = Command, before: str = "vlnbench") -> Iterator[tuple[s
             yield from commands(kind, name)
         else:
             yield name, kind
-            if hasattr(kind, "variant"):
-                yield f"{name} --inference", kind.variant(["--inference"])
+            for option in VARIANTS if hasattr(kind, "variant") else ():
+                if (other := kind.variant([option])) is not kind:
+                    yield f"{name} {option}", other
 
 
 def selections() -> dict[str, Selection]:
@@ -47,17 +58,16 @@ def selections() -> dict[str, Selection]:
 
 def written() -> str:
     """The content of the file."""
-    parts = ["The command line: names, types, defaults, help. Written by `python -m tests.regenerate`."]
+    parts = [HEAD]
     for name, kind in commands():
         chosen: tuple[Selection, ...] = getattr(kind, "selections", ())
-        lines = [name, *_indented(inspect.cleandoc(kind.__doc__ or "")), ""]
-        lines += _options(kind, without={each.field for each in chosen})
-        lines += [f"  and the options of the {each.kind} that --{each.kind} names, see below" for each in chosen]
-        if hasattr(kind, "of_family"):
-            lines.append("  and the options of the family that --family names or the checkpoint has, see below")
-        if "objective" in {each.name for each in fields(kind)}:
-            lines.append("  and the options of the objective that --objective names, see below")
-        parts.append("\n".join(lines))
+        about = _literal(inspect.cleandoc(kind.__doc__ or ""))
+        lines = _options(kind, without={each.field for each in chosen})
+        more = [each.kind for each in chosen]
+        more += ["family"] if hasattr(kind, "of_family") else []
+        more += ["objective"] if "objective" in {each.name for each in fields(kind)} else []
+        lines += [f"and the options of the {what} that --{what} names" for what in more]
+        parts.append(_section(name, lines, f"{about}\n\n"))
     for name, family, kind, common in of_families():
         old = flags(common)
         same = {
@@ -65,16 +75,27 @@ def written() -> str:
             for flag, each in flags(kind).items()
             if flag in old and _default(each) == _default(old[flag])
         }
-        parts.append("\n".join([f"{name} --family {family}", "", *_options(kind, without=same)]))
+        parts.append(_section(f"{name} --family {family}", _options(kind, without=same)))
     for name, objective, kind in of_objectives():
-        parts.append("\n".join([f"{name} --objective {objective}", "", *_options(kind)]))
+        parts.append(_section(f"{name} --objective {objective}", _options(kind)))
     for what, selection in selections().items():
         by_type: dict[type, list[str]] = {}
         for name in selection.names():
             by_type.setdefault(selection.options_of(name), []).append(name)
         for kind, names in by_type.items():
-            parts.append("\n".join([f"--{what} {', '.join(names)}", "", *_options(kind)]))
-    return "\n\n\n".join(parts) + "\n"
+            parts.append(_section(f"--{what} {', '.join(names)}", _options(kind)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(title: str, lines: list[str], about: str = "") -> str:
+    """A heading with its options in a block, which keeps their line breaks."""
+    shown = "\n".join(lines)
+    return f"## {title}\n\n{about}" + (f"```text\n{shown}\n```" if lines else "No options.")
+
+
+def _literal(text: str) -> str:
+    """Text in which Markdown has nothing to read."""
+    return re.sub(r"(?<!`)([*_<>|])", r"\\\1", text) if "`" not in text else text
 
 
 def of_families() -> Iterator[tuple[str, str, type, type]]:
@@ -110,7 +131,7 @@ def _options(kind: type, without: set[str] | frozenset[str] = frozenset()) -> li
     for flag, each in flags(kind, without).items():
         default = _default(each)
         shown = "" if default is MISSING else f" = {str(default) if isinstance(default, Path) else repr(default)}"
-        lines += [f"  {flag}: {_type(hints[each.name])}{shown}", *_indented(helps[each.name], "      ")]
+        lines += [f"{flag}: {_type(hints[each.name])}{shown}", *_wrapped(helps[each.name], "    ")]
     return lines
 
 
@@ -141,7 +162,7 @@ def _helps(kind: type) -> dict[str, str]:
     return found
 
 
-def _indented(text: str, by: str = "  ") -> list[str]:
+def _wrapped(text: str, by: str = "") -> list[str]:
     paragraphs = (" ".join(each.split()) for each in text.split("\n\n"))
     return [
         line for each in paragraphs for line in textwrap.wrap(each, 100, initial_indent=by, subsequent_indent=by)

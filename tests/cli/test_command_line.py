@@ -1,4 +1,4 @@
-"""The command line shows what `command_line.txt` says, which `tests.regenerate` writes."""
+"""The command line shows what docs/reference/commands.md says, which `tests.regenerate` writes."""
 
 from __future__ import annotations
 
@@ -74,14 +74,23 @@ def test_what_was_typed_with_commas_still_is() -> None:
 
 @pytest.mark.parametrize("command", sorted({command for command, *_ in [*CHOICES, *of_families()]}))
 def test_the_help_of_a_command_loads_nothing_heavy(command: str) -> None:
+    loads_nothing_heavy([*command.split()[1:], "--help"])
+
+
+def test_the_list_of_names_loads_nothing_heavy() -> None:
+    loads_nothing_heavy(["list"])
+
+
+def loads_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import sys
 from vlnbench.cli import main
 try:
-    main({[*command.split()[1:], "--help"]!r})
+    main({arguments!r})
 except SystemExit:
     pass
-print([name for name in ("torch", "transformers", "habitat", "numba", "numpy", "pandas") if name in sys.modules])
+heavy = ("torch", "transformers", "habitat", "numba", "numpy", "pandas", "pydantic", "PIL")
+print([name for name in heavy if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"

@@ -9,10 +9,11 @@ import pytest
 
 from envs.doctor import check_cache
 from tests.runs import nine_episodes, write_dataset
-from vlnbench.cli import checks, main
+from vlnbench.cli import checks, doctor, gpu_checks, main
 from vlnbench.cli.checks import Package, run_checks
 from vlnbench.data.benchmarks import get_benchmark
-from vlnbench.util.findings import Finding, ProbeError, probe
+from vlnbench.util import machine
+from vlnbench.util.findings import Finding, ProbeError, begun, probe
 
 ROOT = Path(__file__).parents[2]
 NUMPY = Package("numpy", "import numpy", "FAIL", "everything")
@@ -45,6 +46,21 @@ def test_a_healthy_machine_exits_with_zero(healthy: Path, capsys) -> None:
         assert name in shown
     assert shown["data houses-r2r"][1].endswith("the first evaluation generates it")
     assert shown["data r2r-ce"][0] == "warn"
+
+
+def test_gpu_evidence_wants_a_gpu(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["doctor", "--gpu-evidence", str(tmp_path / "out")]) == 2
+    assert "no CUDA device: PyTorch sees none here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpu_evidence_wants_a_checkout(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "__file__", str(tmp_path / "site-packages" / "vlnbench" / "cli" / "doctor.py"))
+    assert main(["doctor", "--gpu-evidence", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its measurements come with a checkout, which" in line
+    assert not (tmp_path / "out").exists()
 
 
 def doctor_beside(broken: dict[str, str], tmp_path: Path) -> dict[str, tuple[str, str]]:
@@ -138,6 +154,20 @@ def test_probes_survive_what_they_run(code: str, reason: str) -> None:
         probe(code, timeout_s=1.0 if "sleep" in code else 60.0)
 
 
+def test_statements_that_were_begun_answer_one_by_one_and_outlive_what_crashes() -> None:
+    chain = ["print(1)", "import os; os.abort()", "x = 1; print('last\\n2')", "raise ValueError('no')", "print(x)"]
+    with begun([chain, ["print('beside')"]]):
+        assert [probe(chain[0]), probe(chain[2]), probe("print('beside')")] == ["1", "2", "beside"]
+        for code, reason in (
+            (chain[1], "crashed with signal 6"),
+            (chain[3], "ValueError: no"),
+            (chain[4], "NameError: name 'x' is not defined"),
+        ):
+            with pytest.raises(ProbeError, match=reason):
+                probe(code)
+    assert probe("print(3)") == "3"
+
+
 def test_gpus_are_named_with_their_memory(tmp_path: Path, monkeypatch) -> None:
     fake = """
 from types import SimpleNamespace as S
@@ -146,25 +176,51 @@ class cuda:
     device_count = lambda: 2
     get_device_name = lambda i: "Card " + str(i)
     get_device_properties = lambda i: S(total_memory=80 * 2**30)
-    get_device_capability = lambda i: (9, 0)
+    get_device_capability = lambda i: {capability}
+    mem_get_info = lambda i: (79 * 2**30, 80 * 2**30)
+    nccl = S(version=lambda: (2, 27, 3))
     get_arch_list = lambda: ["sm_80", "{architecture}"]
 version = S(cuda="12.8")
+distributed = S(is_available=lambda: True, is_nccl_available=lambda: {nccl})
 """
-    (tmp_path / "torch.py").write_text(fake.format(available=True, architecture="sm_90"))
+
+    def card(available: bool = True, architecture: str = "sm_90", **more: object) -> list[Finding]:
+        told = {"capability": (9, 0), "nccl": True, **more}
+        (tmp_path / "torch.py").write_text(fake.format(available=available, architecture=architecture, **told))
+        return list(gpu_checks.check_cuda())
+
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(checks, "installed_version", lambda name: "2.9")
-    assert list(map(str, checks.check_cuda())) == [
-        f"ok    CUDA device {i}     Card {i}, 80.0 GiB (torch built for CUDA 12.8)" for i in range(2)
+    monkeypatch.setattr(gpu_checks, "installed_version", {"torch": "2.9", "nvidia-ml-py": "13", "triton": "3"}.get)
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    (tmp_path / "pynvml.py").write_text("def nvmlInit(): raise OSError('no driver')")
+    assert list(map(str, card())) == [
+        *(
+            f"ok    CUDA device {i}     Card {i}, 80.0 GiB, 79.0 free, sm_90 (torch for CUDA 12.8), bfloat16"
+            for i in range(2)
+        ),
+        "ok    flash_attn        not installed: attention is torch's own (SDPA) "
+        "(`pip install flash-attn --no-build-isolation`)",
+        "ok    bitsandbytes      not installed: no --quantize, no --optimizer adamw8bit "
+        "(`pip install 'vlnbench[gpu]'`)",
+        "warn  NVML              13 does not work here (OSError: no driver): memory of the whole process is not "
+        "recorded, only what torch counts; reinstall it",
+        "warn  triton            3 without a C compiler: no --compile; install gcc or clang, or set CC",
+        "ok    NCCL              2.27.3",
     ]
-    (tmp_path / "torch.py").write_text(fake.format(available=True, architecture="sm_120"))
-    for finding in checks.check_cuda():
+    (tmp_path / "cc").touch(mode=0o755)
+    (tmp_path / "pynvml.py").write_text("nvmlInit = nvmlDeviceGetCount = lambda: 1")
+    turing = {each.name: each for each in card(capability=(7, 5), architecture="sm_75", nccl=False)}
+    assert turing["CUDA device 0"].level == "warn"
+    assert turing["CUDA device 0"].advice == "give --dtype float16 or float32"
+    assert [turing[name].level for name in ("NVML", "triton", "NCCL")] == ["ok", "ok", "warn"]
+    for finding in card(architecture="sm_120")[:2]:
         assert finding.level == "FAIL"
-        assert "(torch built for CUDA 12.8), which has no code for sm_90, only for sm_80, sm_120" in finding.detail
-    (tmp_path / "torch.py").write_text(fake.format(available=False, architecture="sm_90"))
+        assert "for which it has no code, only for sm_80, sm_120" in finding.detail
+    card(available=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert levels(checks.check_cuda()) == {"CUDA": "warn"}
+    assert levels(gpu_checks.check_cuda()) == {"CUDA": "warn"}
     (tmp_path / "nvidia-smi").touch(mode=0o755)
-    (finding,) = checks.check_cuda()
+    (finding,) = gpu_checks.check_cuda()
     assert "sees no device though there is one" in finding.detail
 
 
@@ -184,7 +240,7 @@ version = S(cuda="12.8")
     ],
 )
 def test_builds_and_cards(capability: tuple[int, int], architectures: list[str], runs: bool) -> None:
-    assert checks.has_code_for(*capability, architectures) is runs
+    assert gpu_checks.has_code_for(*capability, architectures) is runs
 
 
 def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch) -> None:
@@ -198,7 +254,7 @@ def test_a_cache_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch
 def test_little_space_is_reported(tmp_path: Path, monkeypatch, free: float, level: str) -> None:
     from types import SimpleNamespace
 
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 2**30))
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=free * 2**30))
     assert set(levels(checks.check_disk(tmp_path / "not" / "there")).values()) == {level}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,3 +220,59 @@ def test_torchrun_is_refused(
     monkeypatch.setenv("LOCAL_RANK", "1")
     code, _, said = ask(capsys, houses, agent="stop")
     assert (code, "leave torchrun out and name the GPUs, such as --gpus 0,1" in said) == (2, True)
+
+
+MOVES = """    def __init__(self):
+        os.chdir("own")
+
+    def act_one(self, seen):
+        assert os.path.exists("here"), os.getcwd()
+        os.chdir("/")
+        os.chdir(OWN)
+        return 1 if seen.step < 2 else 0
+"""
+
+
+@pytest.fixture
+def moving(folder: Path) -> Path:
+    """An agent that works in a folder of its own, and leaves the process there."""
+    (folder / "own").mkdir()
+    (folder / "own/here").touch()
+    (folder / "mine.py").write_text(f"import os\n\nOWN = {str(folder / 'own')!r}\n{HEAD}{MOVES}")
+    return folder
+
+
+def check_left(folder: Path, *written: str) -> None:
+    """The process is where it was, and what was written lies where relative paths led from there."""
+    assert Path.cwd() == folder
+    assert [path.name for path in (folder / "own").iterdir()] == ["here"]
+    assert [name for name in written if not (folder / name).exists()] == []
+
+
+@pytest.mark.parametrize("out", ["run", None])
+def test_relative_paths_are_the_users_wherever_an_agent_goes(
+    moving: Path, houses: Path, capsys: pytest.CaptureFixture[str], out: str | None
+) -> None:
+    given = ["--out", out] if out else []
+    code, _, said = ask(capsys, Path(os.path.relpath(houses)), "--episodes", "3", "--envs", "2", *given)
+    assert code == 0, said
+    (run,) = [moving / out] if out else moving.glob("runs/houses-r2r/val_unseen/*")
+    rows = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
+    assert [row["status"] for row in rows] == ["ok"] * 3, rows
+    check_left(moving, f"{run.relative_to(moving)}/summary.json")
+
+
+def test_an_agent_that_moves_is_debugged(moving: Path, houses: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, said = ask(capsys, Path(os.path.relpath(houses)), "--debug")
+    assert code == 0, said
+    check_left(moving)
+
+
+@pytest.mark.slow
+def test_a_collection_lies_where_it_was_to_wherever_its_driver_goes(
+    moving: Path, houses: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data-root", os.path.relpath(houses), "--benchmark", "houses-r2r", "--allow-partial"]
+    drives = ["--dagger", "--agent", "mine:Mine", "--relabel", "0", "--longest", "5", "--tours", "2"]
+    assert main(["collect", *data, *drives, "--out", "set", "--frame-width", "64"]) == 0, capsys.readouterr().err
+    check_left(moving, "set/annotations.json", "set/collect.json", "set/images")

@@ -22,6 +22,10 @@ class Wrong:
     def __init__(self, env: Env) -> None:
         self.env, self.embodiment, self.simulator = env, env.embodiment, env.simulator
         self.last: Observation | None = None
+        # From Python 3.12 on `isinstance` of a protocol asks no `__getattr__`.
+        for name in ("geodesic_distance", "render", "top_down_map", "prepare", "check", "close"):
+            if not hasattr(type(self), name):
+                setattr(self, name, getattr(env, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.inputs import INPUTS
-from agents.common.language.family import IGNORED
 from agents.qwen_vl.agent import QwenVLAgent
 from agents.qwen_vl.family import QwenVLCheckpoints, QwenVLTrains
 from agents.qwen_vl.options import FAMILY

@@ -45,9 +45,10 @@ class Command:
 def files(folder: Path) -> dict[str, bytes]:
     """Contents of all files below a folder, hidden ones too.
 
-    But for the lock of whoever was killed when all was done: it stays where nobody has to go again.
+    But for locks of whoever was killed when all was done: they stay where nobody has to go again.
     """
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    locks = {LOCK, ".base.lock", ".model.lock"}
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name not in locks]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 

@@ -47,6 +47,7 @@ def run(command: Command, given: Path, out: Path, at: int, fault: str = "kill") 
             "CRASH_NOTES": notes,
             "CRASH_AT": str(at),
             "CRASH_HOW": fault,
+            "OMP_NUM_THREADS": "1",  # else a training chooses by timing
         }
         sys.stdout.flush()
         process = os.fork()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import traceback
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import torch
 import torch._dynamo  # which looks at `torch.cuda` when it is imported
 from torch import Tensor
@@ -25,7 +26,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
-ROOT = Path(__file__).parents[2]
+ROOT = f"{Path(__file__).parents[2]}/"
+OURS = (f"{ROOT}agents/", f"{ROOT}vlnbench/")
 
 COPIES = {aten._to_copy.default, aten.to.device, aten._copy_from.default, aten.copy.default}
 INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
@@ -90,22 +92,26 @@ def _is_cuda(device: Any) -> bool:
 
 def _where() -> str:
     """The line of ours that is at work."""
-    for frame in reversed(traceback.extract_stack()):
-        if frame.filename.startswith((str(ROOT / "agents"), str(ROOT / "vlnbench"))):
-            return f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
-    return "?"
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.removeprefix(ROOT)}:{frame.f_lineno}" if frame else "?"
 
 
 class Device(TorchDispatchMode):
-    """Counts by the lines that caused it: `launches` by operation, `waits`, copies `up` to the GPU and `down`."""
+    """Counts by the lines that caused it: `launches` by operation, `waits`, copies `up` to the GPU and `down`, and
+    `blocking`, those of them that the host waits for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.launches, self.waits = Counter[str](), Counter[str]()
         self.up, self.down = Counter[str](), Counter[str]()
+        self.blocking = Counter[str]()
+        self.recorded: list[tuple[Any, ...]] | None = None
+        """What is launched while a graph is captured."""
 
     def reset(self) -> None:
-        for each in (self.launches, self.waits, self.up, self.down):
+        for each in (self.launches, self.waits, self.up, self.down, self.blocking):
             each.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -119,7 +125,7 @@ class Device(TorchDispatchMode):
         there = [each for each in flat if isinstance(each, OnGpu)]
         here = [each for each in flat if isinstance(each, Tensor) and not isinstance(each, OnGpu)]
         wanted = next((each for each in reversed(flat) if isinstance(each, torch.device)), None)
-        to_gpu = self._copied(func, args, wanted)
+        to_gpu = self._copied(func, args, kwargs, wanted)
         if to_gpu is None:
             to_gpu = _is_cuda(wanted) if wanted is not None else bool(there)
             if there:
@@ -134,9 +140,23 @@ class Device(TorchDispatchMode):
 
         if func is aten._pack_padded_sequence.default:
             return wrapped(out[0]), out[1]
-        return tree_map(wrapped, out)
+        made = tree_map(wrapped, out)
+        if self.recorded is not None:
+            self.recorded.append((func, args, kwargs, made))
+        return made
 
-    def _copied(self, func: Any, args: Sequence[Any], wanted: torch.device | None) -> bool | None:
+    def replay(self, recorded: Sequence[tuple[Any, ...]]) -> None:
+        """Do again what was launched, with the same arguments, in the same memory: one launch."""
+        self.launches["graph"] += 1
+        for func, args, kwargs, made in recorded:
+            again = func(*tree_map(_held, args), **_on_cpu(tree_map(_held, kwargs)))
+            for before, now in zip(tree_flatten(made)[0], tree_flatten(again)[0], strict=True):
+                if isinstance(before, OnGpu) and before.held.data_ptr() != now.data_ptr():
+                    before.held.copy_(now)
+
+    def _copied(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], wanted: torch.device | None
+    ) -> bool | None:
         """Where a copy goes, counted if it is from one device to the other; None for what is no copy."""
         if func is aten.copy_.default:
             target, source = isinstance(args[0], OnGpu), args[1]
@@ -147,12 +167,17 @@ class Device(TorchDispatchMode):
             return None
         if source.device.type != "meta" and target != isinstance(source, OnGpu):
             (self.up if target else self.down)[_where()] += 1
+            at_once = kwargs.get("non_blocking") or (func is aten.copy_.default and args[2:3] == (True,))
+            if self.recorded is not None:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.blocking[_where()] += not (at_once and (not target or hasattr(source, "pinned")))
         return target
 
     def _computed(self, func: Any, args: Sequence[Any], here: Sequence[Tensor]) -> None:
         mixed = [each for each in here if each.dim() > 0]
         if func in INDEXING:  # places may be the host's, which copies them
             self.up[_where()] += bool(mixed)
+            self.blocking[_where()] += bool(mixed)
             mixed = [each for each in mixed if each is args[0] or (len(args) > 2 and each is args[2])]
         elif func in MIXED:
             mixed = []
@@ -167,6 +192,8 @@ class Device(TorchDispatchMode):
         )
         if func in WAITS or by_mask:
             self.waits[_where()] += 1
+            if self.recorded is not None:
+                raise RuntimeError("operation not permitted when stream is capturing")
 
 
 def _held(value: Any) -> Any:
@@ -182,6 +209,31 @@ def _on_cpu(named: dict[str, Any]) -> dict[str, Any]:
 
 
 _DEVICE = Device()
+
+
+class _Graph:
+    """As `torch.cuda.CUDAGraph`."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[Any, ...]] = []
+
+    def replay(self) -> None:
+        _DEVICE.replay(self.recorded)
+
+
+@contextlib.contextmanager
+def _captured(graph: _Graph, pool: Any = None) -> Iterator[None]:
+    """As `torch.cuda.graph`: nothing may be waited for in it."""
+    _DEVICE.recorded = graph.recorded
+    try:
+        yield
+    finally:
+        _DEVICE.recorded = None
+
+
+class _Stream:
+    def wait_stream(self, other: _Stream) -> None:
+        """There is no other."""
 
 
 class _Named(TorchFunctionMode):
@@ -203,7 +255,9 @@ class _Named(TorchFunctionMode):
             del named["device"]
             return func(*args, **named).to(CUDA)
         elif name == "pin_memory":
-            return args[0]
+            pinned = args[0].clone()
+            pinned.pinned = True
+            return pinned
         elif name in ("lstm", "gru"):
             return _recurrent(func, args)
         return func(*args, **named)
@@ -258,11 +312,18 @@ def _answers(memory: int) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def pretended(memory: int = 80 * 2**30) -> Iterator[Device]:
-    """A machine with a GPU, as far as tensors of this thread know."""
+    """A machine with a GPU, as far as tensors of this thread know.
+
+    Skips the test where torch is a CUDA build, whose guard asks a driver and ends the process where there is none.
+    """
+    if torch.backends.cuda.is_built():
+        pytest.skip("needs a CPU build of torch")
     _fill_in_guard()
     _DEVICE.reset()
     with contextlib.ExitStack() as stack:
-        for name, answer in _answers(memory).items():
+        own = {"CUDAGraph": _Graph, "graph": _captured, "Stream": _Stream, "current_stream": _Stream}
+        own |= {"stream": contextlib.nullcontext, "graph_pool_handle": lambda: None}
+        for name, answer in {**_answers(memory), **own}.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
         stack.enter_context(patch.object(torch.backends.cudnn, "is_acceptable", lambda _: False))
         # Tensors of inference mode cannot be wrapped everywhere; without gradients they are the same.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
+from agents.common.decoders.generate import Generator
 from agents.table import AGENTS, FAMILIES
 from tests.cuda.pretended import pretended
 from tests.fakes import make_episode
@@ -35,10 +35,11 @@ KEEP = ("streamvln-tiny", "janusvln")
 """Agents whose episodes take memory of a GPU from turn to turn."""
 
 
-def make(name: str, folder: Path, device: str) -> Agent:
+def make(name: str, folder: Path, device: str, **more: Any) -> Agent:
     kind = import_string(AGENTS[name].options)
     given = {"device": device, "max_batch": SLOTS, "dtype": "float32", "max_new_tokens": 6}
     options: CheckpointOptions = kind(**{key: given[key] for key in given if key in kind.__dataclass_fields__})
+    options = replace(options, **more)
     if PRESETS[name]:
         base = folder / "base"
         if not base.exists():
@@ -73,14 +74,6 @@ def walk(agent: Agent) -> list[Mapping[int, Action]]:
     return done
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_agents_act_on_a_gpu_as_on_the_cpu(name: str, tmp_path: Path) -> None:
     expected = walk(make(name, tmp_path, "cpu"))
@@ -93,3 +86,26 @@ def test_agents_act_on_a_gpu_as_on_the_cpu(name: str, tmp_path: Path) -> None:
         device.reset()
         assert walk(agent) == expected
         assert sum(device.launches.values()) > 0
+
+
+@pytest.mark.parametrize("name", ["streamvln-tiny", "janusvln", "qwen_vl", "navila", "uninavid"])
+def test_agents_act_with_graphs_as_without(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And wait for the GPU at most once for every pass, and once for every look at frames."""
+    passes = 0
+    keep = Generator._keep
+
+    def counting(own: Generator, *passed: Any) -> None:
+        nonlocal passes
+        passes += 1
+        keep(own, *passed)
+
+    expected = walk(make(name, tmp_path, "cpu"))
+    monkeypatch.setattr(Generator, "_keep", counting)
+    with pretended() as device:
+        agent = make(name, tmp_path, "cuda", cuda_graphs=True)
+        assert agent.identity["cuda_graphs"] is True
+        device.reset()
+        assert walk(agent) == expected
+        assert device.launches["graph"] > 0
+        assert device.blocking.total() <= passes + STEPS, +device.blocking
+        assert device.waits.total() <= STEPS, +device.waits

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from tests.agents.streamvln.tiny import tiny_model
 from tests.cuda.pretended import pretended
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
+from vlnbench.training.options import LAUNCHER_VARIABLES
 from vlnbench.training.setup import find_process
 from vlnbench.util.gpu_memory import ALLOCATOR, settle_allocator
 from vlnbench.util.machine import Gpu, gpus, hardware
@@ -53,6 +56,27 @@ def test_one_gpu_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
             find_process()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
         assert find_process().device == torch.device("cuda", 0)
+
+
+def test_tasks_of_srun_are_the_processes_of_a_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.setenv(name, "")  # so that it is as before at the end
+        monkeypatch.delenv(name)
+    slurm = {"JOB_ID": "71", "STEP_ID": "2", "PROCID": "9", "LOCALID": "1", "STEP_NUM_TASKS": "16"}
+    for name, value in {**slurm, "STEP_NUM_NODES": "2", "STEP_NODELIST": "gpu[3-4]"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"scontrol show hostnames .* does not name this step's machines"):
+        find_process()
+    (tmp_path / "scontrol").write_text("#!/bin/sh\n[ $3 = 'gpu[3-4]' ] && echo gpu3 && echo gpu4\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    found = find_process()
+    assert (found.rank, found.local_rank, found.world_size) == (9, 1, 16)
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("gpu3", "20570")
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    assert find_process().world_size == 1
 
 
 def test_flash_attention_that_does_not_work_is_left_out(

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from agents.common.decoders.cache import STEP
+from agents.common.decoders import cache, planning
+from agents.common.decoders.cache import STEP, TurnCache
 from agents.common.decoders.turns import Decoder
 from agents.common.towers.vggt import FrameCache
+from agents.janusvln.agent import JanusVLNAgent
 from agents.janusvln.options import JanusVLNInference
 from agents.streamvln.options import StreamVLNInference
 from tests.agents.streamvln.test_decode import SETTINGS, play
 from tests.agents.streamvln.tiny import tiny_model
+from tests.cuda.pretended import CUDA, pretended
+from tests.cuda.test_agents import make, seen
+from tests.fakes import make_episode
 from vlnbench.training.family.find import find_family
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.inference import plan_inference, remedies
@@ -47,7 +53,37 @@ def test_a_plan_counts_the_episodes_that_are_under_way(options: InferenceOptions
     name = next(iter(one.caches))
     assert four.caches[name] == 4 * one.caches[name]
     assert four.passes == one.passes
-    full = plan_inference(replace(options, envs=4, gpus=f"1x{(one.peak + one.margin) / 2**30 + 0.1:.2f}GiB"))
+    full = plan_inference(replace(options, envs=4, gpus=f"1x{one.high / 2**30 + 0.1:.2f}GiB"))
     assert full.fits != "yes"
     found = remedies(full, find_family("", options.model, "--model"))
     assert any("--envs 1" in change.text for remedy in found for change in remedy.changes)
+
+
+def test_a_plan_says_what_a_run_keeps(tmp_path: Path) -> None:
+    """JanusVLN's frames of four episodes, of which one at a time is acted on."""
+    agent = make("janusvln", tmp_path, "cpu")
+    assert isinstance(agent, JanusVLNAgent)
+    for slot in range(4):
+        agent.reset(slot, make_episode(slot).for_agent(), slot)
+        agent.act({slot: seen(agent, slot, 0)})
+    kept = sum(agent._decoder.memory(slot).cache.bytes for slot in range(4))
+    options = JanusVLNInference(model="preset:janusvln-tiny", dtype="fp32", envs=4, max_batch=1)
+    (planned,) = plan_inference(options).caches.values()
+    assert planned == kept == 4 * agent.episode_bytes
+
+
+@pytest.mark.parametrize(("step", "most"), [(16, 2), (64, 3), (1024, 1)])
+def test_a_plan_counts_the_columns_that_a_run_keeps(step: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """StreamVLN's windows of three episodes, as long as the longest, and those of a pass side by side."""
+    monkeypatch.setattr(cache, "GPU_STEP", step)
+    made: list[TurnCache] = []
+    seat = TurnCache.seat
+    monkeypatch.setattr(TurnCache, "seat", lambda own, *given: (made.append(own), seat(own, *given)))
+    with pretended():
+        decoder = Decoder(tiny_model().to(CUDA), SETTINGS, max_new_tokens=8, max_batch=most)
+        play(decoder, range(3))
+    kept = max(window.cache._base.held.untyped_storage().nbytes() for window in decoder._windows.values())
+    tokens = max(decoder.window_length(slot) for slot in range(3))
+    monkeypatch.setattr(planning, "window_tokens", lambda *_: tokens)
+    planned = list(planning.acting(decoder.model, most, 8, kept=3).caches.values())
+    assert planned == [3 * kept, made[-1].buffer.nbytes]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from envs.houses import generator
-from envs.houses.files.manifest import MANIFEST, VERSION
+from envs.houses.edition import HOUSES as EDITION
 from envs.houses.options import HousesConfig
 from vlnbench.data import generate
 from vlnbench.data.benchmarks import get_benchmark
@@ -35,9 +35,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[HousesConfig, tuple[str,
 
 def there(root: Path, **changes: object) -> Path:
     """A data root whose manifest says that val_unseen is there."""
-    content = {"version": VERSION, "config": asdict(OTHER), "counts": {"val_unseen": {}}} | changes
-    (root / MANIFEST).parent.mkdir(parents=True)
-    (root / MANIFEST).write_text(json.dumps(content))
+    content = {"version": EDITION.version, "config": asdict(OTHER), "counts": {"val_unseen": {}}} | changes
+    (root / EDITION.manifest).parent.mkdir(parents=True)
+    (root / EDITION.manifest).write_text(json.dumps(content))
     return root
 
 
@@ -63,7 +63,10 @@ def test_other_benchmarks_need_nothing(tmp_path: Path, made: list[object]) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": "houses-2"}, f"holds data of houses-2, but this is {VERSION}; run `vlnbench data houses`"),
+        (
+            {"version": "houses-2"},
+            f"holds data of houses-2, but this is {EDITION.version}; run `vlnbench data houses`",
+        ),
         ({"counts": 3}, "field 'version' or 'counts' cannot be read"),
         ({"config": {"seed": 7}}, "field 'config' cannot be read"),
     ],

@@ -20,7 +20,7 @@ from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import shipped
 from vlnbench.util.durable.json_stream import sha256
-from vlnbench.util.tables import markdown_table
+from vlnbench.util.tables.cells import markdown_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -33,7 +33,7 @@ ABOUT = {
     "seq2seq-tiny-base": "what variants of seq2seq-tiny are trained from; it tells what it sees, has never walked",
 }
 """Of checkpoints that are no agent by their own name."""
-PAGES = {"vlnce": "vlnce.md"}
+PAGES = {"vlnce": "how-to/vlnce.md"}
 """Where families have a page of their own."""
 
 
@@ -50,7 +50,7 @@ def card(name: str) -> str:
     runs = list(_runs(content))
     about = ABOUT.get(name) or AGENTS[name].summary
     agent = f"--agent {name}" if name in AGENTS else f"--agent {spec.agent} --checkpoint {name}"
-    page = PAGES.get(spec.name, "train.md")
+    page = PAGES.get(spec.name, "findings/streamvln_tiny.md")
     front = yaml.safe_dump(_front(name, runs), sort_keys=False, allow_unicode=True, width=1000)
     return f"""---
 {front}---
@@ -71,8 +71,8 @@ vlnbench eval {agent} --split val_unseen
 {_reached(runs)}
 ## How it was trained
 
-On generated houses alone: [the commands](../../../docs/{page}), [the houses](../../../docs/houses.md). No image
-or text of Matterport3D, R2R or RxR was used.
+On generated houses alone: [the commands](../../../docs/{page}), [the
+houses](../../../docs/reference/houses.md). No image or text of Matterport3D, R2R or RxR was used.
 
 ## What it is not for
 

@@ -21,6 +21,12 @@ _INLINE = re.compile(r"`([^`]+)`")
 _COMMAND = re.compile(r"(?:^|[\s;/])(?:\S*/)?(?:vlnbench|-m vlnbench)\s+(?P<rest>[a-z].*)")
 
 
+def document(name: str) -> Path:
+    """The page of a name below docs/, whichever part it stands in."""
+    (path,) = (ROOT / "docs").rglob(name)
+    return path
+
+
 def blocks(page: Path) -> list[tuple[str, str]]:
     """(language, text) of the code blocks."""
     return _FENCE.findall(page.read_text(encoding="utf-8"))

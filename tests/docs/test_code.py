@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.docs.pages import ROOT, blocks, code
+from tests.docs.pages import ROOT, blocks, code, document
 from tests.synthetic import r2r_entry, write_split
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
@@ -20,7 +20,7 @@ from vlnbench.interfaces import Action, Observation
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.training.objectives.grpo.rewards import Rewards, _rehearsal
 
-README, AGENTS, PAGE = ROOT / "README.md", ROOT / "docs" / "agents.md", ROOT / "docs" / "contributing.md"
+README, AGENT, PAGE = ROOT / "README.md", document("your_agent.md"), document("contributing.md")
 
 
 def run(text: str) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def run(text: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("page", [README, AGENTS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, AGENT], ids=lambda page: page.name)
 def test_the_agent_of_ten_lines_acts(page: Path) -> None:
     text = code(page, "Mine")
     assert len(text.splitlines()) <= 10
@@ -60,7 +60,7 @@ def test_the_benchmark_to_add_finds_its_files(tmp_path: Path, monkeypatch: pytes
 
 def test_the_benchmark_in_a_file_reads_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The YAML of the document, with the reader of the document."""
-    page = ROOT / "docs" / "plugins.md"
+    page = document("plugins.md")
     (text,) = (text for language, text in blocks(page) if language == "yaml")
     (reader,) = (text for language, text in blocks(page) if language == "python" and "def read(" in text)
     (tmp_path / "my_reader.py").write_text(reader, encoding="utf-8")
@@ -77,7 +77,7 @@ def test_the_benchmark_in_a_file_reads_its_table(tmp_path: Path, monkeypatch: py
 
 
 def test_the_reward_to_add_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = ROOT / "docs" / "post_training.md"
+    page = document("post_training.md")
     (text,) = (text for language, text in blocks(page) if language == "python" and "def brief(" in text)
     (tmp_path / "my_rewards.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -91,17 +91,20 @@ def test_the_reward_to_add_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_family_to_add_leaves_norms_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "my_family.py").write_text(code(PAGE, "FrozenNorms"), encoding="utf-8")
+    (tmp_path / "my_family.py").write_text(code(document("add_model.md"), "FrozenNorms"), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     counts = []
     for family in ("streamvln", "my_family:FAMILY"):
-        assert main(["plan", "--family", family, "--model", "streamvln-tiny", "--gpus", "1x8GB", "--json"]) == 0
+        assert (
+            main(["plan", "--family", family, "--model", "streamvln-tiny", "--gpus", "1x8GB", "--format", "json"])
+            == 0
+        )
         counts.append(json.loads(capsys.readouterr().out)["trainable"])
     assert 0 < counts[1] < counts[0]
 
 
 def test_matrix_files_are_read(tmp_path: Path) -> None:
-    (text,) = (text for language, text in blocks(ROOT / "docs" / "matrix.md") if language == "yaml")
+    (text,) = (text for language, text in blocks(document("matrix.md")) if language == "yaml")
     (tmp_path / "example.yaml").write_text(text, encoding="utf-8")
     assert len(read_matrix(tmp_path / "example.yaml").settings) == 12
     for name, count in (
@@ -110,6 +113,9 @@ def test_matrix_files_are_read(tmp_path: Path) -> None:
         ("navila_matrix", 21),
         ("uninavid_laptop_matrix", 4),
         ("uninavid_matrix", 10),
+        ("streamvln_matrix", 78),
+        ("janusvln_matrix", 53),
+        ("qwen_grpo_matrix", 27),
     ):
         assert len(read_matrix(ROOT / "examples" / f"{name}.yaml").settings) == count
 

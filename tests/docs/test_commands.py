@@ -16,7 +16,7 @@ import yaml
 
 import vlnbench.cli.commands  # noqa: F401 - so that `_nothing_runs` finds all of them
 from agents.table import AGENTS, FAMILIES
-from tests.docs.pages import PAGES, ROOT, blocks, code, commands, inline
+from tests.docs.pages import PAGES, ROOT, blocks, code, commands, document, inline
 from vlnbench import cli
 from vlnbench.data.generator import get_generator
 from vlnbench.defaults import GENERATORS
@@ -27,7 +27,9 @@ _DEFINED = re.compile(r"^(?:│ |  )(--[a-z][a-z0-9-]*)(?:, (--no-[a-z0-9-]+))?"
 _COMMANDS = re.compile(r"• ([a-z]+)")
 _NUMBERS = {"N", "K", "S", "X"}
 _SELECTING = ("agent", "family", "objective")
-OF_OTHERS = {"--full-size", "--requeue", "--nnodes", "--node-rank", "--rdzv-endpoint"}
+VARIANTS = {"--inference": "--inference", "--from-script": "--from-script=FILE"}
+"""Options that make another command of one."""
+OF_OTHERS = {"--full-size", "--requeue", "--ipc", "--nnodes", "--node-rank", "--rdzv-endpoint"}
 """Options in running text that belong to other programs."""
 
 
@@ -85,11 +87,11 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in GENERATORS:  # their commands are made from them, and are no class of a module
         monkeypatch.setattr(type(get_generator(name)), "generate", lambda self, options: [])
     for module, page, name in (
-        ("my_module", "agents.md", "Mine"),
-        ("my_family", "contributing.md", "FrozenNorms"),
+        ("my_module", "your_agent.md", "Mine"),
+        ("my_family", "add_model.md", "FrozenNorms"),
         ("my_policy", "plugins.md", "MyPolicy"),
     ):
-        (tmp_path / f"{module}.py").write_text(code(ROOT / "docs" / page, name), encoding="utf-8")
+        (tmp_path / f"{module}.py").write_text(code(document(page), name), encoding="utf-8")
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
@@ -110,13 +112,17 @@ def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.usefixtures("_nothing_runs")
-def test_the_training_of_the_small_model_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("train_streamvln_tiny.sh", "streamvln-tiny"), ("train_houses2_tiny.sh", "houses2-0-beside3")],
+)
+def test_the_training_of_the_small_model_is_whole(tmp_path: Path, name: str, last: str) -> None:
     """Its commands parse, and use checkpoints and sets that the commands before them have made."""
-    for name in ("vlnbench", "torchrun"):
-        program = tmp_path / name
-        program.write_text(f'#!/bin/sh\necho {name} "$@"\n', encoding="utf-8")
+    for called in ("vlnbench", "torchrun"):
+        program = tmp_path / called
+        program.write_text(f'#!/bin/sh\necho {called} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
-    script = ROOT / "examples" / "train_streamvln_tiny.sh"
+    script = ROOT / "examples" / name
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     printed = subprocess.run(
         ["bash", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
@@ -134,7 +140,7 @@ def test_the_training_of_the_small_model_is_whole(tmp_path: Path) -> None:
         if out is not None:
             assert out not in made, line
             made.add(f"{out}/model" if arguments[0] == "train" else out)
-    assert "runs/streamvln-tiny/model" in made
+    assert f"runs/{last}/model" in made
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -144,6 +150,7 @@ def test_commands_in_the_text_exist_with_their_options(page: Path, monkeypatch: 
     for arguments in (each for text in calls for each in commands(text)):
         words = next(each for each in sorted(all_commands(), key=len, reverse=True) if _begins(arguments, each))
         chosen = [f"--{kind}={name}" for kind in _SELECTING if (name := _after(arguments, f"--{kind}"))]
+        chosen += [VARIANTS[word] for word in arguments if word in VARIANTS]
         unknown = {name for argument in arguments for name in _OPTION.findall(argument)} - options_of(
             *words, *chosen
         )
@@ -159,6 +166,7 @@ def test_options_named_alone_belong_to_some_command(page: Path) -> None:
         known |= options_of("train", "--family", family)
     for objective in OBJECTIVES:
         known |= options_of("train", "--objective", objective)
+    known |= options_of("train", "--from-script=FILE") | options_of("plan", "--inference")
     for text in inline(page):
         if text.startswith("--"):
             unknown = set(_OPTION.findall(text)) - known
@@ -166,8 +174,8 @@ def test_options_named_alone_belong_to_some_command(page: Path) -> None:
 
 
 def test_the_table_of_commands_names_all() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert {words[0] for words in all_commands()} - set(re.findall(r"`vlnbench ([a-z]+)", readme)) == set()
+    overview = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert {words[0] for words in all_commands()} - set(re.findall(r"`vlnbench ([a-z]+)", overview)) == set()
 
 
 def _begins(arguments: list[str], words: tuple[str, ...]) -> bool:

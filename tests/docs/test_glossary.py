@@ -6,8 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+from tests.docs.pages import document
+
 ROOT = Path(__file__).parents[2]
-GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
+GLOSSARY = document("glossary.md")
 
 RETIRED = {
     "album": "set",

@@ -1,14 +1,13 @@
-"""docs/limits.md says what the code enforces."""
+"""docs/reference/limits.md says what the code enforces."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from envs.embedded import limits
+from tests.docs.pages import document
 
-PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
+PAGE = document("limits.md").read_text("utf-8")
 CONSTANTS = {name: value for name, value in vars(limits).items() if name.isupper()}
 WORDS = {
     "MAX_GLB_BYTES": "4 GiB",

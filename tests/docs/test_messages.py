@@ -1,4 +1,4 @@
-"""Messages that docs/messages.md explains are messages of the program."""
+"""Messages that docs/reference/messages.md explains are messages of the program."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, document
 
-PAGE = ROOT / "docs" / "messages.md"
+PAGE = document("messages.md")
 
 
 def messages() -> list[str]:

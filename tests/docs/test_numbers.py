@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, document
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.interfaces import Action
 from vlnbench.leaderboard.committed import read_run
@@ -38,9 +38,7 @@ def test_the_first_result_is_the_committed_run() -> None:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"| `{agent}` | {shown(agent, 'SR')} |" in readme
-    houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
+    houses = document("houses.md").read_text(encoding="utf-8")
     (row,) = (line for line in houses.splitlines() if line.startswith(f"| `{agent}` |"))
     assert shown(agent, "SR", se=True) in row.split("|")[5]
 
@@ -48,18 +46,18 @@ def test_results_of_agents_are_those_of_committed_runs(agent: str) -> None:
 @pytest.mark.parametrize(
     ("agent", "split", "name"),
     [
-        ("cma-tiny", "val_unseen", "vlnce.md"),
-        ("cma-tiny", "val_seen", "vlnce.md"),
-        ("seq2seq-tiny", "val_unseen", "vlnce.md"),
-        ("streamvln-tiny", "val_unseen", "train.md"),
-        ("streamvln-tiny", "val_seen", "train.md"),
+        ("cma-tiny", "val_unseen", "augmentation.md"),
+        ("cma-tiny", "val_seen", "augmentation.md"),
+        ("seq2seq-tiny", "val_unseen", "augmentation.md"),
+        ("streamvln-tiny", "val_unseen", "streamvln_tiny.md"),
+        ("streamvln-tiny", "val_seen", "streamvln_tiny.md"),
     ],
 )
 def test_the_page_on_training_shows_the_committed_runs_of_what_it_trains(
     agent: str, split: str, name: str
 ) -> None:
-    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    houses = (ROOT / "docs" / "houses.md").read_text(encoding="utf-8")
+    page = document(name).read_text(encoding="utf-8")
+    houses = document("houses.md").read_text(encoding="utf-8")
     (table,) = re.findall(rf"^\| `{agent}`, mean .*\n(?:\|.*\n)+", page, re.MULTILINE)
     folder = split.replace("_", "-")
     values = " | ".join(shown(agent, metric, se=True, split=folder) for metric in ("SR", "SPL", "OS"))
@@ -89,27 +87,32 @@ def test_what_walks_are_like_is_as_the_committed_runs_have_it(agent: str) -> Non
     back = [each for walk in ended for each in taken_back(walk)]
     steps = sum(map(len, ended))
     row = f"{steps / len(ended):.0f} | {100 * len(back) / steps:.0f} | {100 * sum(back) / len(back):.0f}"
-    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    page = document("streamvln_tiny.md").read_text(encoding="utf-8")
     assert f"| `{agent}` | {row} | {len(walks) - len(ended)} of {len(walks)} |" in page
 
 
 def test_what_is_said_of_the_matrix_is_in_it() -> None:
-    document = json.loads((ROOT / "results" / "tunable_parts_x_envdrop" / "matrix.json").read_text())
-    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
+    matrix = json.loads((ROOT / "results" / "tunable_parts_x_envdrop" / "matrix.json").read_text())
+    page = document("parts_and_data.md").read_text(encoding="utf-8")
     ranges = []
     for split in ("val_seen", "val_unseen"):
-        means = [100 * row["results"][split]["metrics"]["SR"]["mean"] for row in document["rows"]]
+        means = [100 * row["results"][split]["metrics"]["SR"]["mean"] for row in matrix["rows"]]
         ranges.append(f"{min(means):.0f} to {max(means):.0f}")
-    assert f"| the {len(document['rows'])} settings | {ranges[0]} | {ranges[1]} |" in page
-    below = max(row["results"]["val_unseen"]["metrics"]["SR"]["mean"] for row in document["rows"])
+    assert f"| the {len(matrix['rows'])} settings | {ranges[0]} | {ranges[1]} |" in page
+    below = max(row["results"]["val_unseen"]["metrics"]["SR"]["mean"] for row in matrix["rows"])
     (blind,) = re.findall(r"^\| `blind`.*\| ([\d.]+) \[[^]]*\] \|$", page, re.MULTILINE)
     assert 100 * below < float(blind)
 
 
+def without_intervals(table: str) -> str:
+    """The table over seeds as pages show it, whose columns hold two metrics."""
+    return re.sub(r" \[[\d.]+, [\d.]+\]", "", table)
+
+
 def test_cells_of_augmentation_are_those_of_the_matrix() -> None:
     """SR and SPL of every cell of CMA on both splits, as the matrix's own table over seeds has them."""
-    table = (ROOT / "results" / "vlnce_augmentation" / "matrix.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "vlnce.md").read_text(encoding="utf-8")
+    table = without_intervals((ROOT / "results" / "vlnce_augmentation" / "matrix.md").read_text(encoding="utf-8"))
+    page = document("augmentation.md").read_text(encoding="utf-8")
     cells = re.findall(
         r"^\| (CMA, .+?) +\| 5 of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
     )
@@ -132,7 +135,7 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
         for row in csv.DictReader(file):
             if (row["metric"], row["split"], row["axis"]) == ("SPL", "val_unseen", "sets"):
                 effects[row["value"], row["in"]] = row
-    page = (ROOT / "docs" / "vlnce.md").read_text(encoding="utf-8")
+    page = document("augmentation.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (CMA|Seq2Seq): (.+) \| (\S+) \| (.+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert len(rows) == 9
     for network, value, published, measured, p, verdict in rows:
@@ -149,9 +152,9 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
 def test_parts_and_data_are_those_of_the_matrix() -> None:
     """Trainings, SR and SPL of every setting, as the matrix has them over seeds, and every contrast of SR."""
     folder = ROOT / "results" / "tunable_parts_x_data"
-    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
-    page = page[page.index("## Parts and data") : page.index("## The committed matrix")]
-    table = (folder / "matrix.md").read_text(encoding="utf-8")
+    page = document("parts_and_data.md").read_text(encoding="utf-8")
+    page = page[page.index("## Parts and data") : page.index("## An earlier matrix")]
+    table = without_intervals((folder / "matrix.md").read_text(encoding="utf-8"))
     cells = re.findall(
         r"^\| (\S.*?) +\| (\d) of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
     )
@@ -182,8 +185,8 @@ def test_parts_and_data_are_those_of_the_matrix() -> None:
 
 
 def test_what_is_said_of_walls_and_cards_is_measured_and_planned() -> None:
-    """How many of 900 episodes end stuck, and the memory page's figure beside every choice of parts."""
-    page = (ROOT / "docs" / "matrix.md").read_text(encoding="utf-8")
+    """How many of 900 episodes end stuck, and the figure of planned memory beside every choice of parts."""
+    page = document("parts_and_data.md").read_text(encoding="utf-8")
     rows = json.loads((ROOT / "results" / "tunable_parts_x_data" / "matrix.json").read_text())["rows"]
 
     def stuck(*parts: str, sets: Sequence[str]) -> str:
@@ -206,7 +209,8 @@ def test_what_is_said_of_walls_and_cards_is_measured_and_planned() -> None:
     dagger = ["R2R + DAgger", "R2R + EnvDrop + DAgger"]
     assert f"{stuck(*learns, sets=dagger)} of 900 are stuck where the language model" in flat
     assert f"trained, {stuck(*frozen, sets=dagger)} where both are frozen" in flat
-    memory = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+    memory = document("planned_memory.md").read_text(encoding="utf-8")
+    memory = memory[memory.index("## StreamVLN") : memory.index("## NaVILA")]
     planned = dict(
         re.findall(r"^\| (\S[^|]*?)(?: of rank 16)? \| [\d,]+ \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|", memory, re.M)
     )

@@ -1,4 +1,4 @@
-"""The job script of docs/scale.md, with programs of our own in place of Slurm's and of vlnbench."""
+"""The job script of docs/how-to/your_cluster.md, with programs of our own in place of Slurm's and of vlnbench."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import document
 
 FAKES = {
     "srun": '#!/bin/bash\nexec "$@"\n',  # passes signals on, as Slurm's does
@@ -20,7 +20,7 @@ FAKES = {
 
 
 def test_a_job_whose_time_is_up_stops_the_run_and_queues_itself_again(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    text = document("your_cluster.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", text, re.DOTALL)
     for name, content in FAKES.items():
         (tmp_path / name).write_text(content)

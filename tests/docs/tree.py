@@ -1,4 +1,4 @@
-"""The file tree of docs/architecture.md, drawn from the code: every package with the first sentence about it."""
+"""The file tree of docs/reference/architecture.md, from the code: packages with the first sentence about each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "reference" / "architecture.md"
 PACKAGES = ("vlnbench", "agents", "envs")
 BEGIN, END = "<!-- tree: made by `python -m tests.regenerate` -->\n", "<!-- end of tree -->\n"
 

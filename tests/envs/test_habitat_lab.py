@@ -52,13 +52,22 @@ def test_asking_for_habitat_sim_says_how_to_get_it() -> None:
 
 
 def test_an_opencv_without_its_system_library_is_done_without(tmp_path: Path) -> None:
-    (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    """The package puts its folder at the head of the path before it loads its library; a `typing` lies there."""
+    folder = tmp_path / "cv2"
+    folder.mkdir()
+    begin = "import sys; sys.path.insert(0, __path__[0])"
+    (folder / "__init__.py").write_text(
+        f"{begin}\nraise ImportError('libGL.so.1: cannot open shared object file')"
+    )
+    (folder / "typing.py").write_text("raise ImportError('hides that of Python')")
     code = """
-import sys
+import subprocess, sys
 from envs.habitat_lab import import_habitat
 import_habitat()
 from habitat.utils.visualizations import maps
 print("cv2" in sys.modules)
+child = f"import sys; sys.path[:] = {sys.path!r}; from typing import Any"
+subprocess.run([sys.executable, "-c", child], check=True)
 try:
     maps.cv2.circle
 except ImportError as error:

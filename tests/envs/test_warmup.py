@@ -12,9 +12,10 @@ from envs.embedded import warmup
 from envs.embedded.warmup import WarmUp
 
 
-def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(warmup, "locked", nullcontext)  # whoever else may be compiling
-    compiling = WarmUp(renderer=False)
+    monkeypatch.setattr(warmup, "_marker", lambda _: tmp_path / "complete")
+    compiling = WarmUp()
     monkeypatch.setattr(compiling, "_pending", ["envs.no_such_package"])
     assert compiling.needed
     with pytest.raises(RuntimeError, match=r"compiling envs\.no_such_package ended with exit code 1"):
@@ -23,10 +24,10 @@ def test_a_failing_compilation_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 def test_compiled_packages_are_remembered() -> None:
-    first = WarmUp(renderer=True)
+    first = WarmUp()
     labels = list(first.steps())
     assert bool(labels) == first.needed
-    assert not WarmUp(renderer=True).needed
+    assert not WarmUp().needed
     assert warmup._marker("envs.embedded.render").exists()
 
 
@@ -41,7 +42,7 @@ def test_a_script_without_a_guard_compiles(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from envs.embedded.warmup import WarmUp\n"
-        "compiling = WarmUp(renderer=False)\n"
+        "compiling = WarmUp()\n"
         'compiling._pending = ["toy"]\n'
         "print(*compiling.steps())\n"
     )

@@ -164,7 +164,7 @@ class WantsSquare(StopAgent):
 
 
 def test_an_agent_that_does_not_fit_the_body_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\)$"):
+    with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\);"):
         evaluate(plan("square"), Inline(WantsSquare(), PlaneEnv()), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -15,7 +15,7 @@ from tests.runs import make_identity, record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import default_folder, evaluate
-from vlnbench.evaluation.identity import IDENTITY_VERSION, agent_identity, read_identity
+from vlnbench.evaluation.identity import IDENTITY_VERSION, read_identity
 from vlnbench.evaluation.recorded import load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, read_rows
 from vlnbench.rollout.inline import Inline
@@ -165,9 +165,3 @@ def test_broken_older_identities_are_one_short_line(counts: object) -> None:
     found = json.loads(OLDER.read_text())["identity"] | {"episodes": counts}
     with pytest.raises(UsageError, match=r"'identity.episodes': expected 'N of M', found"):
         read_identity(found, "manifest.json")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1], {"a": 1}, b"bytes"])
-def test_an_agent_says_of_itself_what_a_manifest_can_hold(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"^agent 'mine': identity\['x'\]: expected text, a finite number"):
-        agent_identity("mine", {"x": value})

@@ -299,13 +299,13 @@ class FaultyDisk:
         if name not in ("write", "fsync", "replace", "ftruncate", "open"):
             return function
 
-        def faulty(*arguments: Any) -> Any:
+        def faulty(*arguments: Any, **where: Any) -> Any:
             self.calls += 1
             if self.calls - 1 == self._fails_at:
                 if name == "write":
                     os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return function(*arguments)
+            return function(*arguments, **where)
 
         return faulty
 

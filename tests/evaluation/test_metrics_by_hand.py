@@ -268,6 +268,7 @@ def test_the_words_for_endings_and_their_order() -> None:
         "never_stopped",
         "unreachable",
         "error",
+        "unknown",
     )
     assert (STUCK_ACTIONS, STUCK_RADIUS_M) == (25, 0.05)
     assert (METRICS_VERSION, UNREACHABLE_POLICY) == (1, "unreachable-fails-v1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ import pytest
 
 from tests.runs import make_identity
 from vlnbench.errors import RunError, UsageError
+from vlnbench.evaluation.answers.file import AnswersFile
 from vlnbench.evaluation.records import (
     Row,
     RunFolder,
@@ -170,6 +172,28 @@ def test_what_cannot_be_written_stops_the_run(tmp_path: Path, name: str) -> None
         with pytest.raises(RunError, match=message):
             WRITES[name](folder)
     assert read_rows(tmp_path) == []
+
+
+APPENDED = ("episodes.jsonl", "trajectories.jsonl", "attempts.jsonl", "errors.log", "answers.jsonl")
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("name", [*APPENDED, "summary.json"])
+def test_nothing_is_written_through_a_link_in_a_folder_of_others(tmp_path: Path, name: str, there: bool) -> None:
+    target, run = tmp_path / "target", tmp_path / "run"
+    if there:
+        target.write_text("# a line\nand half of one")
+    run.mkdir()
+    (run / "manifest.json").write_text(json.dumps(MANIFEST))
+    (run / name).symlink_to(target)
+    refused = pytest.raises(UsageError, match=rf"{name}: a link, through which nothing is written")
+    checked = contextlib.nullcontext() if name == "summary.json" else refused
+    with checked, RunFolder(run, MANIFEST) as folder, AnswersFile(run, True) as answers:
+        folder.begin_attempt()
+        folder.append(ROW, WALK, "a stack")
+        answers.append(KEY, ())
+        folder.write_summary({})
+    assert (target.read_text() if target.exists() else None) == ("# a line\nand half of one" if there else None)
 
 
 def test_the_row_comes_after_its_trajectory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,23 +11,16 @@ import pytest
 from agents.base import EpisodeAgent
 from agents.scripted import GroundTruthReplayAgent, RandomAgent
 from tests.fakes import PlaneEnv
-from tests.runs import nine_episodes, record, write_dataset
+from tests.runs import BreaksOnFive, nine_episodes, record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
 from vlnbench.evaluation.metrics import METRICS_VERSION
 from vlnbench.evaluation.records import MANIFEST, ROWS, SUMMARY, TRAJECTORIES, read_rows
 from vlnbench.evaluation.rescore import BACKUP, rescore
-from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.interfaces import Action, Observation
 from vlnbench.rollout.inline import Inline
 from vlnbench.util.durable.locks import locked
-
-
-class RandomButBreaksOnFive(RandomAgent):
-    def begin(self, episode: Episode, seed: int) -> None:
-        if episode.episode_id == "5":
-            raise RuntimeError("the fifth is too much")
-        super().begin(episode, seed)
 
 
 @pytest.fixture
@@ -38,7 +31,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(data: Path, tmp_path: Path) -> Path:
     """A run of a random agent in which one episode broke."""
-    record(data, RandomButBreaksOnFive(), tmp_path / "run")
+    record(data, BreaksOnFive(), tmp_path / "run")
     return tmp_path / "run"
 
 

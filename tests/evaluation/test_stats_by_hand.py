@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -16,10 +16,13 @@ from vlnbench.evaluation.stats import (
     Kind,
     bootstrap,
     degrees_of_freedom,
+    differs,
     estimate,
     estimate_sums,
+    holm,
     intervals,
     mcnemar,
+    p_value,
 )
 
 T1, T2 = 12.706204736, 4.302652730
@@ -205,6 +208,25 @@ def test_the_bootstrap_is_drawn_from_a_seed() -> None:
     assert bootstrap(values, scenes) == bootstrap(values, scenes, seed=0, draws=4000)
     assert bootstrap(values, scenes, seed=1) != bootstrap(values, scenes)
     assert bootstrap(values, scenes, draws=100) != bootstrap(values, scenes)
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.04: times 3, 2 and 1 is 0.03, 0.04 and 0.04; 0.9 and 0.6 would be 0.6 * 2, so 1."""
+    assert holm([0.04, None, 0.01, 0.02]) == pytest.approx([0.04, None, 0.03, 0.04])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    assert holm([0.03, 0.01]) == pytest.approx([0.03, 0.02])
+    assert holm([]) == []
+
+
+def test_p_values_by_hand() -> None:
+    """Of t with 2 degrees of freedom, p = 1 - t / sqrt(t^2 + 2): for t = 1, 0.42265."""
+    found = Estimate(-1.0, 6, 3, 1.0, -5.3, 3.3, 2.0)
+    assert p_value(found) == pytest.approx(1 - 1 / 3**0.5)
+    assert p_value(replace(found, se=0.0)) is None
+    assert differs(found, 0.04)
+    assert not differs(found, 0.06)
+    assert not differs(found, None)
+    assert differs(replace(found, high=-0.1), None)
 
 
 def test_mcnemar_by_hand() -> None:

@@ -69,7 +69,7 @@ def test_a_run_that_goes_on(run: Path) -> None:
 
 def test_reading_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.iterdir()}
-    assert main(["status", str(run), "--json"]) == 0
+    assert main(["status", str(run), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["done"] == 4
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.iterdir()} == before
 
@@ -149,3 +149,13 @@ def test_other_folders_are_refused(tmp_path: Path, manifest: str | None, message
         (tmp_path / MANIFEST).write_text(manifest)
     with pytest.raises(UsageError, match=message):
         read_status(tmp_path)
+
+
+def test_of_many_failed_episodes_the_first_are_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlnbench.evaluation.status.MOST_FAILURES", 2)
+    rows = [json.loads(line) for line in (run / ROWS).read_text().splitlines()[:4]]
+    broken = [{**row, "status": "error", "reason": f"broke {i}", "scores": {}} for i, row in enumerate(rows)]
+    (run / ROWS).write_text("".join(json.dumps(row) + "\n" for row in broken))
+    status = read_status(run)
+    assert (status["n_failed"], [each["reason"] for each in status["failures"]]) == (4, ["broke 0", "broke 1"])
+    assert format_status(status).endswith("error: broke 1\nand 2 more failed")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.runs import make_identity
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.metrics import METRICS_VERSION, Failure, Scores
 from vlnbench.evaluation.records import Row
 from vlnbench.evaluation.stats import Estimate
@@ -24,6 +25,7 @@ from vlnbench.evaluation.summary import (
     shown_label,
     summarize,
     values,
+    values_of,
 )
 
 SR, SPL, OS, NE, NDTW, SDTW, CLS, LENGTH, STEPS, COLLISIONS = METRICS
@@ -162,7 +164,7 @@ def test_errors_invent_no_metric_that_no_episode_has() -> None:
     assert values(NE, [rows[1]]) == []
     assert values(STEPS, rows) == [(rows[0], 9.0)]
     assert type(values(STEPS, rows)[0][1]) is float
-    assert aggregate(NDTW, rows) is None
+    assert by_scene(NDTW, rows) is None
     some = [row(0), row(1, ndtw=None)]
     assert values(NDTW, some) == [(some[0], 0.5)]
 
@@ -187,10 +189,15 @@ def test_intervals_stay_in_the_range_of_a_metric(metric: Metric, kind: str, of_d
     assert metric.scale == (1.0 if kind == "positive" else 100.0)
 
 
+def by_scene(metric: Metric, rows: list[Row]) -> Estimate | None:
+    table = table_of(rows)
+    return aggregate(metric, values_of(metric, table), table.scene)
+
+
 def test_rates_are_estimated_as_rates_and_meters_as_meters() -> None:
     """NE 0.5 and 6.5 m in two scenes: 3.5 -+ 12.7062 * 3, cut off at 0. SR 0 of 2: 12.7062^2 / (2 + 12.7062^2)."""
     far = [row(0), row(1, "b", distance_to_goal=6.5)]
-    error, success = aggregate(NE, far), aggregate(SR, [row(0, **FAILED), row(1, "b", **FAILED)])
+    error, success = by_scene(NE, far), by_scene(SR, [row(0, **FAILED), row(1, "b", **FAILED)])
     assert error is not None
     assert success is not None
     assert (error.se, error.low, error.high) == (pytest.approx(3.0), 0.0, pytest.approx(3.5 + 3 * 12.706205))
@@ -260,8 +267,19 @@ def test_the_table_that_a_run_ends_with() -> None:
         "n_errors 2, n_unreachable 1 (unreachable-fails-v1); "
         "SE and intervals clustered by scene (2 scenes, 1.0 degrees of freedom)",
         f"how episodes ended: success 1, stuck 1, unreachable 1, error 2; metrics version {METRICS_VERSION}",
+        "too few scenes to tell this SR from that of a run in other scenes",
+        "SR within 1 m of the goal: 20.0 ± 24.5 [0.1, 99.0]",
         "the agent counted: calls 10, tokens 50",
     ]
+
+
+def test_the_stricter_success_wants_stop_within_a_meter() -> None:
+    rows = [row(i, distance_to_goal=away) for i, away in enumerate((0.0, 0.999, 1.0, 2.9))]
+    rows += [row(4, **(FAILED | {"failure": "never_stopped"}), distance_to_goal=0.2), row(5, status="error")]
+    strict = summary(rows).strict
+    assert strict is not None
+    assert (strict.mean, strict.n) == (pytest.approx(2 / 6), 6)
+    assert summary([row(0, status="unscored")]).strict is None
 
 
 def test_notes_on_what_there_is_not() -> None:
@@ -274,5 +292,6 @@ def test_notes_on_what_there_is_not() -> None:
     ]
     lone = format_summary(summary([replace(row(0), report={})])).splitlines()
     assert "PARTIAL" not in lone[0]
-    assert lone[-2].endswith("; one scene: no SE or interval")
-    assert lone[-1].startswith("how episodes ended: success 1; ")
+    assert lone[-3].endswith("; one scene: no SE or interval")
+    assert lone[-2].startswith("how episodes ended: success 1; ")
+    assert lone[-1] == "SR within 1 m of the goal: 100.0 ± - -"

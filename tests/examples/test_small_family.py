@@ -37,6 +37,7 @@ def test_it_is_a_hundred_lines() -> None:
     assert len([line for line in lines if line.strip() and '"""' not in line]) <= 100
 
 
+@pytest.mark.needs("deepspeed")
 def test_it_trains_from_the_command_line(tmp_path: Path) -> None:
     write_walks(tmp_path / "sets/R2R", [5, 4])
     sets = ["--trajectories", str(tmp_path / "sets"), "--sets", "R2R", "--zero", "0", "--steps", "2"]

@@ -188,7 +188,7 @@ def test_it_is_trained_and_planned_and_what_was_trained_is_evaluated(
     assert (identity["history"], identity["side"]) == (1, 32)
     for kind in ((), ("--inference",)):
         plan = ("-m", "vlnbench", "plan", *kind, "--family", FAMILY, "--model", model, "--gpus", "1x8GB")
-        planned = json.loads(run(*plan, "--json", cwd=tmp_path))
+        planned = json.loads(run(*plan, "--format", "json", cwd=tmp_path))
         assert planned["request"]["history"] == 1
         assert planned["fits"] == "yes"
 

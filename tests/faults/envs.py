@@ -32,20 +32,20 @@ class Watched(HabitatEnv):
         return super().reset(episode)
 
 
-class JumpingBack(FaultyEnv):
-    """A plane on a machine whose clock goes back an hour every ten readings."""
+class Jumping(FaultyEnv):
+    """A plane on a machine whose clock goes FAULT_JUMP seconds ahead every ten readings, or back."""
 
     def __init__(self, *_: Any) -> None:
         super().__init__()
-        _jump()
+        _jump(float(os.environ["FAULT_JUMP"]))
 
 
-def _jump() -> None:
+def _jump(seconds: float) -> None:
     """Replace the clock of this process: `time.time` and the `datetime` of every module of vlnbench."""
     readings, real = iter(range(10**9)), time.time
 
     def back() -> float:
-        return 3600.0 * (next(readings) // 10)
+        return -seconds * (next(readings) // 10)
 
     class Clock(datetime):
         @classmethod

@@ -106,6 +106,22 @@ def locks_unknown(folder: Path) -> None:
 
 
 @fault(
+    "two machines that begin one run in one folder at the same moment, without seeing each other's locks, 3 times",
+    f"one runs, the other is refused in one line; {ALIKE}; nothing is left over",
+)
+def two_machines_at_once(folder: Path) -> None:
+    root, place = write_world(folder / "place" / "data"), folder / "place"
+    machines = [{**shimmed(folder, "own", name), "FAULT_DELAY": "0.05"} for name in ("one", "two")]
+    for number in range(3):
+        out = place / f"run{number}"
+        together = [start(arguments(root, out, env=SLOW), environment) for environment in machines]
+        ended = sorted(finish(each) for each in together)
+        assert [code for code, _ in ended] == [0, 2], ended
+        holds(ended[1][1], "another process is writing there (process ", str(out))
+        _whole(out)
+
+
+@fault(
     "two machines on one folder that do not see each other's locks, the first stopped for more than a minute",
     "the second is refused while the first is at work, waits a minute and takes over with a line when it is not; "
     f"the first, going on, writes nothing more and ends; {ALIKE}",

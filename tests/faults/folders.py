@@ -9,11 +9,13 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agents.scripted import RandomAgent
 from tests.faults.registry import ALIKE, fault
 from tests.faults.worlds import (
     LIMIT_S,
@@ -32,6 +34,58 @@ from tests.faults.worlds import (
     wait_for,
     write_world,
 )
+from tests.runs import record, write_dataset
+
+HOUSES = ("data", "houses", "--train-houses=1", "--val-unseen-houses=1", "--train-episodes=2")
+HOUSES_WITH = ("--val-seen-episodes=1", "--val-unseen-episodes=1")
+
+
+@fault(
+    "`data houses` begun twice at once in one folder; and again, the first killed (SIGKILL) while it generates",
+    "every process that is not killed ends well; the files are those of one alone; nothing is left over",
+)
+def houses_twice(folder: Path) -> None:
+    evaluated(*HOUSES, *HOUSES_WITH, f"--data-root={folder / 'alone'}")
+    for name, killed in (("together", False), ("killed", True)):
+        command = [*HOUSES, *HOUSES_WITH, f"--data-root={folder / name}"]
+        first, second = (start(command) for _ in range(2))
+        if killed:
+            wait_for((folder / "killed" / SCENES).exists, "scenes")
+            os.killpg(first.pid, signal.SIGKILL)
+        codes = [finish(each)[0] for each in (first, second)]
+        assert codes[1] == 0, codes
+        assert codes[0] == (-signal.SIGKILL if killed else 0), codes
+        assert _below(folder / name) == _below(folder / "alone")
+
+
+def _below(root: Path) -> dict[str, bytes]:
+    """All files, hidden ones too."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@fault(
+    "`export` to EvalAI killed (SIGKILL) at ten moments, then done again",
+    "there is no submission or a whole one; nothing is left over",
+)
+def export_killed(folder: Path) -> None:
+    root = write_dataset(folder / "data")
+    record(root, RandomAgent(), folder / "run")
+    whole = folder / "whole.json"
+    command = ["export", str(folder / "run"), "--format=evalai-r2r", "--allow-partial"]
+    began = time.monotonic()
+    evaluated(*command, f"--out={whole}")
+    took = time.monotonic() - began
+    (folder / "out").mkdir()
+    for moment in range(10):
+        out = folder / "out" / f"{moment}.json"
+        process = start([*command, f"--out={out}"])
+        time.sleep(took * (0.5 + moment / 18))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not out.exists() or out.read_bytes() == whole.read_bytes()
+        evaluated(*command, "--force", f"--out={out}")
+        assert out.read_bytes() == whole.read_bytes()
+    assert len(list((folder / "out").iterdir())) == 10
 
 
 @fault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Mapping
@@ -22,17 +23,56 @@ from tests.faults.worlds import (
     write_world,
 )
 
+KEEPS_TIME = f"the run ends well; {ALIKE}; no time is below zero"
 
-@fault("a clock that jumps back an hour every ten readings", f"the run ends well; {ALIKE}; no time is below zero")
+
+@fault("a clock that jumps back an hour every ten readings", KEEPS_TIME)
 def clock_jumps_back(folder: Path) -> None:
+    _jumps(folder, "-3600")
+
+
+@fault("a clock that jumps ahead a day every ten readings", KEEPS_TIME)
+def clock_jumps_ahead(folder: Path) -> None:
+    _jumps(folder, "86400")
+
+
+@fault("a clock that jumps a year back or ahead when a run is killed, twice", KEEPS_TIME + "; status speaks of it")
+def clock_set_between(folder: Path) -> None:
+    root, environment = write_world(folder / "data"), {"FAULT_DELAY": "0.02"}
+    for years in (1, -1):
+        out = folder / f"run{years}"
+        command = arguments(root, out, env="tests.faults.envs:slow")
+        first = start(command, environment)
+        wait_for(lambda out=out, first=first: rows(out) or first.poll() is not None, "rows")  # type: ignore[misc]
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+        for path in [out, *out.iterdir()]:  # as written by that clock
+            os.utime(path, (path.stat().st_mtime + years * 3.2e7,) * 2)
+        attempts = out / "attempts.jsonl"
+        text = attempts.read_text()
+        (year,) = re.findall(r'(?<="began":")\d{4}', text)
+        attempts.write_text(text.replace(f'"began":"{year}', f'"began":"{int(year) + years}'))
+        for more in (["status", str(out)], command, ["status", str(out)]):
+            code, said = run(more, environment)
+            assert code == 0, said
+        same(out, "tests.faults.envs:slow")
+        _sound(root, out)
+
+
+def _jumps(folder: Path, seconds: str) -> None:
     root = write_world(folder / "data")
-    command = arguments(root, folder / "run", env="tests.faults.envs:JumpingBack")
-    evaluated(*command)
+    evaluated(
+        *arguments(root, folder / "run", env="tests.faults.envs:Jumping"), environment={"FAULT_JUMP": seconds}
+    )
     same(folder / "run")
-    assert all(each >= 0 for row in rows(folder / "run") for each in row["seconds"].values())
-    code, said = run(["status", str(folder / "run")])
+    _sound(root, folder / "run")
+
+
+def _sound(root: Path, out: Path) -> None:
+    assert all(each >= 0 for row in rows(out) for each in row["seconds"].values())
+    code, said = run(["status", str(out)])
     assert code == 0, said
-    assert run(["report", str(folder / "run"), f"--data-root={root}", "--env=tests.faulty:plane"])[0] == 0
+    assert run(["report", str(out), f"--data-root={root}", "--env=tests.faulty:plane"])[0] == 0
 
 
 @fault(

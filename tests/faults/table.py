@@ -1,13 +1,17 @@
-"""The tables of docs/reliability.md, from tests/faults/tried.json: `python -m tests.faults.table FOLDER`
-takes records of what was tried from a folder into that file: those that `pytest tests/fuzz`, `tests.crash.points`
-and `tests.faults` write with `--record`.
+"""The tables of docs/findings/reliability.md, from tests/faults/tried.json: `python -m tests.faults.table FOLDER`
+takes records of what was tried from a folder into that file: those that `tests.fuzz`, `tests.crash.points` and
+`tests.faults` write with `--record`. `--again WORD` first tries everything anew whose command has that word in it;
+an empty word all, which takes days of a core.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from tests.faults.tried import ROOT, Tried, read_tried
 from vlnbench.util.durable.files import write_json
 
 RECORDS = Path(__file__).with_name("tried.json")
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "findings" / "reliability.md"
 BEGIN, END = "<!-- tables: made by `python -m tests.regenerate` -->", "<!-- end of tables -->"
 HOW = {
     "kill": "killed (SIGKILL, all processes)",
@@ -56,8 +60,8 @@ def _fuzzed(records: list[Tried]) -> str:
     for each in sorted(records, key=lambda record: record.what):
         read, refused = (f"{each.happened.get(name, 0):,}" for name in ("read", "refused"))
         slowest, grown = f"{each.more['slowest']:.1f}", f"{each.more['grown'] / 2**20:.0f}"
-        cells = [each.what.split()[1], f"{each.tried:,}", read, refused, each.wrong, slowest, grown, each.commit]
-        rows.append(cells)
+        cells = [each.what.split()[1], f"{each.tried:,}", read, refused, each.wrong, slowest, grown]
+        rows.append([*cells, *_said(each)])
     names = [
         "files",
         "cases",
@@ -67,7 +71,7 @@ def _fuzzed(records: list[Tried]) -> str:
         "slowest (CPU s)",
         "memory (MiB)",
     ]
-    return _table([*names, "commit"], rows)
+    return _table([*names, *_SAID], rows)
 
 
 def _crashed(records: list[Tried]) -> str:
@@ -75,18 +79,25 @@ def _crashed(records: list[Tried]) -> str:
     for each in sorted(records, key=lambda record: (record.what.split()[1], record.what)):
         fault, name, *locks = each.what.split()
         how, tried = HOW[fault] + "".join(map(LOCKS.__getitem__, locks)), f"{each.tried} of {each.more['changes']}"
-        rows.append([f"`{name}`", how, tried, each.happened.get("ends alike", 0), each.wrong, each.commit])
-    return _table(["command", "at a change", "changes", "ends alike", "anything else", "commit"], rows)
+        rows.append([f"`{name}`", how, tried, each.happened.get("ends alike", 0), each.wrong, *_said(each)])
+    return _table(["command", "at a change", "changes", "ends alike", "anything else", *_SAID], rows)
 
 
 def _faulted(records: list[Tried]) -> str:
     rows = []
     for name, fault in FAULTS.items():
         for each in (each for each in records if each.what == f"fault {name}"):
-            rows.append(
-                [fault.what, fault.happens, f"{each.happened['as promised']} of {each.tried}", each.commit]
-            )
-    return _table(["what was done", "what has to happen", "happened", "commit"], rows)
+            happened = f"{each.happened['as promised']} of {each.tried}"
+            rows.append([fault.what, fault.happens, happened, *_said(each)])
+    return _table(["what was done", "what has to happen", "happened", *_SAID], rows)
+
+
+_SAID = ("commit", "again: `python -m tests.`")
+
+
+def _said(record: Tried) -> tuple[str, str]:
+    """At which commit something was tried, and what tries it again, without the beginning that all have."""
+    return record.commit, f"`{record.command.removeprefix('python -m tests.')}`"
 
 
 def _table(names: list[str], rows: list[list[object]]) -> str:
@@ -101,11 +112,25 @@ _TITLES = {
 }
 
 
+def try_again(records: Sequence[Tried], folder: Path) -> None:
+    """Run the commands of records anew, which write theirs into a folder. What goes wrong is in these."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in records:
+        program, *arguments = shlex.split(each.command)
+        assert program == "python", each.command
+        record = folder / f"{each.what.replace(' ', '-')}.json" if "tests.crash" in each.command else folder
+        print(each.command, flush=True)
+        subprocess.run([sys.executable, *arguments, "--record", str(record)], cwd=ROOT, check=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    records = read_records()
-    for path in sorted(parser.parse_args().folder.glob("*.json")):
+    parser.add_argument("--again", metavar="WORD")
+    options, records = parser.parse_args(), read_records()
+    if options.again is not None:
+        try_again([each for each in records.values() if options.again in each.command], options.folder)
+    for path in sorted(options.folder.glob("*.json")):
         tried = read_tried(path)
         assert tried is not None
         records[tried.what] = tried

@@ -1,4 +1,4 @@
-"""Every fault does what its description promises, and docs/reliability.md says what was recorded of them."""
+"""Every fault does what its description promises, and docs/findings/reliability.md says what was recorded."""
 
 from __future__ import annotations
 

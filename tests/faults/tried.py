@@ -1,4 +1,4 @@
-"""What was tried against vlnbench, how often, and what happened: the records behind docs/reliability.md."""
+"""What was tried against vlnbench, how often, and what happened: behind docs/findings/reliability.md."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agents.scripted import GroundTruthReplayAgent, RandomAgent
+from agents.table import FAMILIES
 from tests.evaluation.test_evaluate import plan
 from tests.fakes import PlaneEnv
 from vlnbench.cli import main
@@ -19,10 +20,11 @@ from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES
-from vlnbench.leaderboard.board import OURS, load, make_tables, outdated, render
+from vlnbench.leaderboard.board import OURS, load, make_tables, outdated
 from vlnbench.leaderboard.committed import committed_runs
 from vlnbench.leaderboard.compare import compare
-from vlnbench.leaderboard.reproduction import make_ledger, render_ledger
+from vlnbench.leaderboard.reproduction import make_ledger, not_measured, render_ledger
+from vlnbench.leaderboard.sheets import render
 from vlnbench.rollout.inline import Inline
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -52,7 +54,8 @@ def as_benchmark(folder: Path, **identity: Any) -> None:
 
 def test_the_committed_files_are_those_of_the_committed_data() -> None:
     literature, runs = load(RESULTS)
-    files = render(make_tables(literature, runs)) | render_ledger(make_ledger(literature, runs))
+    ledger = [*make_ledger(literature, runs), *not_measured(literature, runs, list(FAMILIES))]
+    files = render(make_tables(literature, runs)) | render_ledger(ledger)
     assert outdated(files, RESULTS) == []
 
 
@@ -165,6 +168,64 @@ def test_away_from_a_checkout_it_begins_with_the_shipped_rows(
     shipped = Path(__file__).parents[2] / "results" / "published.json"
     assert (tmp_path / "results" / "published.json").read_bytes() == shipped.read_bytes()
     assert "NavGPT" in (tmp_path / "results" / "leaderboard.md").read_text("utf-8")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, Any]]:
+    assert main(["leaderboard", "--format", "json", *map(str, arguments)]) == 0
+    tables: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return tables
+
+
+def test_what_is_asked_for_is_printed_and_nothing_written(
+    results: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(results.iterdir())
+    asked = (
+        "--results",
+        results,
+        "--benchmark",
+        "r2r-ce",
+        "--split",
+        "val_unseen",
+        "--backbone",
+        "qwen2.5",
+        "llava",
+    )
+    (unseen,) = printed(capsys, *asked, "--own", "JanusVLN")
+    assert unseen["title"] == "R2R-CE val_unseen, protocol r2r-ce"
+    names = {row["method"]: row for row in unseen["rows"]}
+    assert [name for name, row in names.items() if row["own"]] == ["JanusVLN"]
+    # 60.5 and 57.4 of 1,839: 1.96 sqrt((0.605 * 0.395 + 0.574 * 0.426) / 1839) = 3.18; 56.9 is farther
+    best = [name for name, row in names.items() if row["SR"] and row["SR"]["best"]]
+    assert best == ["JanusVLN", "StreamVLN, revised, Prune-Mem"]
+    assert [name for name, row in names.items() if row["NE"] and row["NE"]["best"]] == [best[1]]
+    janus = printed(
+        capsys, "--results", results, "--backbone", "qwen2.5-vl", "--metrics", "SPL", "--since", "2025-09"
+    )
+    assert {row["method"].partition(",")[0] for table in janus for row in table["rows"]} == {"JanusVLN"}
+    assert "SR" not in janus[0]["rows"][0]
+    assert {
+        row["sensors"] for t in printed(capsys, "--results", results, "--sensors", "rgb") for row in t["rows"]
+    } == {"RGB"}
+    assert all(
+        row["date"] < "2022"
+        for t in printed(capsys, "--results", results, "--before", "2022")
+        for row in t["rows"]
+    )
+    (own,) = printed(capsys, run, "--results", tmp_path / "nowhere")
+    assert [(row["method"], row["own"]) for row in own["rows"]] == [("random", True)]
+    assert sorted(results.iterdir()) == before
+    assert not (tmp_path / "nowhere").exists()
+    assert main(["leaderboard", "--results", str(results), "--since", "2100"]) == 2
+    assert "no row is left" in capsys.readouterr().err
+    assert main(["leaderboard", *map(str, asked), "--own", "JanusVLN", "--format", "latex"]) == 0
+    assert "JanusVLN (ours) & authors & RGB & Qwen2.5-VL-7B-Instruct & \\textbf{60.5}" in capsys.readouterr().out
+
+
+def test_a_folder_of_results_begins_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["leaderboard", "--results", str(tmp_path / "a" / "b")]) == 0
+    assert (tmp_path / "a" / "b" / "published.json").read_bytes() == (RESULTS / "published.json").read_bytes()
+    assert (tmp_path / "a" / "b" / "leaderboard.md").exists()
 
 
 def test_mistakes_write_nothing(results: Path, run: Path) -> None:

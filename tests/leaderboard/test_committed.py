@@ -16,6 +16,7 @@ from tests.runs import record, write_dataset
 from vlnbench.cli import main
 from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.metrics import score
 from vlnbench.evaluation.recorded import load_run
@@ -103,9 +104,9 @@ def test_the_same_run_gives_the_same_bytes(run: Path, tmp_path: Path) -> None:
 def test_hours_are_committed_without_names_of_machines(run: Path, tmp_path: Path) -> None:
     [own] = map(load_run, [run])
     [(committed_run, _)] = committed_runs(add_run(run, tmp_path / "results", Entry(name="random")).parents[1])
-    found = hours(own.rows.values(), own.attempts)
+    found = hours(table_of(own.rows.values()), own.attempts)
     assert found.device
-    assert hours(committed_run.rows.values(), committed_run.attempts) == found
+    assert hours(table_of(committed_run.rows.values()), committed_run.attempts) == found
     assert committed_run.attempts == tuple(
         {name: value for name, value in each.items() if name not in ("host", "pid")} for each in own.attempts
     )
@@ -149,11 +150,11 @@ import os, signal, sys
 from pathlib import Path
 from vlnbench.leaderboard.committed import Entry, add_run
 real, count = os.replace, [0]
-def replace(*paths):
+def replace(*paths, **where):
     count[0] += 1
     if count[0] == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-    real(*paths)
+    real(*paths, **where)
 os.replace = replace
 add_run(Path(sys.argv[1]), Path(sys.argv[2]), Entry(name="random"))
 """

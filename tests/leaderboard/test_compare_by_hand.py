@@ -15,8 +15,9 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.metrics import Scores
 from vlnbench.evaluation.records import MANIFEST, ROWS, Row
 from vlnbench.evaluation.stats import Estimate, bootstrap
-from vlnbench.evaluation.summary import METRICS
-from vlnbench.leaderboard.compare import by_key, compare, format_comparison
+from vlnbench.evaluation.summary import METRICS, values_of
+from vlnbench.leaderboard.compare import compare, comparison_sheet, format_comparison
+from vlnbench.util.tables.sheet import data
 
 T2 = 4.302652730
 """97.5 % quantile of Student's t with 2 degrees of freedom."""
@@ -91,10 +92,8 @@ def test_meters_are_compared_where_both_have_them(runs: tuple[Path, Path]) -> No
 
 def test_values_of_a_run_by_episode(runs: tuple[Path, Path]) -> None:
     run, (success, *_) = compare(*runs).a, METRICS
-    found = by_key(success, run)
-    assert {key[2]: (row.key == key, value) for key, (row, value) in found.items()} == {
-        str(i): (True, value) for i, value in enumerate([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])
-    }
+    found = dict(zip(run.table.names(), values_of(success, run.table).tolist(), strict=True))
+    assert found == {str(i): value for i, value in enumerate([1.0, 0.0, 0.0, 0.0, 1.0, 1.0])}
 
 
 def test_a_run_without_public_goals_has_nothing_to_compare(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -126,29 +125,26 @@ def test_what_is_printed(runs: tuple[Path, Path]) -> None:
         f"B: second, {b}",
         "they differ in agent, seed",
     ]
-    sides, differences, notes = tables.split("\n\n")
-    for table in (sides, differences):  # labels begin at the left, and everything else ends at the right
-        columns = table.splitlines()[1].split("  ")
-        ends = [sum(map(len, columns[: i + 1])) + 2 * i for i in range(len(columns))]
-        for each in table.splitlines()[2:]:
-            assert not each.startswith(" ")
-            assert all(each[end - 1] != " " for end in ends[1:])
-            assert len(each) == ends[-1]
-    rows = [" ".join(each.split()) for each in (*sides.splitlines(), *differences.splitlines())]
-    assert rows[0] == "mean ± SE [95 %] A B n"
-    assert rows[5] == "NE (m) 2.50 ± 1.00 [0.00, 15.21] 3.50 ± 1.00 [0.00, 16.21] 4"
+    table, notes = tables.split("\n\n", 1)
+    rows = [" ".join(each.split()) for each in table.splitlines()]
+    assert rows[0] == "mean [95 %] A B B - A p n"
     assert [row.split("[")[0] for row in rows[2:5]] == [
         "SR (%) 50.0 ± 28.9 ",
         "SPL (%) 25.0 ± 14.4 ",
         "OS (%) 50.0 ± 28.9 ",
     ]
-    at = rows.index("B - A mean SE 95 % (t) 95 % (bootstrap) 95 % (t, trajectories) n") + 2
-    assert rows[at] == "SR (%) +16.7 33.3 [-100.0, 100.0] [-50.0, 50.0] [-62.3, 95.7] 6"
-    assert rows[at + 3] == "NE (m) +1.00 0.00 all equal all equal all equal 4"
-    assert rows[at + 6] == "collisions 0.0 0.0 all equal all equal all equal 6"
-    assert len(rows) == at + 7
+    assert rows[2].endswith(
+        "+16.7 ± 33.3 [-100.0, 100.0] 0.667 6"  # t 0.5 with 2 degrees: p = 1 - 0.5 / sqrt(2.25)
+    )
+    assert rows[5] == "NE (m) 2.50 ± 1.00 [0.00, 15.21] 3.50 ± 1.00 [0.00, 16.21] +1.00 ± 0.00 all equal 4"
+    assert rows[-1].endswith("0.0 ± 0.0 all equal 6")
+    found = data(comparison_sheet(compare(a, b)))
+    ends = [found[f"{name}_{end}"][0] for name in ("bootstrap", "trajectories") for end in ("low", "high")]
+    assert ends == pytest.approx([-50.0, 50.0, 16.6667 - 78.9986, 16.6667 + 78.9986], abs=1e-3)
     assert notes.splitlines() == [
-        "SE and intervals clustered by scene (3) but for the last column",
+        "SE, intervals and p: clustered by scene (3); by bootstrap and by trajectory: --format json",
+        "95 %: Student's t; between 0 and 100 %, wider by t²/(n + t²), the kinds of episode that none of n is",
+        "smallest difference of SR that pairs like these tell from 0 in 80 % of cases: 178.8 points",
         "success: both 2, neither 1, only B 2, only A 1; "
         "McNemar's exact p = 1 (n 3; takes episodes as independent)",
         "only B succeeds (2): 1, 3",
@@ -160,8 +156,7 @@ def test_one_scene_has_no_interval_and_no_names_no_list(tmp_path: Path) -> None:
     a, b = (write(tmp_path / name, [line(i, 1.0, 1.0) for i in (0, 1)], episodes=2) for name in "ab")
     lines = format_comparison(compare(a, b)).splitlines()
     shown = [" ".join(each.split()) for each in lines if each.startswith("SR (%)")]
-    assert shown[0] == "SR (%) 100.0 ± - - 100.0 ± - - 2"
-    assert shown[1].startswith("SR (%) 0.0 - - - [")  # two trajectories
+    assert shown == ["SR (%) 100.0 100.0 0.0 2"]
     assert lines[-1].startswith("success: both 2, neither 0, only B 0, only A 0;")
 
 
@@ -228,3 +223,16 @@ def test_runs_of_different_splits_are_refused(runs: tuple[Path, Path], tmp_path:
     other = write(tmp_path / "seen", [line(i, 1.0, 1.0) for i in range(6)], split="val_seen")
     with pytest.raises(UsageError, match=r"cannot share a table: split 'val_unseen' / 'val_seen'$"):
         compare(runs[0], other)
+
+
+def test_a_terminal_gets_thirty_names_and_json_all(tmp_path: Path) -> None:
+    runs = []
+    for name, success in (("a", 0.0), ("b", 1.0)):
+        rows = [{**line(0, success, 1.0), "episode_id": str(i)} for i in range(10, 75)]
+        runs.append(write(tmp_path / name, rows, episodes=65))
+    found = compare(*runs)
+    text = " ".join(format_comparison(found).split())
+    assert text.endswith(
+        "only B succeeds (65): " + ", ".join(map(str, range(10, 40))) + " and 35 more (--format json has them)"
+    )
+    assert len(found.to_json()["success"]["wins"]) == 65

@@ -25,6 +25,7 @@ from vlnbench.leaderboard.committed import committed_runs
 from vlnbench.leaderboard.reproduction import (
     Finding,
     make_ledger,
+    not_measured,
     paired_tolerance,
     render_ledger,
     spread_tolerance,
@@ -219,3 +220,15 @@ def test_the_ledger_shows_rule_and_tolerance(results: Path, write: Callable[...,
     assert line.endswith("| 56.4 | 3.22 | spread of outcomes | below |  |")
     assert "value,tolerance,rule,verdict,reason,source" in files["reproduction.csv"].splitlines()[0]
     assert json.loads(files["reproduction.json"])[0]["tolerance"] == 3.2189
+
+
+def test_what_nobody_has_run_is_not_measured(results: Path, write: Callable[..., Path]) -> None:
+    run = write("theirs", [1.0, 0.0], CLAIM)
+    literature, runs = load(results, [run])
+    found = not_measured(literature, runs, ["streamvln", "of-nobody"])
+    rows = {each.reproduces: each for each in found}
+    assert rows["janusvln-r2r-val-unseen"].value == 60.5
+    assert CLAIM not in rows
+    assert {each.verdict for each in found} == {"not measured"}
+    assert [each.method for each in found if each.reproduces is None] == ["of-nobody"]
+    assert "| not measured |" in render_ledger(found)["reproduction.md"]

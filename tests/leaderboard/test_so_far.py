@@ -20,8 +20,9 @@ from vlnbench.evaluation.until.decide import in_random_order
 from vlnbench.evaluation.until.rule import Rule
 from vlnbench.interfaces import Agent
 from vlnbench.leaderboard.compare import compare_runs
-from vlnbench.leaderboard.so_far import SoFar, format_so_far
+from vlnbench.leaderboard.so_far import SoFar, so_far_sheet
 from vlnbench.rollout.inline import Inline
+from vlnbench.util.tables.sheet import written
 
 N = 120
 UNTIL = Execution(until=Rule("SR", 10.0))
@@ -60,7 +61,7 @@ def test_a_difference_is_decided_before_the_runs_are_whole(data: Path, tmp_path:
     assert known.low >= 2 * n / N - 1  # whatever is left to come
     back = so_far(oracle, stop, data).metrics["SR"]
     assert (back.low, back.high) == pytest.approx((-known.high, -known.low))
-    text = format_so_far(found)
+    text = written(so_far_sheet(found), "text")
     assert f"PARTIAL: {n} of {N} pairs" in text
     assert "B is better" in text
     assert "NE" not in found.metrics  # nothing bounds it
@@ -80,7 +81,7 @@ def test_runs_that_are_alike_are_not_decided_and_say_what_it_takes(data: Path, t
     assert known.decided is False
     assert known.more is not None
     assert 0 < known.more[0] <= known.more[1] <= known.more[2] <= N - n
-    assert "no" in format_so_far(so_far(runs[0], runs[1], data)).split()
+    assert "no" in written(so_far_sheet(so_far(runs[0], runs[1], data)), "text").split()
 
 
 def test_only_pairs_before_the_first_gap_count(data: Path, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_only_pairs_before_the_first_gap_count(data: Path, tmp_path: Path) -> No
     (part / ROWS).write_text("".join(line for line in lines if json.loads(line)["episode_id"] != missing))
     found = so_far(whole, part, data / "nowhere")  # one of them is whole: nothing has to be read
     assert (found.done, found.pairs) == ((N, N - 1, N - 1), 30)
-    assert f"{N - 31} more episodes of both do not count" in format_so_far(found)
+    assert f"{N - 31} more episodes of both do not count" in written(so_far_sheet(found), "text")
 
 
 def test_runs_that_went_scene_by_scene_say_nothing(
@@ -108,7 +109,7 @@ def test_runs_that_went_scene_by_scene_say_nothing(
     assert "30 of 120 done" in text
     assert "`eval --until 'SR vs RUN'` takes episodes in that order" in text
     assert "fewer than 10 pairs say nothing yet" in text
-    assert main([*arguments, "--json"]) == 0
+    assert main([*arguments, "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["partial"], told["planned"], told["done"]["both"]) == (True, N, 30)
     assert main([*arguments[:3], "--data-root", str(tmp_path)]) == 2

@@ -74,6 +74,9 @@ def train(given: dict[str, str]) -> int:
         write(out / "out_of_memory.json", {"rank": 0, "allocated": 79 * 10**9, "reserved": 80 * 10**9})
         print("out of memory")
         return 3
+    if behavior == "stuck":  # as one of several processes leaves it to torchrun
+        write(out / "hang.json", {"rank": 1, "line": "makes no progress"})
+        return 1
     if behavior == "crash":
         print("\n".join(f"line {i}" for i in range(100)), file=sys.stderr)
         return 7

@@ -8,9 +8,11 @@ import pytest
 from tests.matrix.conftest import Write
 from vlnbench.errors import UsageError
 from vlnbench.matrix.runner import run_matrix
+from vlnbench.matrix.sheet import main_sheet
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.matrix.table import csv_text, markdown
+from vlnbench.matrix.table import markdown
 from vlnbench.matrix.work.stages import stages_of
+from vlnbench.util.tables.sheet import written
 
 TRAIN = {"checkpoint": "streamvln-tiny-base", "trajectories": "sets", "steps": 4}
 
@@ -54,6 +56,17 @@ def test_an_agent_may_have_options_and_a_label(write: Write) -> None:
     assert (found.evaluate["checkpoint"], found.evaluate["max_new_tokens"]) == (Path("streamvln-tiny"), 9)
 
 
+def test_a_reference_may_be_told_what_the_settings_are_not(write: Write) -> None:
+    own = {"label": "other text", "agent": "streamvln", "checkpoint": "streamvln-tiny", "told": "other"}
+    shown = {"label": "gray", "agent": "streamvln", "checkpoint": "streamvln-tiny", "frames": "gray"}
+    matrix = read_matrix(write(references=[own, shown], train=TRAIN, evaluate={"splits": ["val_seen"]}))
+    commands = [
+        stages_of(matrix, Path("work"), each).evaluations["val_seen"].command for each in matrix.references
+    ]
+    assert ["--told=other" in each for each in commands] == [True, False]
+    assert ["--frames=gray" in each for each in commands] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
@@ -82,7 +95,7 @@ def test_references_are_evaluated_once_and_stand_in_every_table(write: Write) ->
         found = run_matrix(read_matrix(path), Path("work"), Path("results"))
     assert Path("calls.txt").read_text().splitlines() == ["eval val_seen"] * 2
     assert [(row["name"], row["status"]) for row in found["references"]] == [("blind", "done"), ("random", "done")]
-    lines = [line for line in csv_text(found).splitlines() if ",reference," in line]
+    lines = [line for line in written(main_sheet(found), "csv").splitlines() if ",reference," in line]
     assert len(lines) == 2
     assert "0.55" in lines[0]  # as the fake has it for an agent of five letters
 
@@ -95,6 +108,6 @@ def test_a_reference_stands_in_the_table_with_its_results() -> None:
     document["references"] = [{**row, "results": {"val_seen": result(0.5), "val_unseen": None}}]
     text = markdown(document)
     (line,) = (line for line in text.splitlines() if "reference: blind" in line)
-    assert "50.0 (44.0 to 56.0)" in line
+    assert "50.0 \\[44.0, 56.0\\]" in line
     assert "## Beside references" in text
     assert "| blind" in text

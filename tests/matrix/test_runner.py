@@ -7,19 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.streamvln.options import StreamVLNTraining
 from tests.matrix.conftest import FAKE, PARTS, Write
+from vlnbench.data.benchmarks import BENCHMARKS
 from vlnbench.errors import RunError, UsageError
 from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.fields import digest
 from vlnbench.matrix.rows import document, windows_per_s
 from vlnbench.matrix.runner import check_none_crashed, find_places, format_counts, run_matrix
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.matrix.work.folder import check_work
+from vlnbench.matrix.work.folder import check_work, open_work
 from vlnbench.matrix.work.stages import stages_of
 from vlnbench.matrix.work.watcher import attempts
 from vlnbench.util import machine
@@ -78,7 +81,8 @@ def test_settings_are_trained_evaluated_and_kept(write: Write) -> None:
         "planned_high": 3 * 10**9,
         "planned_for": "1x80GB",
         "fits": None,
-        **dict.fromkeys(("allocated", "reserved", "device", "capacity", "gpu")),
+        **dict.fromkeys(("allocated", "reserved", "device", "card", "capacity", "gpu")),
+        "phases": {},
     }
     assert row["host"] > 0  # sampled: of a command that ends at once, hardly anything
     assert row["machine"]["packages"]["torch"]
@@ -93,6 +97,13 @@ def test_settings_are_trained_evaluated_and_kept(write: Write) -> None:
     again = run(path)
     assert again == found
     assert len(calls()) == 5
+
+
+@pytest.mark.usefixtures("faked")
+def test_processes_that_hang_are_no_crash(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    behave(monkeypatch, **{PARTS[0]: "stuck"})
+    stuck = run(write())["rows"][0]
+    assert (stuck["status"], stuck["exit_code"], stuck["reason"]) == ("timeout", 1, "train: no progress")
 
 
 @pytest.mark.usefixtures("faked")
@@ -254,17 +265,35 @@ def test_gpus_are_divided_among_settings(monkeypatch: pytest.MonkeyPatch) -> Non
         find_places(Execution(), ("0",))
 
 
+def test_work_of_an_older_protocol_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = read_matrix(write(references=[]))
+    with open_work(matrix, WORK):
+        pass
+    check_work(matrix, WORK)
+    before = (WORK / "matrix.json").read_bytes()
+    name = matrix.settings[0].evaluate["benchmark"]
+    for newer in ({"version": 2}, {"generator": "houses2"}):
+        with monkeypatch.context() as patched:
+            patched.setitem(BENCHMARKS, name, replace(BENCHMARKS[name], **newer))
+            with pytest.raises(UsageError, match=f"the protocol of {name} is another") as error:
+                check_work(matrix, WORK)
+            assert "\n" not in str(error.value)
+    assert (WORK / "matrix.json").read_bytes() == before
+
+
 @pytest.mark.usefixtures("faked")
-def test_work_that_was_hashed_otherwise_is_found(write: Write) -> None:
+@pytest.mark.parametrize(("found", "given"), [(1, {}), (2, {}), (2, {"frames": 32})])
+def test_work_that_was_hashed_otherwise_is_found(write: Write, found: int, given: dict[str, Any]) -> None:
     """What was done is not done again; a setting that has changed since is refused."""
-    path = write(references=[])
+    path = write(references=[], train=TRAIN | given)
     matrix = read_matrix(path)
     whole = run_matrix(matrix, WORK, RESULTS)
-    manifest = json.loads((WORK / "matrix.json").read_text()) | {"format": 1}
+    manifest = json.loads((WORK / "matrix.json").read_text()) | {"format": found}
     for number, (setting, entry) in enumerate(zip(matrix.settings, manifest["settings"], strict=True)):
         trained = f"{number:012x}"
         (WORK / "train" / setting.train_key).rename(WORK / "train" / trained)
         entry["key"] = digest([trained, setting.evaluate])
+        entry["options"] |= StreamVLNTraining.BEFORE
         for split in setting.evaluate["splits"]:
             before = digest([trained, {**setting.evaluate, "splits": [split]}])
             (WORK / "eval" / setting.eval_key(split)).rename(WORK / "eval" / before)
@@ -274,13 +303,13 @@ def test_work_that_was_hashed_otherwise_is_found(write: Write) -> None:
             read_matrix(
                 write(
                     references=[],
-                    train=TRAIN | {"steps": 5},
+                    train=TRAIN | given | {"steps": 5},
                 )
             ),
             WORK,
         )
     with pytest.raises(UsageError, match="is gone or another"):
-        check_work(read_matrix(write(references=[], evaluate={"episodes": 9})), WORK)
+        check_work(read_matrix(write(references=[], train=TRAIN | given, evaluate={"episodes": 9})), WORK)
     Path("calls.txt").unlink()
     again = run_matrix(matrix, WORK, RESULTS)
     assert not Path("calls.txt").exists()
@@ -292,7 +321,7 @@ def test_several_gpus_take_a_launcher(write: Write) -> None:
     matrix = read_matrix(write())
     setting = matrix.settings[0]
     command = stages_of(matrix, WORK, setting, gpus=4).train.command
-    assert command[1:5] == ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
+    assert command[1:5] == ("-m", "torch.distributed.run", "--nproc-per-node=4", "--standalone")
     assert stages_of(matrix, WORK, setting, gpus=1).train.command[1:4] == ("-m", "vlnbench", "train")
     assert FAKE not in command
 

@@ -17,13 +17,15 @@ from vlnbench.cli.commands import Command
 from vlnbench.cli.eval import Eval
 from vlnbench.cli.selected import parse
 from vlnbench.errors import UsageError
-from vlnbench.matrix.fields import hashed
+from vlnbench.matrix.fields import HASHED, hashed
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.statistics.contrasts import Contrast
 from vlnbench.matrix.work.older import document_of_today
 from vlnbench.matrix.work.stages import arguments, prepare_stages, stages_of
+from vlnbench.training.options import plain
 
-MATRICES = Path(__file__).parents[2] / "results" / "matrices"
+ROOT = Path(__file__).parents[2]
+MATRICES = ROOT / "results" / "matrices"
 
 
 def test_the_product_of_the_axes_in_order(write: Write) -> None:
@@ -52,6 +54,16 @@ def test_the_product_of_the_axes_in_order(write: Write) -> None:
     assert len({each.eval_key("val_seen") for each in matrix.settings}) == 8
 
 
+def test_a_seed_may_draw_more_than_the_seed(write: Write) -> None:
+    bases = ("streamvln-tiny", "streamvln-tiny-base")
+    seeds = [{"label": each, "seed": seed, "checkpoint": each} for seed, each in enumerate(bases)]
+    matrix = read_matrix(write(axes={"seed": seeds, "learning_rate": [1e-3, 2e-3]}))
+    assert matrix.drawn == ("checkpoint",)
+    assert matrix.axes["seed"] == bases
+    assert tuple(each.train.checkpoint for each in matrix.settings[1:3]) == bases
+    assert read_matrix(write(axes={"seed": [0, {"label": "b", "seed": 1}]})).drawn == ()
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param("tunable_parts_x_data", marks=pytest.mark.slow), "vlnce_augmentation"]
 )
@@ -61,9 +73,24 @@ def test_a_new_option_leaves_settings_that_were_trained_as_they_were(name: str) 
     settings = read_matrix(MATRICES / f"{name}.yaml").settings
     assert {each.name: each.key for each in settings} == {row["name"]: row["key"] for row in rows}
     rows[0]["options"]["seed"] += 1
-    changed = document_of_today({"format": 1, "rows": rows})["rows"]
+    changed = document_of_today({"format": 2, "rows": rows})["rows"]
     assert [row["key"] for row in changed[1:]] == [row["key"] for row in rows[1:]]
     assert changed[0]["key"] != rows[0]["key"]
+
+
+def test_what_was_a_default_is_left_out_where_the_checkpoint_says_it(write: Write, folder: Path) -> None:
+    """A training of then on windows of 32 steps is today's from a checkpoint of 16 only where 32 is given."""
+    config = json.loads((ROOT / "agents/checkpoints/streamvln-tiny/config.json").read_text())
+    for frames, given in ((32, {}), (16, {"frames": 32})):
+        (folder / "model").mkdir(exist_ok=True)
+        (folder / "model" / "config.json").write_text(json.dumps(config | {"num_frames": frames}))
+        train = {"checkpoint": "model", "trajectories": "sets", **given}
+        (setting, *_) = read_matrix(write(train=train)).settings
+        options = plain(setting.train) | StreamVLNTraining.BEFORE
+        row = {"name": setting.name, "key": "", "options": options, "evaluate": setting.evaluate}
+        (today,) = document_of_today({"format": 2, "rows": [row]})["rows"]
+        assert (today["train_key"], today["key"]) == (setting.train_key, setting.key)
+        assert today["options"] == plain(setting.train)
 
 
 def test_an_option_counts_where_it_says_something(write: Write) -> None:
@@ -75,7 +102,7 @@ def test_an_option_counts_where_it_says_something(write: Write) -> None:
         settings[0], train=StreamVLNTraining(checkpoint="c", out=Path(), tunable_parts=("mm_mlp_adapter",))
     )
     assert hashed(plain.train, plain.family) == {
-        "version": 2,
+        "version": HASHED,
         "family": "streamvln",
         "checkpoint": "c",
         "tunable_parts": ("mm_mlp_adapter",),
@@ -163,7 +190,10 @@ BAD: dict[str, dict[str, Any]] = {
         "keep": [{"tunable_parts": "mm_vision"}]
     },
     "keep: entry 1: tunable_parts: expected at least one label": {"keep": [{"tunable_parts": []}]},
-    "num_history 5: expected a divisor": {"axes": {"history": [5]}},
+    "num_history 5: expected a divisor": {
+        "axes": {"history": [5]},
+        "train": {"checkpoint": "streamvln-tiny", "trajectories": "sets", "frames": 32, "future_steps": 4},
+    },
     "collect.EnvDrop: unknown option 'tour': did you mean 'tours'": {"collect": {"EnvDrop": {"tour": 3}}},
     "collect.EnvDrop: set 'envdrp': input should be": {"collect": {"EnvDrop": {"set": "envdrp"}}},
     "houses: rooms_min = 20: give a whole number": {"houses": {"rooms_min": 20}},
@@ -177,6 +207,15 @@ BAD: dict[str, dict[str, Any]] = {
     },
     "contrasts.a: pairs: unknown label 'mm_mlp': did you mean 'mm_mlp_adapter'": {
         "contrasts": {"a": {"axis": "tunable_parts", "pairs": [["mm_mlp", "mm_vision_tower"]]}}
+    },
+    "contrasts.a: within: unknown axis 'look'": {
+        "contrasts": {
+            "a": {
+                "axis": "tunable_parts",
+                "pairs": [["mm_mlp_adapter", "mm_vision_tower"]],
+                "within": {"look": "x"},
+            }
+        }
     },
     "contrasts.a: pairs: 'mm_mlp_adapter' stands in them twice": {
         "contrasts": {"a": {"axis": "tunable_parts", "pairs": [["mm_mlp_adapter", "mm_mlp_adapter"]]}}
@@ -258,6 +297,13 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
             names = setting.given.keys() - {"seed"}
             changed = {name for name in names if setting.given[name] != base.given.get(name)}
             assert len(changed) == 1 or changed in together, setting.name
+    elif path.stem in ("parts_x_looks", "augmentation_houses2"):
+        assert {len(cell) for cell in matrix.axes.values()} >= {4}  # seeds
+        assert matrix.looks == (2, 4)
+    elif path.stem == "pilot_rates":
+        assert {each.evaluate["data_root"] for each in matrix.settings} == {
+            Path("houses2-2")
+        }  # not the benchmark's
     elif path.stem == "post_training":
         seeds = Counter((setting.given["objective"], setting.given.get("rollouts")) for setting in matrix.settings)
         assert seeds == {("supervised", None): 3, ("grpo", "steps"): 3, ("grpo", "episodes"): 3}
@@ -296,3 +342,37 @@ def test_the_command_line_understands_every_command() -> None:
     assert isinstance(seen, Eval)
     assert (seen.split, seen.episodes) == ("val_seen", 2)
     assert seen.agent_options == StreamVLNOptions(max_new_tokens=8, checkpoint=train.out / "model")
+
+
+def test_hardware_takes_the_place_of_what_the_file_says(write: Write) -> None:
+    sections = {
+        "hardware": {
+            "8x80GB": {"train": {"batch": 2}, "run": {"gpus_per_setting": 8}},
+            "1x24GB": {
+                "train": {"batch": 1},
+                "axes": {"tunable_parts": [["mm_mlp_adapter"]]},
+                "run": {"gpu": "24GB"},
+            },
+        }
+    }
+    path = write(**sections)
+    first, other = read_matrix(path), read_matrix(path, "1x24GB")
+    assert (first.name, len(first.settings), first.execution.gpus_per_setting) == ("small_8x80GB", 3, 8)
+    assert (other.name, len(other.settings), other.execution.gpu) == ("small_1x24GB", 1, "24GB")
+    assert (first.settings[0].train.batch, other.settings[0].train.batch) == (2, 1)
+    for hardware, given, said in (
+        ("1x25GB", sections, "hardware: unknown name '1x25GB': did you mean '1x24GB'?"),
+        ("", {"hardware": {"a": {"name": "x"}}}, "hardware.a: unknown section 'name'"),
+        ("a", {}, "--hardware a: "),
+    ):
+        with pytest.raises(UsageError) as error:
+            read_matrix(write(**given), hardware)
+        assert said in str(error.value)
+
+
+def test_a_set_that_is_still_to_come_has_its_windows(write: Write) -> None:
+    """In a dry run; without that, a set that is not there is a mistake."""
+    axes = {"sets": [["R2R"], ["R2R", "RxR"]], "tunable_parts": [["mm_mlp_adapter"]]}
+    with pytest.raises(UsageError, match=r"RxR holds no annotations\.json"):
+        read_matrix(write(axes=axes))
+    assert len(read_matrix(write(axes=axes, run={"windows": {"RxR": 70000}})).settings) == 2

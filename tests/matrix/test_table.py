@@ -27,10 +27,12 @@ from vlnbench.matrix.plots import (
     memory_points,
 )
 from vlnbench.matrix.rows import cpu_ms_per_window
+from vlnbench.matrix.sheet import main_sheet
 from vlnbench.matrix.spec import read_matrix
 from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, pareto, spread
 from vlnbench.matrix.statistics.tables import effects_csv
-from vlnbench.matrix.table import csv_text, markdown
+from vlnbench.matrix.table import markdown
+from vlnbench.util.tables.sheet import written
 
 RESULTS = Path(__file__).parents[2] / "results"
 AXES = {"parts": ["vision", "all"], "data": ["R2R", "both"], "seed": ["seed=0", "seed=1"]}
@@ -71,10 +73,10 @@ def test_tables_and_plots_come_from_the_document_alone(tmp_path: Path, capsys: p
 )
 def test_committed_tables_come_from_their_document(folder: Path) -> None:
     document = json.loads((folder / "matrix.json").read_text())
-    assert (folder / "matrix.csv").read_text() == csv_text(document)
-    written, found = (list(csv.reader(io.StringIO(text))) for text in (_effects(folder), effects_csv(document)))
-    assert [len(row) for row in written] == [len(row) for row in found]
-    for row, other in zip(written, found, strict=True):
+    assert (folder / "matrix.csv").read_text() == written(main_sheet(document), "csv") + "\n"
+    committed, found = (list(csv.reader(io.StringIO(text))) for text in (_effects(folder), effects_csv(document)))
+    assert [len(row) for row in committed] == [len(row) for row in found]
+    for row, other in zip(committed, found, strict=True):
         assert all(map(_same, row, other)), (row, other)
     assert (folder / "matrix.md").read_text() == markdown(document)
     settings = read_matrix(RESULTS / "matrices" / f"{folder.name}.yaml").settings
@@ -97,7 +99,7 @@ def _same(one: str, other: str) -> bool:
 
 def test_csv_has_every_row_with_nothing_for_what_is_missing() -> None:
     document = make_document(AXES, failed=(1,))
-    rows = list(csv.DictReader(io.StringIO(csv_text(document))))
+    rows = list(csv.DictReader(io.StringIO(written(main_sheet(document), "csv"))))
     assert len(rows) == 8
     first, failed = rows[0], rows[1]
     assert float(first["val_seen SR"]) == document["rows"][0]["results"]["val_seen"]["metrics"]["SR"]["mean"]
@@ -111,7 +113,7 @@ def test_data_of_walks_in_simulators_are_told() -> None:
     document = make_document(AXES)
     document["rows"][0]["data"] = {"episodes": 9000, "group": 8}
     document["rows"][1]["data"] |= {"prompts_per_update": 4}
-    first, second, *_ = csv.DictReader(io.StringIO(csv_text(document)))
+    first, second, *_ = csv.DictReader(io.StringIO(written(main_sheet(document), "csv")))
     assert first["data"] == "episodes 9,000; group 8"
     assert second["data"] == "R2R 30 instructions on 10 trajectories, 40 windows; prompts per update 4"
     [shown] = [line for line in markdown(document).splitlines() if "| episodes 9,000 |" in " ".join(line.split())]
@@ -122,7 +124,7 @@ def test_sets_are_counted_in_the_words_of_their_family() -> None:
     document = make_document(AXES)
     counted = {"walks": 20, "instructions": 40, "relabeled": 15, "conversations": 0, "windows": 20, "weight": 2.0}
     document["rows"][0]["data"] = {"DAgger": counted}
-    first, *_ = csv.DictReader(io.StringIO(csv_text(document)))
+    first, *_ = csv.DictReader(io.StringIO(written(main_sheet(document), "csv")))
     assert first["data"] == "DAgger 40 instructions on 20 walks, 15 relabeled, 20 windows x 2"
     assert "DAgger 40 x 2" in markdown(document)
 
@@ -142,7 +144,7 @@ def test_no_text_is_a_formula_or_breaks_a_table() -> None:
     document = make_document(AXES)
     document["rows"][0]["name"] = "=cmd|x\n<b>"
     document["name"] = "# <script>"
-    read = list(csv.DictReader(io.StringIO(csv_text(document))))
+    read = list(csv.DictReader(io.StringIO(written(main_sheet(document), "csv"))))
     assert read[0]["setting"] == "'=cmd|x <b>"
     lines = markdown(document).splitlines()
     assert lines[0] == "# \\# &lt;script&gt;"
@@ -280,7 +282,7 @@ def test_costs_are_shown_where_trainings_tell_them() -> None:
     assert "| other     |                15.0 |         25 |             75 |                 75.0 |" in markdown(
         document
     )
-    assert csv_text(document).splitlines()[2].count(",15.0,") == 1
+    assert written(main_sheet(document), "csv").splitlines()[2].count(",15.0,") == 1
     measured = make_document({"lever": ["base", "other"]}, measured=True)
     for row in measured["rows"]:
         row["cpu_ms_per_window"] = 1.0
@@ -309,3 +311,40 @@ def test_a_matrix_of_costs_alone_has_no_results() -> None:
     assert "| other     |                 2.0 |        100 |" in shown
     assert effects_csv(document).count("\n") == 1
     assert costs_figure(document) is not None
+
+
+def test_peaks_of_gpus_are_told_by_phase_where_they_are_known() -> None:
+    document = make_document(AXES)
+    assert "Memory of the GPU by phase" not in markdown(document)
+    document["rows"][0]["vram"] |= {"phases": {"load": 16 * 10**9, "evaluation": 21 * 10**9}, "card": 40 * 10**9}
+    lines = markdown(document).partition("## Memory of the GPU by phase")[2].splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert table[0] == ["setting", "load", "evaluation", "whole card"]
+    assert [row[1:] for row in table[2:4]] == [["16.00", "21.00", "40.00"], ["-", "-", "-"]]
+    first, second = list(csv.DictReader(io.StringIO(written(main_sheet(document), "csv"))))[:2]
+    assert (first["vram_load_bytes"], first["vram_card_bytes"]) == ("16000000000", "40000000000")
+    assert second["vram_load_bytes"] == ""
+
+
+def test_the_main_table_is_printed_in_a_format_and_marks_what_is_not_told_from_the_best(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = RESULTS / "tunable_parts_x_envdrop"
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert main(["matrix", "table", str(folder), "--format", "latex"]) == 0
+    rows = [line.split(" & ") for line in capsys.readouterr().out.splitlines() if line.count(" & ") > 5]
+    column = rows[0].index("val seen SR")
+    cells = {row[1]: row[column] for row in rows[1:]}
+    means = {
+        name: float(cell.removeprefix("\\textbf{").partition(" ")[0].rstrip("}")) for name, cell in cells.items()
+    }
+    settings = {name for name in cells if not name.startswith("reference")}
+    best = max(settings, key=lambda name: means[name])
+    marked = {name for name, cell in cells.items() if cell.startswith("\\textbf")}
+    assert best in marked < settings
+    assert min(means[name] for name in marked) > min(means[name] for name in settings - marked)
+    assert main(["matrix", "table", str(folder), "--format", "json"]) == 0
+    document = json.loads((folder / "matrix.json").read_text())
+    found = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["setting"] for row in found][: len(document["rows"])] == [row["name"] for row in document["rows"]]
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before

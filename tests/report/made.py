@@ -13,13 +13,15 @@ from typing import Any
 from tests.fakes import make_episode
 from tests.runs import make_identity
 from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.metrics import score
-from vlnbench.evaluation.recorded import RecordedRun
+from vlnbench.evaluation.recorded import TabledRun
 from vlnbench.evaluation.records import Row
-from vlnbench.evaluation.summary import summarize
+from vlnbench.evaluation.summary import summarize_table
 from vlnbench.interfaces import Action, Episode, Pose, Trajectory
 from vlnbench.report.data import ReportRow, RunData
-from vlnbench.report.failures import ending
+from vlnbench.report.failures import how_ended
+from vlnbench.report.walks import walk as shown
 
 
 def walk(episode: Episode, actions: list[int], blocked: frozenset[int] = frozenset()) -> Trajectory:
@@ -54,33 +56,38 @@ def row_of(episode: Episode, trajectory: Trajectory | None, status: str = "ok", 
 
 def entry_of(episode: Episode, trajectory: Trajectory | None, **how: Any) -> ReportRow:
     row = row_of(episode, trajectory, **how)
-    return ReportRow(row, ending(row), trajectory, episode)
+    return ReportRow(row, how_ended([row])[0], trajectory and shown(trajectory), episode)
 
 
 def run_data(entries: list[ReportRow], **identity: str) -> RunData:
     """A run of these entries, all that were planned."""
-    rows = {entry.row.key: entry.row for entry in entries}
+    table = table_of(entry.row for entry in entries)
     said = make_identity(episodes=len(entries), split_size=len(entries), **identity)
     manifest = {"identity": asdict(said), "packages": {"numpy": "1"}}
-    trajectories = {entry.row.key: entry.trajectory for entry in entries if entry.trajectory is not None}
     benchmark = get_benchmark("houses-r2r")
-    run = RecordedRun(Path("run"), manifest, said, benchmark, rows, trajectories)
-    return RunData(run, summarize(rows.values(), list(rows), said), tuple(entries), None, None)
+    run = TabledRun(folder=Path("run"), manifest=manifest, identity=said, benchmark=benchmark, table=table)
+    known = {entry.row.episode_id: entry.episode for entry in entries if entry.episode is not None}
+    return RunData(run, summarize_table(table, said), tuple(entries), known or None, None, None)
 
 
 def random_run(count: int, seed: int = 0) -> RunData:
-    """A run of the size of R2R-CE val_unseen's episodes: 57 actions, a tenth of them to the end of the budget."""
+    """A run of `random_walks`."""
+    return run_data([entry_of(episode, trajectory) for episode, trajectory in random_walks(count, seed)])
+
+
+def random_walks(count: int, seed: int = 0) -> list[tuple[Episode, Trajectory]]:
+    """Of the size of R2R-CE val_unseen's episodes: 57 actions, a tenth of them to the end of the budget."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 8))) for _ in range(2000)]
-    entries = []
+    walks = []
     for i in range(count):
         episode = make_episode(i, scene=f"scene{i % 11}", distance=rng.uniform(4, 16))
         text = " ".join(rng.choices(words, k=rng.randint(10, 45)))
         episode = replace(episode, instruction=text, trajectory_id=str(i // 3))
         length = 500 if i % 10 == 0 else rng.randint(30, 90)
         actions = [*rng.choices([1, 2, 3], [6, 2, 2], k=length - 1), 0 if length < 500 else 1]
-        entries.append(entry_of(episode, walk(episode, actions, frozenset(rng.sample(range(length), 5)))))
-    return run_data(entries)
+        walks.append((episode, walk(episode, actions, frozenset(rng.sample(range(length), 5)))))
+    return walks
 
 
 class Page(HTMLParser):

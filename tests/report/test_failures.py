@@ -9,7 +9,7 @@ from tests.fakes import make_episode
 from tests.report.made import row_of, walk
 from vlnbench.evaluation.metrics import FAILURES
 from vlnbench.interfaces import Action
-from vlnbench.report.failures import Ending, ending, kinds
+from vlnbench.report.failures import Ending, how_ended, kinds
 
 F, L, S = Action.MOVE_FORWARD, Action.TURN_LEFT, Action.STOP
 EPISODE = make_episode(0, distance=10.0)  # straight ahead
@@ -33,23 +33,23 @@ AROUND = [L] * 12
     ],
 )
 def test_endings(actions: list[int], expected: str) -> None:
-    assert ending(row_of(EPISODE, walk(EPISODE, actions))) == expected
+    assert how_ended([row_of(EPISODE, walk(EPISODE, actions))])[0] == expected
 
 
 def test_an_agent_that_pushes_at_a_wall_until_the_end_is_stuck() -> None:
     trajectory = walk(EPISODE, [F] * 40, blocked=frozenset(range(10, 40)))
-    assert ending(row_of(EPISODE, trajectory)) == "stuck"
+    assert how_ended([row_of(EPISODE, trajectory)])[0] == "stuck"
 
 
 def test_a_goal_without_a_path_is_unreachable_whatever_the_agent_did() -> None:
     trajectory = walk(EPISODE, [F] * 40 + [S])
     trajectory = replace(trajectory, goal_distances=(float("inf"),) * len(trajectory.poses))
-    assert ending(row_of(EPISODE, trajectory)) == "unreachable"
+    assert how_ended([row_of(EPISODE, trajectory)])[0] == "unreachable"
 
 
 @pytest.mark.parametrize("status", ["error", "timeout", "unscored"])
 def test_episodes_without_scores(status: str) -> None:
-    assert ending(row_of(EPISODE, None, status, "it broke")) == status
+    assert how_ended([row_of(EPISODE, None, status, "it broke")])[0] == status
 
 
 def test_kinds_refine_those_of_the_summary_and_are_all_defined() -> None:

@@ -17,29 +17,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from agents.scripted import RandomAgent
 from tests.fakes import PlaneEnv, make_episode
-from tests.report.made import Page, entry_of, random_run, run_data, walk
-from tests.runs import record, write_dataset
+from tests.report.made import Page, entry_of, random_run, random_walks, run_data, walk
+from tests.runs import BreaksOnFive, record, write_dataset
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.shape import corners
-from vlnbench.evaluation.costs import PARTS, part_seconds
-from vlnbench.evaluation.records import Row
+from vlnbench.evaluation.columns.read import table_of
+from vlnbench.evaluation.costs import part_seconds
+from vlnbench.evaluation.records import PARTS, Row
 from vlnbench.interfaces import Episode, TopDownMap
 from vlnbench.report import build
 from vlnbench.report.breakdowns import breakdowns
-from vlnbench.report.data import RunData
+from vlnbench.report.data import RunData, read_run
 from vlnbench.report.maps import METERS_PER_PIXEL, scene_storeys, storeys
 from vlnbench.report.page import SCRIPTS, asset, render
-from vlnbench.report.payload import encode_path
+from vlnbench.report.walks import encode_path
 from vlnbench.rollout.episode import StepTimes
 
 NASTY = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> &lt; \u2028 ' \" \\ "
 
 
 def page_of(data: RunData) -> str:
-    return render(data, scene_storeys(data.entries), {})
+    return render(data, scene_storeys(data.entries), {}, {})
 
 
 class Plane(PlaneEnv):
@@ -54,13 +54,6 @@ class Plane(PlaneEnv):
 class NoScenes(PlaneEnv):
     def check(self, episodes: Sequence[Episode]) -> None:
         raise UsageError(f"no scene {episodes[0].scene_id}")
-
-
-class BreaksOnFive(RandomAgent):
-    def begin(self, episode: Episode, seed: int) -> None:
-        if episode.episode_id == "5":
-            raise RuntimeError("the fifth is too much")
-        super().begin(episode, seed)
 
 
 @pytest.fixture
@@ -124,6 +117,21 @@ def test_a_run_folder_alone_makes_a_page(run: Path, tmp_path: Path, capsys: pyte
     assert "partial: the run is not finished" in page.text
     assert all("text" not in episode for episode in page.payload["episodes"])
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
+
+
+def test_a_page_of_very_many_episodes_shows_the_first_and_counts_all(
+    run: Path, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_run(run, data_root)
+    monkeypatch.setattr("vlnbench.report.data.MOST_EPISODES", 4)
+    data = read_run(run, data_root)
+    assert [entry.row for entry in data.entries] == [entry.row for entry in whole.entries[:4]]
+    assert all(entry.walk is not None for entry in data.entries)
+    assert data.summary == whole.summary
+    assert breakdowns(data) == breakdowns(whole)
+    built = build.build_report(run, tmp_path / "page.html", tmp_path / "none")
+    assert built.count == 9
+    assert any("only the first 4" in note for note in built.notes)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +244,7 @@ def test_paths_keep_their_place_to_the_centimeter() -> None:
 
 def test_breakdowns_split_the_run() -> None:
     data = random_run(200)
-    found = {breakdown.title: breakdown for breakdown in breakdowns(data.entries)}
+    found = {breakdown.title: breakdown for breakdown in breakdowns(data)}
     assert list(found) == ["Scene", "Path length", "Instruction length", "Turns"]
     total = data.summary.metrics["SR"]
     assert total is not None
@@ -259,7 +267,7 @@ def test_bins_leave_their_upper_edge_to_the_next() -> None:
     for i, distance in enumerate((4.75, 5.0, 7.25, 7.5)):
         episode = make_episode(i, scene="ab"[i % 2], distance=distance)
         entries.append(entry_of(episode, walk(episode, [1, 0])))
-    groups = breakdowns(entries)[1].groups
+    groups = breakdowns(run_data(entries))[1].groups
     assert [(group.label, group.n) for group in groups] == [
         ("under 5 m", 1),
         ("5 to 7.5 m", 2),
@@ -291,8 +299,8 @@ def node(script: str) -> str:
 def test_time_per_step_is_a_plot_and_a_table() -> None:
     data = random_run(30)
     assert "Time per step" not in page_of(data)  # rows that do not tell it
-    rows = {key: _timed(row) for key, row in data.run.rows.items()}
-    text = page_of(replace(data, run=replace(data.run, rows=rows)))
+    table = table_of(_timed(entry.row) for entry in data.entries)
+    text = page_of(replace(data, run=replace(data.run, table=table)))
     section = text[text.index('<section id="steps">') : text.index('<section id="run">')]
     shown = re.findall(r'<tr><th scope="row">([^<]*)</th><td>(\d+)</td><td>([\d,]+)</td><td>([^<]*)</td>', section)
     assert [part for part, *_ in shown] == list(PARTS[:-1])
@@ -319,19 +327,15 @@ def test_the_script_parses() -> None:
 
 
 def test_the_script_reads_back_what_the_agent_did() -> None:
-    data = random_run(12)
-    payload = Page(page_of(data)).scripts[0]
+    payload = Page(page_of(random_run(12))).scripts[0]
     stub = f"const document = {{getElementById: () => ({{textContent: {json.dumps(payload)}}})}};"
     walks = json.loads(node(f"{stub}\n{asset('map.js')}\nconsole.log(JSON.stringify(DATA.episodes.map(decode)))"))
-    for entry, found in zip(data.entries, walks, strict=True):
-        assert entry.trajectory is not None
-        assert found["actions"] == list(map(int, entry.trajectory.actions))
-        assert found["hits"] == list(entry.trajectory.collided)
-        assert np.abs(np.array(found["poses"]) / 100 - entry.trajectory.positions).max() <= 0.005 + 1e-9
-        assert np.abs(np.subtract(found["distances"], entry.trajectory.goal_distances)).max() <= 0.005 + 1e-9
-        turned = [
-            pose.yaw - np.radians(yaw) for pose, yaw in zip(entry.trajectory.poses, found["yaws"], strict=True)
-        ]
+    for (_, trajectory), found in zip(random_walks(12), walks, strict=True):
+        assert found["actions"] == list(map(int, trajectory.actions))
+        assert found["hits"] == list(trajectory.collided)
+        assert np.abs(np.array(found["poses"]) / 100 - trajectory.positions).max() <= 0.005 + 1e-9
+        assert np.abs(np.subtract(found["distances"], trajectory.goal_distances)).max() <= 0.005 + 1e-9
+        turned = [pose.yaw - np.radians(yaw) for pose, yaw in zip(trajectory.poses, found["yaws"], strict=True)]
         assert np.abs(np.cos(turned) - 1).max() < 1e-4
 
 

@@ -33,7 +33,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    _forget()
     yield tmp_path
+    _forget()
+
+
+def _forget() -> None:
     for name in [each for each in sys.modules if each.partition(".")[0] in ("mine", "helper", "lab")]:
         del sys.modules[name]
 

@@ -12,7 +12,7 @@ from tests.fakes import make_episode
 from vlnbench.interfaces import Action, Observation
 from vlnbench.rollout.episode import Task
 from vlnbench.rollout.executor import EnvSetup, Limits
-from vlnbench.rollout.processes import Processes, best_batch, best_count
+from vlnbench.rollout.processes import Processes, best_batch, best_count, count_on_gpu
 
 PICTURES, PLANE = "tests.faulty:PictureEnv", "tests.fakes:PlaneEnv"
 
@@ -51,6 +51,20 @@ def test_batches_and_simulators_follow_the_pace_of_the_agent(monkeypatch: pytest
     assert (best_batch({}), best_count({}, 8)) == (8, 2)
     assert (best_batch(PACES), best_count(PACES, 4)) == (4, 6)  # eight at once are hardly faster than four
     assert (best_batch({1: 0.01, 2: 0.02}), best_count({1: 0.01}, 1)) == (1, 2)
+
+
+def test_a_gpu_has_a_batch_of_simulators_and_some_that_step_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Keeping(RandomAgent):
+        episode_bytes = 10**10
+
+    monkeypatch.setattr("vlnbench.rollout.processes.cores", lambda: 16)
+    assert [count_on_gpu(RandomAgent(), batch, 80 * 10**9) for batch in (1, 8, 16)] == [4, 12, 16]
+    assert [count_on_gpu(Keeping(), 8, free * 10**9) for free in (5, 30, 80, 1000)] == [1, 2, 6, 12]
+    monkeypatch.setattr("vlnbench.rollout.processes.free_bytes", lambda gpu: 80 * 10**9)
+    with Processes(None, PLANE, max_batch=4) as few, Processes(7, PLANE, max_batch=4) as given:
+        for executor, count in ((few, 6), (given, 7)):
+            executor.use(Keeping())
+            assert executor.timings().n_simulators == count
 
 
 def test_what_is_chosen_is_said_and_given_numbers_stay() -> None:

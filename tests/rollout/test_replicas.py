@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -97,10 +98,10 @@ def test_every_replica_works(tmp_path: Path) -> None:
     assert frozenset({0, 1}) in seen
 
 
-def kill_one(replicas: Replicas) -> None:
+def kill_one(replicas: Replicas, number: signal.Signals = signal.SIGKILL) -> None:
     remote = next(each.remote for each in replicas._replicas if each.running)
     assert isinstance(remote, LocalRemote)
-    os.kill(remote._child._process.pid, signal.SIGKILL)
+    os.kill(remote._child._process.pid, number)
 
 
 def test_a_replica_that_dies_costs_its_episodes_and_is_started_anew(
@@ -121,6 +122,20 @@ def test_a_replica_that_dies_costs_its_episodes_and_is_started_anew(
     assert "is started anew (" in capsys.readouterr().err
     assert run(tmp_path, retry_errors=True).n_errors == 0
     assert timeless(tmp_path, ok_only=True) == timeless(undisturbed)
+
+
+def test_a_replica_that_is_stopped_is_named_and_replaced(
+    tmp_path: Path, undisturbed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlnbench.util.processes.child.STOPPED_S", 2.0)
+
+    def stop(replicas: Replicas, done: int) -> None:
+        if done == 4:
+            kill_one(replicas, signal.SIGSTOP)
+
+    assert run(tmp_path, on_row=stop, arguments=({}, 0.002)).n_errors == 0
+    assert re.search(r"is started anew .*it was stopped \(SIGSTOP\)", capsys.readouterr().err)
+    assert timeless(tmp_path) == timeless(undisturbed)
 
 
 def test_replicas_that_die_again_and_again_use_up_the_error_budget(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from vlnbench.interfaces import Action, Conventions, Episode, Observation
 from vlnbench.rollout.executor import Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.serving.options import ServeOptions
-from vlnbench.serving.serve import AgentServer
+from vlnbench.serving.serve import AgentServer, _Turn
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +173,12 @@ def test_a_connection_that_ends_in_the_middle_costs_no_row(tmp_path: Path, local
     class Drops(Random):
         def act(self, observations: Mapping[int, Observation]) -> dict[int, Action]:
             if len(self.batches) == 40:
-                for connection in connections():
+                for connection in server._open():
                     connection.socket.shutdown(socket.SHUT_RDWR)
             return super().act(observations)
 
     request = ServeOptions("random", port=0)
     with AgentServer(Drops(), request) as server:
-        connections = lambda: list(server._server.connections)  # noqa: E731
         thread = threading.Thread(target=server.run)
         thread.start()
         client = connected(server.address)
@@ -201,6 +200,15 @@ def test_a_server_that_stays_away_stops_the_run_resumably(
     ):
         run(tmp_path, client)
     assert capsys.readouterr().err.count("waiting for it for up to 0.3 s (--reconnect)") == 1
+    assert read_rows(tmp_path) == []
+
+
+def test_a_server_that_is_ending_begins_no_episode(tmp_path: Path) -> None:
+    with AgentServer(RandomAgent(), ServeOptions("random", port=0)) as server:
+        client = connected(server.address, reconnect=0.3)
+        server._end()  # it still listens, and the connection is open
+        with pytest.raises(RunError, match=r"did not come back within 0.3 s"):
+            run(tmp_path, client)
     assert read_rows(tmp_path) == []
 
 
@@ -263,7 +271,7 @@ def test_conventions_are_checked_as_for_local_agents(tmp_path: Path) -> None:
     with serving(WantsSquare(), "square") as address:
         client = connected(address)
         assert client.expects == WantsSquare.expects
-        with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\)$"):
+        with pytest.raises(UsageError, match=r"needs width 224 \(it has 640\), height 224 \(it has 480\);"):
             evaluate(plan("square"), Inline(client, PlaneEnv()), tmp_path / "run")
         client.close()
 
@@ -322,3 +330,21 @@ def test_several_frames_go_in_as_many_messages_as_they_need() -> None:
         assert set(client.act({slot: Observation("Go.", 0, rgb=frame) for slot in range(7)})) == set(range(7))
         client.close()
     assert agent.batches == [4, 3]
+
+
+def test_waiting_for_a_moment_ends() -> None:
+    """In C, `SimpleQueue.get` waits for ever where its time is over between a first look and the wait."""
+    server = AgentServer(RandomAgent(), ServeOptions("random", port=0))
+    server._connections = {"one that asks", "one that does not"}
+    server._thought_s = 1e-5  # a tenth of it is waited
+    turn = _Turn({0: Observation("", 0)}, alone=False, answers=False)
+
+    def ask() -> None:
+        for _ in range(20_000):
+            server._asked.put(turn)
+            assert server._next_batch(lambda: None) == [turn]
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(30)
+    assert not asking.is_alive(), "a batch waits for a client that does not ask"

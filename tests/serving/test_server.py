@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agents.base import EpisodeAgent
 from agents.remote import RemoteAgent
 from agents.scripted import GroundTruthReplayAgent, RandomAgent, ShortestPathAgent, StopAgent
+from tests.fakes import make_episode
 from tests.runs import write_dataset
 from tests.served import connected, plan, serving, timeless
 from vlnbench.cli import main
 from vlnbench.errors import LostBatchError, UsageError
 from vlnbench.evaluation import session
-from vlnbench.interfaces import Agent, Observation
+from vlnbench.interfaces import Action, Agent, Answer, Observation
+from vlnbench.rollout.answers import told
 from vlnbench.serving.options import ServeOptions
 from vlnbench.serving.serve import AgentServer, run_serve
 
@@ -137,6 +140,31 @@ def test_connected_agents_are_agents() -> None:
         assert isinstance(client, Agent)
         client.close()
         client.close()
+
+
+class Speaker(EpisodeAgent):
+    def act_one(self, observation: Observation) -> Action:
+        self.say(f"step {observation.step}", actions=[Action.STOP] * 2, images=3, log_probability=-0.25)
+        return Action.MOVE_FORWARD
+
+
+@pytest.mark.parametrize("served", ["in a list", {"text": 3}, {"actions": [9]}, None])
+def test_what_a_served_model_says_arrives_and_is_no_error(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Speaker()) as address:
+        agent = connected(address)
+        for slot in (0, 3):
+            agent.reset(slot, make_episode(slot), 1)
+        agent.act({slot: Observation("Go.", 5, pose=None) for slot in (0, 3)})
+        for slot in (0, 3):
+            said = Answer("step 5", (Action.STOP,) * 2, images=3, log_probability=-0.25)
+            assert told(agent, slot, [Action.MOVE_FORWARD]) == [said]
+            assert agent.answered(slot) == []
+        if served is not None:
+            monkeypatch.setattr("vlnbench.serving.serve.asdict", lambda answer: served)
+            assert agent.act({0: Observation("Go.", 6)}) == {0: Action.MOVE_FORWARD}
+            (note,) = told(agent, 0, [Action.MOVE_FORWARD])
+            assert "field 'answers" in note.note
+        agent.close()
 
 
 @pytest.mark.slow

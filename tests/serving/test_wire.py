@@ -30,9 +30,11 @@ from tests.fakes import PlaneEnv, make_set
 from tests.served import connected, serving
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.evaluate import evaluate, make_plan
+from vlnbench.evaluation.answers.file import read_answers
+from vlnbench.evaluation.evaluate import Execution, evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
-from vlnbench.interfaces import Conventions
+from vlnbench.interfaces import Action, Answer, Conventions
+from vlnbench.rollout.executor import Limits
 from vlnbench.rollout.inline import Inline
 from vlnbench.serving import wire
 
@@ -302,7 +304,7 @@ def test_the_file_is_short_and_old_fashioned() -> None:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type not in layout and not (token.type == tokenize.STRING and token.string.startswith('"""'))
     }
-    assert len(code) <= 148
+    assert len(code) <= 151
 
 
 ELSEWHERE = """
@@ -326,6 +328,9 @@ class Old:
     def act(self, observations):
         draw = ((0, 1, 2, 3), (0.02, 0.68, 0.15, 0.15))
         return {slot: self.running[slot].choices(*draw)[0] for slot in observations}
+
+    def answered(self, slot):
+        return [{"text": "\u2191 <b>", "actions": [1, 1], "prompt_tokens": 7}]
 
 
 if sys.argv[1] == "serve":
@@ -366,7 +371,11 @@ def test_an_agent_elsewhere_needs_the_file_only(tmp_path: Path, monkeypatch: pyt
         assert (agent.stands_for.name, agent.sensors) == ("Old", {"rgb", "depth"})
         assert agent.expects == Conventions(turn_deg=15.0)
         planned = make_plan(get_benchmark("houses-r2r"), make_set("set", 4), "Old", count=None, seed=0, repeats=1)
-        evaluate(planned, Inline(agent, PlaneEnv()), tmp_path / "remote")
+        evaluate(
+            planned, Inline(agent, PlaneEnv()), tmp_path / "remote", execution=Execution(Limits(answers=True))
+        )
+        said = next(iter(read_answers(tmp_path / "remote").values()))
+        assert {each.answer for each in said} == {Answer("↑ <b>", (Action.MOVE_FORWARD,) * 2, prompt_tokens=7)}
         evaluate(planned, Inline(RandomAgent(), PlaneEnv()), tmp_path / "local")
         scores = [[row.scores for row in read_rows(tmp_path / place)] for place in ("remote", "local")]
         assert scores[0] == scores[1]

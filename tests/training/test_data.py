@@ -36,7 +36,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(folders: Path, **changes: Any) -> StreamVLNTraining:
     settings = {"checkpoint": "streamvln-tiny", "out": folders / "out", "trajectories": folders, "workers": 0}
-    return StreamVLNTraining(**{**settings, "sets": ("R2R", "Questions:5"), **changes})
+    usual = StreamVLNTraining.BEFORE
+    return StreamVLNTraining(**{**settings, **usual, "sets": ("R2R", "Questions:5"), **changes})
 
 
 def test_two_sets_of_one_name_lie_in_two_folders(folders: Path) -> None:

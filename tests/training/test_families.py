@@ -197,7 +197,7 @@ def test_the_command_shows_its_options_and_refuses_those_of_another(
 
 
 def test_it_is_planned_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--family", NAME, "--model", "recurrent-small", "--length", "9", "--json"]) == 0
+    assert main(["plan", "--family", NAME, "--model", "recurrent-small", "--length", "9", "--format", "json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["tokens"] == 9
     assert set(planned["parts"]) == set(RecurrentTraining.PARTS)

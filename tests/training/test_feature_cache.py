@@ -16,9 +16,8 @@ from agents.common.decoders.windows import Windows
 from agents.common.sets.trajectories import read_trajectories
 from agents.common.sight.reader import FrameReader
 from agents.streamvln.agent import Prompts
-from agents.streamvln.family import fingerprint
 from agents.streamvln.network import load, load_tokenizer
-from agents.streamvln.samples import WindowDataset, collate
+from agents.streamvln.samples import WindowDataset, collate, fingerprint
 from tests.training import test_trainer
 from tests.training.driver import log_of, run_all
 from tests.training.test_trainer import digests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
@@ -10,6 +11,7 @@ from vlnbench.training.family.trains import Stretches
 from vlnbench.training.run.log import Phases
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python")  # of 3.13.0
 def test_a_compiled_network_is_not_compiled_again_for_its_times() -> None:
     compiled = CompileCounter()
     size = 512  # small layers take less time than is reported

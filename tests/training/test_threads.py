@@ -9,7 +9,7 @@ import torch
 
 from vlnbench.errors import UsageError
 from vlnbench.training import setup
-from vlnbench.training.setup import Process, settle_threads
+from vlnbench.training.setup import Process, settle_threads, share_cores
 from vlnbench.util.threads import EXPLICIT
 
 ALONE = Process(0, 0, 1, torch.device("cpu"))
@@ -89,3 +89,24 @@ def test_a_damaged_record_is_one_line(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(UsageError, match=r"threads\.json: field 'threads': expected a number from 1 to 4,096"):
         settle_threads(path, ALONE, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"),
+    [
+        ({"LOCAL_WORLD_SIZE": "2"}, 2),
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 2),
+        ({"LOCAL_WORLD_SIZE": "8", "OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "none"}, 1),
+        ({"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "3", "TORCHELASTIC_RUN_ID": "none"}, 3),
+        ({"OMP_NUM_THREADS": "1"}, 1),
+    ],
+)
+def test_cores_are_shared_where_the_host_updates_weights(
+    given: dict[str, str], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torchrun gives every process a single thread, which is not the user's word."""
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    torch.set_num_threads(int(given.get("OMP_NUM_THREADS", "4")))  # as torch takes it
+    share_cores(Process(0, 0, 2, torch.device("cuda", 0)))
+    assert torch.get_num_threads() == threads

@@ -221,7 +221,7 @@ def test_images_can_have_another_size(workshop: Path, runs: dict[str, dict[str, 
     moved = trained.tower.get_submodule("embeddings.position_embedding").weight - expected
     assert 0 < float(moved.detach().abs().max()) < 2e-4  # one step of Adam at the tower's rate, 1e-4
     pixels = torch.zeros(1, 3, 48, 48)
-    assert trained.encode_images(pixels).shape == (1, 4, SMALL.hidden_size)
+    assert trained.project(trained.patch_features(pixels)).shape == (1, 4, SMALL.hidden_size)
 
 
 def test_steps_can_be_those_of_other_sets(runs: dict[str, dict[str, Any]]) -> None:

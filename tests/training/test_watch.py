@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tests.agents.janusvln.walks import write_trajectories
 from tests.training.driver import ROOT
 from vlnbench.training.objectives.spec import ObjectiveSpec
+from vlnbench.training.run.folder import HANG
 from vlnbench.util.processes.watchdog import EXIT_CODE
 
 
@@ -68,6 +70,8 @@ def test_every_process_names_its_step_and_what_it_waits_in(tmp_path: Path) -> No
     if "1" in found:
         assert re.match(r"step 2; last call to others: \w+", found["1"])
     assert f"exitcode  : {EXIT_CODE}" in result.stderr
+    note = json.loads((tmp_path / "out" / HANG).read_text())  # what the launcher's own exit code does not tell
+    assert f"rank {note['rank']} of 2" in note["line"]
 
 
 def test_the_line_names_process_step_phase_and_the_last_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ class Nvml:
 
 def test_a_driver_that_does_not_tell_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vram, "_nvml", Nvml)
-    assert vram._Sampler.of_this_process("GPU-0") is None
+    assert vram._Sampler.of_this_process(["GPU-0"]) is None
     found = vram.measure_command([sys.executable, "-c", "import time; time.sleep(0.3)"])
     assert (found.exit_code, found.device) == (0, {})
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlnbench.util.tables import csv_cell, csv_text, markdown_cell, markdown_table
+from vlnbench.util.tables.cells import csv_cell, csv_text, markdown_cell, markdown_table
 
 odd = st.text(
     st.one_of(st.characters(), st.sampled_from("|`*_\\<>&=+-@\t\r\n\x00\u2028'\"#[]()!~$ ")), max_size=30

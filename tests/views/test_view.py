@@ -77,7 +77,7 @@ def committed() -> dict[str, Any]:
 
 
 def test_only_runs_of_the_same_episodes_are_paired(committed: dict[str, Any]) -> None:
-    """The figures of docs/leaderboard.md."""
+    """The figures of docs/how-to/leaderboard.md."""
     data = committed
     folders = [Path(run["folder"]).name.removeprefix("houses-r2r-val-unseen-") for run in data["runs"]]
     assert len(data["pairs"]) == 22

@@ -6,15 +6,24 @@ import errno
 import os
 import signal
 import sys
+import traceback
+import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from types import FrameType
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.util.gpu_memory import first_line, is_gpu_memory, settle_allocator
+from vlnbench.util.progress import say
+from vlnbench.util.visible import Visible, visible
 
-_OF_THE_FILE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK)
-"""No mistake of the program: files of others on servers where root is nobody, quotas, files that another machine
-has removed."""
+_OF_THE_FILE_SYSTEM = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK, errno.ENOSPC, errno.EIO),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV),
+    *(errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.EMFILE, errno.ENFILE),
+)
+"""No mistake of the program: files of others on servers where root is nobody, quotas, full and damaged disks,
+files that another machine has removed or that are something else."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "LOCAL_RANK" in os.environ:  # the deepspeed launcher says it twice
         arguments = [argument for argument in arguments if not argument.startswith("--local_rank=")]
     _open_streams()
+    _show_and_not_obey()
+    _end_at_the_second_interrupt()
     settle_allocator()
     description = (
         "Benchmark and evaluation harness for vision-and-language navigation agents. Begin with `vlnbench eval`, "
@@ -33,28 +44,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vlnbench.cli.commands import Command
         from vlnbench.cli.selected import parse
 
-        parse(Command, arguments, description).run()
+        command = parse(Command, arguments, description)
+        with redirect_stdout(Visible(sys.stdout)):
+            command.run()
         sys.stdout.flush()
     except UsageError as error:
-        print(f"vlnbench: error: {error}", file=sys.stderr)
+        say(f"vlnbench: error: {error}")
         return 2
     except RunError as error:
-        print(f"vlnbench: stopped: {error}", file=sys.stderr)
+        say(f"vlnbench: stopped: {error}")
         return 1
     except GpuMemoryError as error:
-        print(f"vlnbench: {error}", file=sys.stderr)
+        say(f"vlnbench: {error}")
         return 3
     except RuntimeError as error:
         if not is_gpu_memory(error):
             raise
-        print(f"vlnbench: out of GPU memory: {first_line(error)}", file=sys.stderr)
+        say(f"vlnbench: out of GPU memory: {first_line(error)}")
         return 3
     except BrokenPipeError:  # whoever read the output, `head` say, has gone
         _discard_output()
         return 128 + signal.SIGPIPE
     except OSError as error:
         if error.filename is not None and error.errno in _OF_THE_FILE_SYSTEM:
-            print(f"vlnbench: error: {error.filename}: {error.strerror}", file=sys.stderr)
+            say(f"vlnbench: error: {error.filename}: {error.strerror}")
             return 2
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
             raise
@@ -66,6 +79,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("vlnbench: interrupted; run the same command again to resume", file=sys.stderr)
         return 130
     return 0
+
+
+def _end_at_the_second_interrupt() -> None:
+    """Of two Ctrl-C the first has everything closed, which may take long; the second does not wait for that."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, second)
+        raise KeyboardInterrupt
+
+    def second(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"vlnbench: interrupted twice, ended at once; run the same command again to resume\n")
+        os._exit(128 + signal.SIGINT)  # child processes die with this one
+
+    with suppress(ValueError):  # in a thread, which gets no signals
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as after nohup
+            signal.signal(signal.SIGINT, first)
+
+
+def _show_and_not_obey() -> None:
+    """Have tracebacks and warnings shown with control characters written out: they quote texts of others."""
+    plain = warnings.formatwarning
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = lambda kind, error, trace: say("".join(traceback.format_exception(error)).rstrip())
+        warnings.formatwarning = lambda *arguments, **more: visible(plain(*arguments, **more))
 
 
 def _open_streams() -> None:

@@ -1,28 +1,26 @@
 """What works on this machine and what to do about the rest.
 
 Every check runs on its own: one that raises is reported as failed and the others go on. Third-party packages are
-imported in a process of their own, so that a library that crashes or hangs takes nothing with it; what of vlnbench
+imported in processes of their own, so that a library that crashes or hangs takes nothing with it; what of vlnbench
 needs numpy or numba is imported inside the checks, so that a broken one is reported, too.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vlnbench.cli.gpu_checks import LOOK, check_cuda
 from vlnbench.defaults import SIMULATOR_CHECKS
 from vlnbench.errors import UsageError
-from vlnbench.util.findings import Finding, Level, ProbeError, probe
-from vlnbench.util.machine import installed_version
+from vlnbench.util.findings import Finding, Level, ProbeError, begun, probe
+from vlnbench.util.machine import free_space, installed_version
 
 if TYPE_CHECKING:
     from vlnbench.data.benchmarks import Benchmark
@@ -33,12 +31,16 @@ FREE_FAIL_GIB, FREE_WARN_GIB = 1.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A third-party package: distribution, statement that imports it, and what its absence means."""
+    """A third-party package: distribution, statement that imports it, and what its absence means.
+
+    chain: packages of one number are tried in one process.
+    """
 
     name: str
     statement: str
     absent: Level
     use: str
+    chain: int = 0
 
 
 PACKAGES = (
@@ -48,9 +50,9 @@ PACKAGES = (
     Package(
         "habitat-lab", "from envs.habitat_lab import import_habitat; import_habitat()", "FAIL", "every evaluation"
     ),
-    Package("torch", "import torch", "warn", "learned agents and training"),
+    Package("torch", "import torch", "warn", "learned agents and training", 1),
     Package("transformers", "import transformers", "warn", "learned agents and training"),
-    Package("deepspeed", "import deepspeed", "ok", "training with more than one GPU"),
+    Package("deepspeed", "import deepspeed", "ok", "training with more than one GPU", 1),
 )
 
 HEADLESS = "opencv-python-headless"
@@ -71,8 +73,19 @@ def run_checks(data_root: Path) -> Iterator[Finding]:
         ("disk", partial(check_disk, data_root)),
         ("data", partial(check_data, data_root)),
     ]
-    for name, check in checks:
-        yield from _guarded(name, check)
+    with begun(_chains()):
+        for name, check in checks:
+            yield from _guarded(name, check)
+
+
+def _chains() -> list[list[str]]:
+    """What is tried at once: the installed packages, and GPUs after torch."""
+    chains: dict[int, list[str]] = {}
+    for package in PACKAGES:
+        if _installed(package) is not None:
+            chain = chains.setdefault(package.chain, [])
+            chain += [package.statement, *([LOOK] if package.name == "torch" else [])]
+    return list(chains.values())
 
 
 def report(data_root: Path) -> None:
@@ -97,9 +110,7 @@ def check_python() -> Iterator[Finding]:
 
 def check_package(package: Package) -> Iterator[Finding]:
     """Installed, within the range that vlnbench asks for, and importable."""
-    version = installed_version(package.name)
-    if version is None and package.name == "opencv-python":
-        version = installed_version(HEADLESS)
+    version = _installed(package)
     if version is None:
         advice = f"run `pip install {package.name}`" if package.absent != "ok" else ""
         yield Finding(package.absent, package.name, f"not installed; needed for {package.use}", advice)
@@ -119,6 +130,11 @@ def check_package(package: Package) -> Iterator[Finding]:
         yield Finding("ok", package.name, version)
 
 
+def _installed(package: Package) -> str | None:
+    version = installed_version(package.name)
+    return installed_version(HEADLESS) if version is None and package.name == "opencv-python" else version
+
+
 def check_own_packages() -> Iterator[Finding]:
     """`agents` and `envs` are common names: another distribution's must not come first."""
     from vlnbench.util.loading import import_module
@@ -130,54 +146,6 @@ def check_own_packages() -> Iterator[Finding]:
             yield Finding("FAIL", f"package {name}", str(error))
         else:
             yield Finding("ok", f"package {name}", str(Path(str(module.__file__)).parent))
-
-
-def check_cuda() -> Iterator[Finding]:
-    """GPUs as torch sees them, and whether its build has code for them."""
-    if installed_version("torch") is None:
-        yield Finding("warn", "CUDA", "unknown without torch", "learned agents need torch")
-        return
-    code = (
-        "import json, torch; c = torch.cuda; n = c.device_count() if c.is_available() else 0; "
-        "print(json.dumps([torch.version.cuda, c.get_arch_list(), [[c.get_device_name(i), "
-        "c.get_device_properties(i).total_memory, c.get_device_capability(i)] for i in range(n)]]))"
-    )
-    build, architectures, devices = json.loads(probe(code))
-    for i, (name, memory, (major, minor)) in enumerate(devices):
-        found = f"{name}, {memory / GIB:.1f} GiB (torch built for CUDA {build})"
-        if has_code_for(major, minor, architectures):
-            yield Finding("ok", f"CUDA device {i}", found)
-            continue
-        detail = f"{found}, which has no code for sm_{major}{minor}, only for {', '.join(architectures)}"
-        advice = "install a torch build that has (newer cards want a newer one), or give --device cpu"
-        yield Finding("FAIL", f"CUDA device {i}", detail, advice)
-    if devices:
-        return
-    if shutil.which("nvidia-smi"):
-        advice = "install a torch build for the driver that `nvidia-smi` shows"
-        yield Finding("warn", "CUDA", f"torch (built for CUDA {build}) sees no device though there is one", advice)
-    else:
-        yield Finding("warn", "CUDA", "no device", "scripted agents run without; learned ones will be slow")
-
-
-_ARCHITECTURE = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
-
-
-def has_code_for(major: int, minor: int, architectures: Sequence[str]) -> bool:
-    """Whether a torch build can run on a card of compute capability major.minor; True for lists of other makers.
-
-    Its list names machine code (sm_86 is for 8.6 and later 8.x, sm_90a for 9.0 alone, sm_100f for 10.x) and code
-    that the driver translates (compute_90 is for 9.0 and later). Source: CUDA C++ Programming Guide, "Compute
-    Capabilities".
-    """
-    parsed = [found for each in architectures if (found := _ARCHITECTURE.fullmatch(each))]
-    for found in parsed:
-        of = int(found["major"]), int(found["minor"])
-        translated = found["kind"] == "compute" and not found["only"]
-        within = of == (major, minor) if found["only"] == "a" else of[0] == major and of[1] <= minor
-        if within or (translated and of <= (major, minor)):
-            return True
-    return not parsed
 
 
 def _simulator_checks() -> list[tuple[str, Check]]:
@@ -199,8 +167,8 @@ def _simulator_checks() -> list[tuple[str, Check]]:
 def check_disk(data_root: Path) -> Iterator[Finding]:
     """Free space where data and where runs are written."""
     for name, path in (("disk (data)", data_root), ("disk (runs)", Path.cwd())):
-        existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
-        free = shutil.disk_usage(existing).free / GIB
+        taken, existing = free_space(path)
+        free = taken / GIB
         level: Level = "FAIL" if free < FREE_FAIL_GIB else "warn" if free < FREE_WARN_GIB else "ok"
         advice = "" if level == "ok" else "free some space"
         yield Finding(level, name, f"{free:.1f} GiB free at {existing}", advice)

@@ -15,6 +15,7 @@ from vlnbench.cli.matrix import MATRIX, MatrixCommand
 from vlnbench.cli.plan import PlanMemory
 from vlnbench.cli.results.compare import Compare
 from vlnbench.cli.results.export import Export
+from vlnbench.cli.results.importing import Import
 from vlnbench.cli.results.leaderboard import Leaderboard
 from vlnbench.cli.results.rank import Rank
 from vlnbench.cli.results.report import Report
@@ -43,5 +44,6 @@ Command = (
     | Annotated[Report, subcommand("report", prefix_name=False)]
     | Annotated[View, subcommand("view", prefix_name=False)]
     | Annotated[Export, subcommand("export", prefix_name=False)]
+    | Annotated[Import, subcommand("import", prefix_name=False)]
     | Annotated[Doctor, subcommand("doctor", prefix_name=False)]
 )

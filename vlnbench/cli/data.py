@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from tyro.conf import Positional, subcommand
 
-from vlnbench.data.generator import get_generator
-from vlnbench.defaults import GENERATOR, GENERATORS
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.generator import generator_of, get_generator
+from vlnbench.defaults import BENCHMARK, GENERATORS
 from vlnbench.errors import UsageError
 from vlnbench.training.collect.options import QuestionsOptions, RenderOptions
+
+if TYPE_CHECKING:
+    from vlnbench.data.check import Item
 
 
 def _generates(name: str) -> Any:
@@ -31,6 +36,7 @@ class Check:
     """Check the data of benchmarks: files, numbers of episodes, fields, ground truth and scenes.
 
     Without --benchmark also the trajectory sets that StreamVLN and JanusVLN published: which folders are missing.
+    With --sets folders of training data instead, as a family reads them.
     """
 
     benchmark: str | None = None
@@ -39,16 +45,30 @@ class Check:
     """Split; default all of which there are files."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
+    sets: tuple[str, ...] = ()
+    """Folders of training sets, such as trajectory_data/R2R: fields, answers and files that are missing."""
+    family: str = ""
+    """Whose training reads the sets: a name from `vlnbench list`, or an import string."""
 
     def run(self) -> None:
-        from vlnbench.data.check import check_data
-
-        failed = 0
-        for item in check_data(self.data_root, self.benchmark, self.split):
+        if bool(self.sets) != bool(self.family) or (self.sets and (self.benchmark or self.split)):
+            raise UsageError("--sets: expected with --family, and without --benchmark and --split")
+        failed, what = 0, ", ".join(self.sets) or f"the data below {self.data_root}"
+        for item in self._items():
             print(item, flush=True)
             failed += not item.ok
         if failed:
-            raise UsageError(f"{failed} checks of the data below {self.data_root} failed")
+            raise UsageError(f"{failed} checks of {what} failed")
+
+    def _items(self) -> Iterator[Item]:
+        if self.sets:
+            from vlnbench.training.data import check_sets
+            from vlnbench.training.family.find import get_family
+
+            return check_sets(get_family(self.family), [Path(each) for each in self.sets])
+        from vlnbench.data.check import check_data
+
+        return check_data(self.data_root, self.benchmark, self.split)
 
 
 @dataclass(frozen=True)
@@ -84,10 +104,12 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Preview:
-    """Draw a house of the houses benchmark: plans, paths, instructions, and what the camera sees."""
+    """Draw a house of a generated benchmark: plans, paths, instructions, and what the camera sees."""
 
     out: Path
     """PNG file to write."""
+    benchmark: str = BENCHMARK
+    """Generated benchmark: houses-r2r or houses2-r2r."""
     house: str | None = None
     """Name of a house of the split; default the first."""
     split: str = "val_unseen"
@@ -98,7 +120,8 @@ class Preview:
     """Folder that holds datasets/ and scene_datasets/."""
 
     def run(self) -> None:
-        print(get_generator(GENERATOR).preview(self.data_root, self.out, self.split, self.house, self.episodes))
+        shown = generator_of(get_benchmark(self.benchmark))
+        print(shown.preview(self.data_root, self.out, self.split, self.house, self.episodes))
 
 
 @dataclass(frozen=True)
@@ -119,7 +142,6 @@ class Render(RenderOptions):
     """
 
     folder: Positional[Path]
-    """Folder of the walks (annotations.json), such as trajectory_data/EnvDrop."""
 
     def run(self) -> None:
         from vlnbench.training.collect.render import render

@@ -27,7 +27,7 @@ def list_names() -> str:
 
     trackers = {name: target for name, (target, _) in TRACKERS.items()}
     classes = [_classes("envs", ENVS), _classes("trackers", trackers)]
-    tables = [_agents(), _families(), _benchmarks(), *classes, *_of_objectives()]
+    tables = [_agents(), _families(), _benchmarks(), *classes, *_of_objectives(), _formats()]
     return "\n\n".join(tabulate(rows, headers=[*headers, "from"]) for headers, rows in tables)
 
 
@@ -38,7 +38,7 @@ def _agents() -> _Table:
     from vlnbench.util.loading import import_module
 
     own = import_module("agents.table").AGENTS
-    rows = [[name, family, summary, OWN] for name, (_, family, summary, _) in own.items()]
+    rows = [[name, listed.family, listed.summary, OWN] for name, listed in own.items()]
     rows += [[name, "", _first_line(made), whose] for name, made, whose in _added("agents", own)]
     return ("agent", "family", "what it does"), rows
 
@@ -73,12 +73,22 @@ def _benchmarks() -> _Table:
     return ("benchmark", "splits", "fingerprint", "what it is"), rows
 
 
+def _formats() -> _Table:
+    from vlnbench.importing.formats import every_format
+    from vlnbench.util.loading import import_module
+
+    whose = _whose("results", import_module("agents.table").RESULTS)
+    return ("format of results", "what writes it"), [
+        [each.name, each.source, whose.get(each.name, OWN)] for each in every_format()
+    ]
+
+
 def _classes(group: str, own: Mapping[str, str]) -> _Table:
-    """Rows of a table of import strings."""
-    from vlnbench.util.loading import import_string
+    """Rows of a table of import strings; those of vlnbench are read and not imported, as they load much."""
+    from vlnbench.util.loading import first_line
     from vlnbench.util.plugins import KINDS
 
-    rows = [[name, _first_line(import_string(target)), OWN] for name, target in own.items()]
+    rows = [[name, first_line(target), OWN] for name, target in own.items()]
     rows += [[name, _first_line(made), whose] for name, made, whose in _added(group, own)]
     return (KINDS[group], "what it does"), rows
 

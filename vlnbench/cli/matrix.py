@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, subcommand
 
 from vlnbench.cli.selected import WholeNames
+from vlnbench.util.tables.format import Format
 
 MATRIX = "Train and evaluate many settings from one file: tunable parts, training sets, any option."
 
@@ -24,13 +25,15 @@ class MatrixFile:
     """Folder of the work: runs, logs, checkpoints; default runs/matrix/<name>."""
     results: Path | None = None
     """Folder of the result table and plots; default results/<name>."""
+    hardware: str = ""
+    """What it runs on: a name of the file's section hardware; default the first there."""
 
     def read(self) -> tuple[Any, Path, Path]:
         """The matrix, its work folder and its results folder."""
         from vlnbench.matrix.spec import read_matrix
         from vlnbench.matrix.work.folder import default_folders
 
-        matrix = read_matrix(self.file)
+        matrix = read_matrix(self.file, self.hardware)
         work, results = default_folders(matrix)
         return matrix, self.out or work, self.results or results
 
@@ -51,7 +54,8 @@ class MatrixRun(MatrixFile):
     store: Path | None = None
     """Folder by which matrices share finished trainings and evaluations; default the file's, or none."""
     only: WholeNames = ()
-    """Run only these settings and references, by their names, in which * and ? stand for anything."""
+    """Run or, with --dry-run, show only these settings and references, by their names, in which * and ? stand for
+    anything."""
     shard: str = ""
     """Run one of several equal parts, such as 1/4, for as many machines; see `matrix merge`."""
 
@@ -70,13 +74,16 @@ class MatrixRun(MatrixFile):
         }
         matrix = replace(matrix, execution=replace(matrix.execution, **changes))
         matrix.execution.check("--jobs: run")
+        part = Part(self.only, self.shard)
         if self.dry_run:
             from vlnbench.matrix.forecast import format_forecast
+            from vlnbench.matrix.needs.table import There
 
+            matrix = part.of(matrix, work)
             places = find_places(matrix.execution, self.gpus)
-            print(format_forecast(matrix, work, results, plan_matrix(matrix, None, places.gpu)))
+            there = There(places.host, work, matrix.execution.pace(places.gpu, places.card))
+            print(format_forecast(matrix, work, results, there, plan_matrix(matrix, None, places.gpu)))
             return
-        part = Part(self.only, self.shard)
         found = run_matrix(matrix, work, results, gpus=self.gpus, retry=retry, part=part)
         print(write_tables(results))
         print(format_counts(found))
@@ -119,15 +126,22 @@ class MatrixStatus(MatrixFile):
 
 @dataclass(frozen=True)
 class MatrixTable:
-    """Make the tables and plots of a results folder anew from its matrix.json alone."""
+    """Make the tables and plots of a results folder anew from its matrix.json alone.
+
+    With --format the main table is printed, and nothing is written.
+    """
 
     results: Positional[Path]
     """Folder that holds matrix.json."""
+    format: Format | None = None
+    """Print the main table so: for a terminal, CSV, Markdown, LaTeX or JSON."""
 
     def run(self) -> None:
+        from vlnbench.matrix.sheet import sheet_of
         from vlnbench.matrix.table import write_tables
+        from vlnbench.util.tables.sheet import written
 
-        print(write_tables(self.results))
+        print(written(sheet_of(self.results), self.format) if self.format else write_tables(self.results))
 
 
 @dataclass(frozen=True)

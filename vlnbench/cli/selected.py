@@ -60,6 +60,7 @@ def parse(commands: Any, arguments: Sequence[str], description: str | None = Non
         command, named = get_args(member)[:2]
         if hasattr(command, "variant") and arguments and named.name == arguments[0]:
             command = command.variant(arguments)
+            member = annotated[(command, *member.__metadata__)]
         if arguments and named.name == arguments[0] and hasattr(command, "selections"):
             original = command
             member = annotated[(_narrowed(command, arguments), *member.__metadata__)]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from vlnbench.util.tables.format import Plain
+
 
 @dataclass(frozen=True)
 class Status:
@@ -14,8 +16,8 @@ class Status:
 
     run_folder: Positional[Path]
     """Folder of an evaluation or a training, or work folder of a matrix."""
-    json: bool = False
-    """Print JSON."""
+    format: Plain = "text"
+    """How it is printed."""
 
     def run(self) -> None:
         import json
@@ -23,4 +25,4 @@ class Status:
         from vlnbench.evaluation.status import format_status, read_status
 
         status = read_status(self.run_folder)
-        print(json.dumps(status, indent=2) if self.json else format_status(status))
+        print(json.dumps(status, indent=2) if self.format == "json" else format_status(status))

@@ -21,7 +21,8 @@ import pytest
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose, Scalar, StandsFor
 from vlnbench.rollout.agent_options import AgentOptions, DeviceOptions, TakesOptions
-from vlnbench.traits import ActsAhead, Describes, Remarks, Reports, Represents
+from vlnbench.rollout.answers import told
+from vlnbench.traits import ActsAhead, Describes, Remarks, Reports, Represents, TellsAnswers
 
 
 class AgentConformance:
@@ -138,6 +139,20 @@ class AgentConformance:
     def test_implements_the_protocol(self) -> None:
         assert isinstance(self.make_agent(), Agent)
 
+    def test_telling_changes_nothing(self) -> None:
+        """Actions are the same whether or not it is asked what its model said, which can be kept."""
+        agent, silent = self.make_agent(), self.make_agent()
+        if not isinstance(agent, TellsAnswers):
+            pytest.skip("it has no model that says anything")
+        self.begin(agent, 3, 1)
+        taken: list[Action] = []
+        while self._goes_on(taken):
+            taken.append(self.ask(agent, {3: (1, len(taken))})[3])
+            for answer in told(agent, 3, taken[-1:]):
+                assert not answer.note.startswith("not told"), answer.note
+            assert not agent.answered(3), "what was said is told once"
+        assert taken == self.run_alone(silent, 1, 3)
+
     def test_acts_in_every_slot(self) -> None:
         agent = self.make_agent()
         assert all(self.run(agent, (0, 3)).values())
@@ -166,15 +181,18 @@ class AgentConformance:
         if agent.sensors & {"rgb", "depth"}:
             steps = min(8, self.steps)
             self.run_alone(agent, 0, steps=steps)  # what an agent makes once is made
+            held = []
             tracemalloc.start()
             try:
-                for number in range(1, 4):
-                    self.run_alone(agent, number, steps=steps)
-                self.begin(agent, 0)
-                gc.collect()
-                kept = tracemalloc.get_traced_memory()[0]
+                for start in (1, 4):  # what libraries make on the way they make once
+                    for number in range(start, start + 3):
+                        self.run_alone(agent, number, steps=steps)
+                    self.begin(agent, 0)
+                    gc.collect()
+                    held.append(tracemalloc.get_traced_memory()[0])
             finally:
                 tracemalloc.stop()
+            kept = held[1] - held[0]
             shown = [self._shown(agent, number, step) for number in range(1, 4) for step in range(steps)]
             size = sum(len(_bytes(each.rgb)) + len(_bytes(each.depth)) for each in shown)
             assert kept < size / 2, f"it keeps frames of episodes that ended: {kept} of {size} bytes"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 from vlnbench.rollout.agent_names import options_type
 from vlnbench.rollout.agents import load_agent
+from vlnbench.training.family.checkpoints import Checkpoints, Source
 from vlnbench.training.family.sources import find_source, with_weights
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import rule_of
@@ -69,20 +72,34 @@ class CheckpointsConformance(_OfFamily):
         made.checkpoints.save(model, again, made.base, made.options)
         assert made.checkpoints.content_hash(again, made.options) != digest
 
+    def test_files_that_are_missing_are_told_beforehand(self, tmp_path: Path) -> None:
+        made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
+        saved, checkpoints = tmp_path / "saved", made.checkpoints
+        checkpoints.save(made.load(), saved, made.base, made.options)
+        checkpoints.check_files(saved, made.options)
+        if type(checkpoints).check_files is Checkpoints.check_files:
+            return
+        files = [path for path in saved.rglob("*") if path.is_file()]
+        source, unneeded = Source("checkpoint", str(saved), saved), list[Path]()
+        for path in files:
+            with _without(path), suppress(UsageError):
+                checkpoints.config(source, made.options)
+                checkpoints.check_files(saved, made.options)
+                unneeded.append(path)
+        for path in unneeded:
+            with _without(path):
+                model = checkpoints.load(saved, made.options, made.placement)
+                made.trains.samples(made.sets, model, saved, made.options, None)
+
     def test_what_it_was_trained_to_see_is_saved(self, tmp_path: Path) -> None:
         """Every option that a checkpoint settles where it is not given comes back from what was saved."""
         made = _Made(self.make_spec(), self.make_options(tmp_path), tmp_path)
         names = [each.name for each in fields(made.asked) if getattr(made.asked, each.name) is None]
         settled = {name: getattr(made.options, name) for name in names}
         for name, value in settled.items():
-            if isinstance(value, int | float):
-                try:
-                    options = replace(made.options, **{name: not value if isinstance(value, bool) else value + 1})
-                    options.check()
-                except UsageError:
-                    continue
+            if (options := _unlike(made.options, name, value)) is not None:
                 folder = tmp_path / f"saved-{name}"
-                made.checkpoints.save(made.load(), folder, made.base, options)
+                made.checkpoints.save(made.load(options), folder, made.base, options)
                 again = made.checkpoints.settled(find_source(str(folder), [made.spec]), made.asked)
                 assert getattr(again, name) == getattr(options, name), f"{name} is not saved"
 
@@ -311,6 +328,31 @@ class FamilyConformance(CheckpointsConformance, TrainsConformance, PlansConforma
     """Every family that is trained and planned passes all of them."""
 
 
+@contextmanager
+def _without(path: Path) -> Iterator[None]:
+    """A file is not there."""
+    lost = path.rename(path.with_name("lost"))
+    try:
+        yield
+    finally:
+        lost.rename(path)
+
+
+def _unlike(options: TrainOptions, name: str, value: object) -> TrainOptions | None:
+    """The same with another number or truth value in the place of one; None where there is no other."""
+    others: list[Any] = []
+    if isinstance(value, bool):
+        others = [not value]
+    elif isinstance(value, int | float):
+        others = [value + 1, value * 2]  # some have to be multiples
+    for other in others:
+        with suppress(UsageError):
+            changed = replace(options, **{name: other})
+            changed.check()
+            return changed
+    return None
+
+
 class _Made:
     """A family with a checkpoint of it, its sets read, on the CPU."""
 
@@ -333,9 +375,10 @@ class _Made:
             self.base = source.path
         self.placement = self.checkpoints.placement(options, self.device)
 
-    def load(self) -> Any:
-        """The network, anew, as it is trained."""
-        return self.trains.fitted(self.checkpoints.load(self.base, self.options, self.placement), self.options)
+    def load(self, options: TrainOptions | None = None) -> Any:
+        """The network, anew, as it is trained; options: by others than its own."""
+        options = options or self.options
+        return self.trains.fitted(self.checkpoints.load(self.base, options, self.placement), options)
 
     def samples(self, model: Any) -> list[Any]:
         """The samples of every set."""

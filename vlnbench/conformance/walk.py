@@ -45,12 +45,13 @@ def one_walk(folder: Path, new: Path) -> dict[str, Any]:
 
 
 def with_other_inputs(options: TrainOptions, acting: type[AgentOptions]) -> dict[str, Any]:
-    """Other values of all options that an agent has, too, by name; options that refuse others are left out."""
+    """Other values of the family's inputs by name, where it does not say which of all options that an agent has,
+    too; options that refuse others are left out."""
     shared = {each.name for each in fields(acting)} - {
         each.name for each in (*fields(TrainOptions), *fields(CheckpointOptions))
     }
     others: dict[str, Any] = {}
-    for name in sorted(shared & {each.name for each in fields(options)}):
+    for name in options.INPUTS or sorted(shared & {each.name for each in fields(options)}):
         value = getattr(options, name)
         for new in _others(value):
             try:

@@ -105,6 +105,15 @@ def problem(found: object) -> str:
     return "" if NAME.fullmatch(found.name) else f"name {found.name[:60]!r}: expected letters, digits and . _ -"
 
 
+def unfit(body: Embodiment) -> str:
+    """What is wrong with a body that is none of a file: its first field that cannot be; "" for nothing."""
+    try:
+        _Body.model_validate(asdict(body))
+    except ValidationError as error:
+        return _first(error)
+    return ""
+
+
 def recorded_benchmark(protocol: object, fingerprint: str, where: str) -> Benchmark:
     """The benchmark that a manifest holds, for runs on one that is at hand no more.
 

@@ -6,26 +6,34 @@ step budget and the success rule. Two runs are comparable only if their fingerpr
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+from vlnbench.data.bodies import MARK, fitted, read_body
 from vlnbench.data.protocol import Benchmark as Benchmark
 from vlnbench.data.shipped import BENCHMARKS as BENCHMARKS
 from vlnbench.data.shipped import VLM_BODY as VLM_BODY
 from vlnbench.errors import UsageError, unknown
+from vlnbench.interfaces import Conventions
 from vlnbench.util.loading import import_string
 from vlnbench.util.plugins import Plugin, plugins, readable
+
+_FILES = (".yaml", ".yml", ".py")
 
 
 def get_benchmark(name: str) -> Benchmark:
     """A benchmark by its name, from a file `FILE.yaml` or `FILE.py`, or by an import string `package.module:NAME`.
 
-    A Python file calls its benchmark BENCHMARK. Raises UsageError naming the nearest known one, or what is wrong
-    with the file.
+    A Python file calls its benchmark BENCHMARK. `NAME@512x512-hfov90` is one with another body (`bodies`). Raises
+    UsageError naming the nearest known one, or what is wrong with the file.
     """
+    base, mark, body = name.rpartition(MARK)
+    if mark and re.fullmatch(r"[\w.-]*", body) and not body.endswith(_FILES):
+        return _with_body(name, get_benchmark(base), body)
     if name in BENCHMARKS:
         return BENCHMARKS[name]
-    if name.endswith((".yaml", ".yml", ".py")) or ":" in name:
+    if name.endswith(_FILES) or ":" in name:
         return _of_a_user(name)
     added = plugins("benchmarks", BENCHMARKS)
     if name not in added:
@@ -33,9 +41,32 @@ def get_benchmark(name: str) -> Benchmark:
     return _added(added[name])
 
 
+def as_expected(benchmark: Benchmark, expects: Conventions) -> Benchmark:
+    """The benchmark with the body that an agent expects; one that ships with vlnbench where that is the same."""
+    return fitted(benchmark, expects, BENCHMARKS.values())
+
+
+def misfit(benchmark: Benchmark, expects: Conventions) -> str:
+    """What of a benchmark's body an agent cannot do with, and where that is otherwise; empty where all fits."""
+    if not (differing := expects.conflicts(benchmark.body)):
+        return ""
+    listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in differing.items())
+    other = as_expected(benchmark, expects).name
+    return f"needs {listed}; the same episodes with that body are benchmark {other!r}"
+
+
 def every_benchmark() -> list[Benchmark]:
     """The benchmarks that have a name, but for those of other distributions that cannot be loaded."""
     return [*BENCHMARKS.values(), *readable("benchmarks", BENCHMARKS, _added).values()]
+
+
+def _with_body(name: str, base: Benchmark, body: str) -> Benchmark:
+    from vlnbench.data.benchmark_files import unfit  # pydantic, which nobody else here needs
+
+    found = as_expected(base, read_body(body))
+    if wrong := unfit(found.body):
+        raise UsageError(f"benchmark {name!r}: {wrong}")
+    return found
 
 
 def _added(plugin: Plugin) -> Benchmark:

@@ -33,8 +33,8 @@ OTHER_SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 """Of files that a benchmark's own reader reads."""
 
 ROLES = ("guide", "follower")
-AUGMENTATIONS = ("envdrop", "joint_train_envdrop")
-"""Splits that may also lie beside the dataset folders, as in StreamVLN."""
+AUGMENTATIONS = ("envdrop", "joint_train_envdrop", "noise", "speaker")
+"""Sets to train on, which may also lie beside the dataset folders, as in StreamVLN."""
 
 V1_2_COUNTS = {"envdrop": 146413, "joint_train_envdrop": 157232}
 """Episodes of v1-2 where they differ from v1-3, which removed 109 EnvDrop episodes (VLN-CE)."""
@@ -71,10 +71,10 @@ def locate(benchmark: Benchmark, split: str, data_root: Path) -> SplitFiles:
     if not found:
         name = f"{_stems(benchmark, split)[0][0]}{SUFFIXES[0]}"
         others = ", ".join(benchmark.dataset_folders[1:])
-        if benchmark.generator is not None and split == "envdrop":
+        if benchmark.generator is not None and split in AUGMENTATIONS:
             raise UsageError(
-                f"no episode file for {benchmark.name} envdrop: expected {folders[0] / name}; generate it with "
-                f"`vlnbench data {benchmark.generator} --envdrop`"
+                f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}; generate it with "
+                f"`vlnbench data {benchmark.generator} --{split}`"
             )
         raise UsageError(
             f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the command line reads this module
     import numpy as np
     from numpy.typing import NDArray
 
+    from vlnbench.data.protocol import Benchmark
     from vlnbench.interfaces import Episode, Quaternion, Vec3
 
 
@@ -95,9 +96,12 @@ class Generator(Protocol):
         """
         ...
 
-    def verify(self, data_root: Path, episodes: Sequence[Episode], augmented: bool) -> Verdict:
-        """Compare instructions with scenes and ground truth. augmented: of an augmentation set, which has a noisy
-        voice."""
+    def verify(self, data_root: Path, episodes: Sequence[Episode], split: str) -> Verdict:
+        """Compare instructions of a split with scenes and ground truth."""
+        ...
+
+    def errs(self, split: str) -> bool:
+        """Whether instructions of a split are wrong at times, as they are meant to be."""
         ...
 
     def preview(self, data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
@@ -107,6 +111,13 @@ class Generator(Protocol):
     def view_source(self, data_root: Path) -> ViewSource:
         """Views of what was generated. Raises UsageError if what lies there cannot be read."""
         ...
+
+
+def generator_of(benchmark: Benchmark) -> Generator:
+    """What makes the data of a benchmark. Raises UsageError if they are downloaded."""
+    if benchmark.generator is None:
+        raise UsageError(f"--benchmark {benchmark.name}: its data are downloaded; choose a generated one")
+    return get_generator(benchmark.generator)
 
 
 def get_generator(name: str) -> Generator:

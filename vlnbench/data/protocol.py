@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 
 from vlnbench.interfaces import Embodiment
 
+COSMETIC = ("summary", "dataset_folders", "splits", "generator")
+"""Fields of a benchmark that change no score."""
+
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
@@ -39,8 +42,6 @@ class Benchmark:
     @property
     def fingerprint(self) -> str:
         """Hash of every field that can change a score (sha256, 12 hex digits)."""
-        protocol = asdict(self)
-        for cosmetic in ("summary", "dataset_folders", "splits", "generator"):
-            del protocol[cosmetic]
+        protocol = {name: value for name, value in asdict(self).items() if name not in COSMETIC}
         text = json.dumps(protocol, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vlnbench.data.protocol import Benchmark
 from vlnbench.interfaces import Camera, Embodiment
 
@@ -52,117 +54,113 @@ SCALEVLN = "scalevln_subset_150k"
 """The split of ScaleVLN that StreamVLN published; its file lies in the dataset's folder itself."""
 ENGLISH = ("en-US", "en-IN")
 
+HOUSES_2_DRAWN = ("train", "val_seen", "val_seen_far", "val_unseen", "val_unseen_far")
+HOUSES_2_SPLITS: dict[str, int | None] = dict.fromkeys(
+    (
+        *HOUSES_2_DRAWN,
+        *(f"{split}_{look}" for look in ("evening", "textures") for split in HOUSES_2_DRAWN),
+        "envdrop",
+        "noise",
+        "speaker",
+    )
+)
+
+_HOUSES = Benchmark(
+    name="houses-r2r",
+    version=1,
+    summary="generated houses, R2R-like instructions; needs no download",
+    reader="r2r",
+    dataset_folders=("houses_r2r",),
+    splits={"train": None, "val_seen": None, "val_unseen": None, "envdrop": None},
+    body=VLM_BODY,
+    generator="houses",
+)
+_R2R = Benchmark(
+    name="r2r-ce",
+    version=1,
+    summary="R2R-CE v1-3 with the body of StreamVLN and JanusVLN",
+    reader="r2r",
+    dataset_folders=R2R_FOLDERS,
+    splits=R2R_SPLITS,
+    body=VLM_BODY,
+)
+_RXR = Benchmark(
+    name="rxr-ce",
+    version=1,
+    summary="RxR-CE, English guide, with the body of StreamVLN and JanusVLN (not the challenge's)",
+    reader="rxr",
+    dataset_folders=RXR_FOLDERS,
+    splits={"train": None, "val_seen": None, "val_unseen": None},
+    body=VLM_BODY,
+    roles=("guide",),
+    languages=ENGLISH,
+)
+
 BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
     for benchmark in (
-        Benchmark(
-            name="houses-r2r",
-            version=1,
-            summary="generated houses, R2R-like instructions; needs no download",
-            reader="r2r",
-            dataset_folders=("houses_r2r",),
-            splits={"train": None, "val_seen": None, "val_unseen": None, "envdrop": None},
-            body=VLM_BODY,
-            generator="houses",
-        ),
-        Benchmark(
+        _HOUSES,
+        replace(
+            _HOUSES,
             name="houses-rxr",
-            version=1,
             summary="the same houses, RxR-like instructions in four languages; needs no download",
             reader="rxr",
             dataset_folders=("houses_rxr",),
-            splits={"train": None, "val_seen": None, "val_unseen": None},
-            body=VLM_BODY,
+            splits=_RXR.splits,
             roles=("guide",),
-            generator="houses",
         ),
-        Benchmark(
-            name="r2r-ce",
-            version=1,
-            summary="R2R-CE v1-3 with the body of StreamVLN and JanusVLN",
-            reader="r2r",
-            dataset_folders=R2R_FOLDERS,
-            splits=R2R_SPLITS,
-            body=VLM_BODY,
+        replace(
+            _HOUSES,
+            name="houses2-r2r",
+            summary="generated houses that look different, many words, far goals; needs no download",
+            dataset_folders=("houses2_r2r",),
+            splits=HOUSES_2_SPLITS,
+            generator="houses2",
         ),
-        Benchmark(
+        replace(
+            _HOUSES,
+            name="houses2-rxr",
+            summary="the same houses, RxR-like instructions in four languages; needs no download",
+            reader="rxr",
+            dataset_folders=("houses2_rxr",),
+            splits=dict.fromkeys(HOUSES_2_DRAWN),
+            roles=("guide",),
+            generator="houses2",
+        ),
+        _R2R,
+        replace(
+            _R2R,
             name="scalevln",
-            version=1,
             summary="ScaleVLN's episodes in HM3D as StreamVLN published them, to train on, with its body",
-            reader="r2r",
             dataset_folders=("scalevln",),
             splits={SCALEVLN: None},
-            body=VLM_BODY,
         ),
-        Benchmark(
-            name="r2r-vlnce",
-            version=1,
-            summary="R2R-CE v1-3 with the body of VLN-CE's CMA and Seq2Seq",
-            reader="r2r",
-            dataset_folders=R2R_FOLDERS,
-            splits=R2R_SPLITS,
-            body=CMA_BODY,
+        replace(
+            _R2R, name="r2r-vlnce", summary="R2R-CE v1-3 with the body of VLN-CE's CMA and Seq2Seq", body=CMA_BODY
         ),
-        Benchmark(
-            name="r2r-navila",
-            version=1,
-            summary="R2R-CE v1-3 with the body of NaVILA",
-            reader="r2r",
-            dataset_folders=R2R_FOLDERS,
-            splits=R2R_SPLITS,
-            body=VILA_BODY,
-        ),
-        Benchmark(
-            name="r2r-uninavid",
-            version=1,
-            summary="R2R-CE v1-3 with the body of Uni-NaVid",
-            reader="r2r",
-            dataset_folders=R2R_FOLDERS,
-            splits=R2R_SPLITS,
-            body=UNINAVID_BODY,
-        ),
-        Benchmark(
-            name="rxr-ce",
-            version=1,
-            summary="RxR-CE, English guide, with the body of StreamVLN and JanusVLN (not the challenge's)",
-            reader="rxr",
-            dataset_folders=RXR_FOLDERS,
-            splits={"train": None, "val_seen": None, "val_unseen": None},
-            body=VLM_BODY,
-            roles=("guide",),
-            languages=ENGLISH,
-        ),
-        Benchmark(
+        replace(_R2R, name="r2r-navila", summary="R2R-CE v1-3 with the body of NaVILA", body=VILA_BODY),
+        replace(_R2R, name="r2r-uninavid", summary="R2R-CE v1-3 with the body of Uni-NaVid", body=UNINAVID_BODY),
+        _RXR,
+        replace(
+            _RXR,
             name="rxr-navila",
-            version=1,
             summary="RxR-CE, American English guide, with the body of NaVILA",
-            reader="rxr",
-            dataset_folders=RXR_FOLDERS,
-            splits={"train": None, "val_seen": None, "val_unseen": None},
             body=VILA_BODY,
-            roles=("guide",),
             languages=ENGLISH[:1],
         ),
-        Benchmark(
+        replace(
+            _RXR,
             name="rxr-uninavid",
-            version=1,
             summary="RxR-CE, English guide, with the body of Uni-NaVid",
-            reader="rxr",
-            dataset_folders=RXR_FOLDERS,
-            splits={"train": None, "val_seen": None, "val_unseen": None},
             body=UNINAVID_BODY,
-            roles=("guide",),
-            languages=ENGLISH,
         ),
-        Benchmark(
+        replace(
+            _RXR,
             name="rxr-habitat",
-            version=1,
             summary="RxR-CE, guide, all languages, with the body of the RxR-Habitat challenge",
-            reader="rxr",
-            dataset_folders=RXR_FOLDERS,
             splits={"train": 60300, "val_seen": None, "val_unseen": 11006, "test_challenge": None},
             body=CHALLENGE_BODY,
-            roles=("guide",),
+            languages=(),
         ),
     )
 }

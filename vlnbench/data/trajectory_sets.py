@@ -122,15 +122,19 @@ def frames_in(walk: Path) -> int:
 
 
 def without_frames(folder: Path) -> str:
-    """What to know of a set of walks of which some have no frames; empty where all have, or nothing lists them."""
+    """What to know of a set of walks of which some lack frames; empty where none does, or nothing lists them."""
     if not (folder / ANNOTATIONS[0]).is_file():
         return ""
-    videos = _videos(folder / ANNOTATIONS[0])
-    lost = sum(frames_in(folder / video) == 0 for video in videos)
+    path = folder / ANNOTATIONS[0]
+    records = read_list(path, "trajectories", "expected a set of trajectories")
+    lost = 0
+    for index, record in enumerate(records):
+        video, actions = walk_folder(path, index, record), record.get("actions")
+        lost += frames_in(folder / video) < (len(actions) if isinstance(actions, list) else 1)
     if not lost:
         return ""
     return (
-        f"{folder}: {lost} of {len(videos)} walks have no frames; extract the archives of frames, or where none "
+        f"{folder}: {lost} of {len(records)} walks lack frames; extract the archives of frames, or where none "
         f"are published render them: `vlnbench data render {folder}`"
     )
 

@@ -6,17 +6,16 @@ Pure functions of rows and attempts. What these do not say is None; rows of olde
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
-from vlnbench.evaluation.records import Row
-from vlnbench.rollout.episode import STEP_PARTS
+import numpy as np
 
-PARTS = (*(f"{first + 1}-{last}" for first, last in pairwise((0, *STEP_PARTS))), f"over {STEP_PARTS[-1]}")
-"""Names of the parts of an episode by which the agent's time is told, by number of the step."""
+from vlnbench.evaluation.columns.table import Table, Values
+from vlnbench.evaluation.records import PARTS
+from vlnbench.rollout.episode import STEP_PARTS
 
 _BAR = 24
 
@@ -42,29 +41,28 @@ class StepCost:
     high: float
 
 
-def by_step(rows: Iterable[Row]) -> list[StepCost]:
+def by_step(table: Table) -> list[StepCost]:
     """The agent's time per step by part of the episode; empty for rows that do not tell it, or are not scored."""
-    found: list[list[tuple[int, float]]] = [[] for _ in PARTS]
     bounds = (0, *STEP_PARTS, math.inf)
-    for row in rows:
-        steps = row.scores.get("steps")
-        if not isinstance(steps, int):
-            continue
-        for part, (first, last), members in zip(PARTS, pairwise(bounds), found, strict=True):
-            seconds = row.seconds.get(f"agent {part}")
-            if steps > first and seconds is not None:
-                members.append((int(min(steps, last) - first), seconds))
-    return [_step_cost(part, members) for part, members in zip(PARTS, found, strict=True) if members]
+    steps, found = np.where(table.having("ok"), table.scores["steps"], np.nan).astype(np.float64), []
+    for part, (first, last) in zip(PARTS, pairwise(bounds), strict=True):
+        seconds = table.seconds[f"agent {part}"]
+        reached = (steps > first) & ~np.isnan(seconds)
+        if reached.any():
+            found.append(_step_cost(part, np.minimum(steps[reached], last) - first, seconds[reached]))
+    return found
 
 
-def _step_cost(part: str, members: Sequence[tuple[int, float]]) -> StepCost:
-    steps = sum(count for count, _ in members)
-    means = sorted(1000 * seconds / count for count, seconds in members)
-    low, high = means[0], means[-1]
-    if len(means) > 1:
-        tenths = statistics.quantiles(means, n=10, method="inclusive")
-        low, high = tenths[0], tenths[-1]
-    return StepCost(part, len(members), steps, 1000 * math.fsum(s for _, s in members) / steps, low, high)
+def _step_cost(part: str, counts: Values, seconds: Values) -> StepCost:
+    steps = int(counts.sum())
+    low, high = np.quantile(1000 * seconds / counts, (0.1, 0.9)).tolist()
+    return StepCost(part, len(counts), steps, 1000 * _sum(seconds) / steps, low, high)
+
+
+def _sum(values: Values) -> float:
+    """Correctly rounded; by parts, as a list of a million numbers takes four times their memory."""
+    parts = np.array_split(values, len(values) // 10_000 + 1)
+    return math.fsum(chain.from_iterable(part.tolist() for part in parts))
 
 
 def bar(value: float, most: float) -> str:
@@ -89,21 +87,21 @@ class Hours:
     hardware: str | None = None
 
 
-def hours(rows: Iterable[Row], attempts: Sequence[Mapping[str, Any]]) -> Hours:
+def hours(table: Table, attempts: Sequence[Mapping[str, Any]]) -> Hours:
     """What the rows of a run took. attempts: as in its folder (`records.ATTEMPTS`)."""
-    parts = [row.seconds for row in rows]
-    wall = _total(parts, "wall") if all("wall" in each for each in parts) else None
+    wall = None if np.isnan(table.seconds["wall"]).any() else _total(table, "wall")
     used = {_hardware(attempt) for attempt in attempts}
     hardware, unit, devices = next(iter(used)) if len(used) == 1 else (None, None, None)
     if len(used) > 1 and all(text for text, _, _ in used):
         hardware = "; ".join(sorted(text for text, _, _ in used if text))
     device = None if wall is None or devices is None else wall * devices
-    return Hours(wall, _total(parts, "agent"), _total(parts, "env"), device, unit, hardware)
+    return Hours(wall, _total(table, "agent"), _total(table, "env"), device, unit, hardware)
 
 
-def _total(parts: Sequence[Mapping[str, float]], name: str) -> float | None:
-    found = [each[name] for each in parts if name in each]
-    return math.fsum(found) / 3600 if found else None
+def _total(table: Table, name: str) -> float | None:
+    found = table.seconds[name]
+    found = found[~np.isnan(found)]
+    return _sum(found) / 3600 if len(found) else None
 
 
 def _hardware(attempt: Mapping[str, Any]) -> tuple[str | None, str | None, int | None]:

@@ -8,21 +8,23 @@ import math
 import platform
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vlnbench.data.benchmarks import Benchmark
+from vlnbench.data.benchmarks import Benchmark, misfit
 from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
+from vlnbench.evaluation.answers.file import AnswersFile
 from vlnbench.evaluation.choice.choice import Choice, is_first
+from vlnbench.evaluation.choice.told import TOLD, Told, told_others
 from vlnbench.evaluation.costs import part_seconds
-from vlnbench.evaluation.identity import Identity, agent_identity
+from vlnbench.evaluation.identity import Identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
-from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_rows
+from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_row, read_rows
 from vlnbench.evaluation.summary import Summary, summarize
 from vlnbench.evaluation.until.decide import judge, read_against, rounds
 from vlnbench.evaluation.until.rule import Rule
@@ -31,7 +33,11 @@ from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import Outcome, Task, digest, episode_seed, failure
 from vlnbench.rollout.executor import NO_BATCH, Executor, Limits, Times
 from vlnbench.util.machine import git_revision, installed_version
+from vlnbench.util.visible import one_line
 from vlnbench.version import __version__
+
+LONGEST_REASON = 500
+"""Characters of why an episode failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,7 @@ class Plan:
     """What a run consists of. Everything here can change a result and is part of the run's identity.
 
     choice: what left episodes of the split out, but for a number of them. first: they are the first of their file.
+    told: whose instructions the episodes have.
     """
 
     benchmark: Benchmark
@@ -53,6 +60,7 @@ class Plan:
     partial: bool = False
     choice: Choice = field(default_factory=Choice)
     first: bool = False
+    told: Told = "own"
 
     def units(self) -> Iterator[tuple[RowKey, Episode, int]]:
         """(row key, episode, repeat), grouped by scene so that scenes are loaded once."""
@@ -91,7 +99,7 @@ class Plan:
             episodes_sha256=self.episodes_sha256,
             agent=self.agent_name,
             agent_code=executor.agent.code,
-            agent_identity=agent_identity(self.agent_name, executor.agent.identity),
+            agent_identity={**executor.agent.identity, **({} if self.told == "own" else {TOLD: self.told})},
             simulator=executor.simulator,
             seed=self.seed,
             repeats=self.repeats,
@@ -133,6 +141,7 @@ def make_plan(
     seed: int,
     repeats: int,
     choice: Choice | None = None,
+    told: Told = "own",
 ) -> Plan:
     """Plan a run over a split or what is chosen of it, or over `count` episodes of these.
 
@@ -154,7 +163,7 @@ def make_plan(
         episode_set.split,
         episode_set.sha256,
         len(episode_set.episodes),
-        episodes,
+        told_others(episodes, episode_set.episodes) if told == "other" else episodes,
         agent_name,
         seed,
         repeats,
@@ -162,16 +171,16 @@ def make_plan(
         partial=episode_set.partial,
         choice=choice,
         first=bool(choice) and is_first(episodes, episode_set.episodes),
+        told=told,
     )
 
 
 def check_conventions(agent: AgentFacts, plan: Plan) -> None:
     """Refuse an agent whose training conventions the benchmark does not meet."""
-    conflicts = agent.expects.conflicts(plan.benchmark.body)
-    if conflicts:
-        listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
+    if wrong := misfit(plan.benchmark, agent.expects):
         raise UsageError(
-            f"agent {plan.agent_name!r} does not fit benchmark {plan.benchmark.name!r}: needs {listed}"
+            f"agent {plan.agent_name!r} does not fit benchmark {plan.benchmark.name!r}: {wrong}, which "
+            "--as-published takes"
         )
 
 
@@ -204,7 +213,8 @@ def evaluate(
     units = list(plan.units())
     read_other = partial(read_against, execution.until, plan.identity(executor))
     read_other()  # refuses what cannot be compared before anything is written
-    with RunFolder(folder, _manifest(plan, executor), execution.retry_errors) as run:
+    kept = AnswersFile(folder, execution.limits.answers)
+    with RunFolder(folder, _manifest(plan, executor), execution.retry_errors) as run, kept:
         recorded = [row for row in read_rows(folder) if not (execution.retry_errors and row.failed)]
         done, failed = {row.key for row in recorded}, [row for row in recorded if row.failed]
         tasks = [plan.task(episode, repeat) for key, episode, repeat in units if key not in done]
@@ -215,7 +225,7 @@ def evaluate(
                     execution.check_errors(failed, len(units))
                     run.begin_attempt(_work(executor))
                     begun = True
-                with closing(_record(plan, executor, part, run, execution)) as rows:
+                with closing(_record(plan, executor, part, run, kept, execution)) as rows:
                     for row in rows:
                         done.add(row.key)
                         if on_row is not None:
@@ -227,8 +237,7 @@ def evaluate(
             run.discard_if_empty()
             raise
         except GpuMemoryError as error:
-            said = {"gpu_memory": executor.timings().shortages, "status": "oom", "reason": str(error)}
-            run.amend_attempt(said)
+            run.amend_attempt({"status": "oom", "reason": str(error)})
             raise
         summary = summarize(read_rows(folder), [key for key, _, _ in units], plan.identity(executor))
         run.write_summary(asdict(summary))
@@ -256,22 +265,25 @@ def _parts(
 
 
 def _record(
-    plan: Plan, executor: Executor, tasks: list[Task], run: RunFolder, execution: Execution
+    plan: Plan, executor: Executor, tasks: list[Task], run: RunFolder, kept: AnswersFile, execution: Execution
 ) -> Generator[Row, None, None]:
     """Run tasks, write their rows and add up where the time went."""
     times, start = execution.times, time.perf_counter()
     ended = start
     waited_before, total_before = executor.timings().waited_s - times.waiting, times.total
     said = 0
-    with closing(executor.run(tasks, execution.limits)) as outcomes:
+    with ExitStack() as stack:
+        stack.callback(_amend, run, executor)
+        outcomes = stack.enter_context(closing(executor.run(tasks, execution.limits)))
         for outcome in outcomes:
             began = time.perf_counter()
             row, detail = _row(plan, outcome)
             row = replace(row, seconds={**row.seconds, "wall": round(began - ended, 4)})
             ended = began
+            kept.append(row.key, outcome.answers)  # before the row, which says that the episode is done
             run.append(row, outcome.rollout.trajectory if outcome.rollout else None, detail)
             if len(executor.timings().shortages) > said:
-                run.amend_attempt({"gpu_memory": executor.timings().shortages})
+                _amend(run, executor)
                 said = len(executor.timings().shortages)
             yield row
             now = time.perf_counter()
@@ -285,7 +297,8 @@ def _record(
 def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
     """The row of an outcome, and the stack of what went wrong."""
     task = outcome.task
-    result: dict[str, Any] = {"status": outcome.status, "reason": outcome.reason}
+    reason = None if outcome.reason is None else one_line(outcome.reason, LONGEST_REASON)
+    result: dict[str, Any] = {"status": outcome.status, "reason": reason}
     if outcome.rollout is not None:
         seconds = {"env": outcome.rollout.env_seconds, "agent": outcome.rollout.agent_seconds}
         rounded = {part: round(value, 4) for part, value in seconds.items()}
@@ -308,6 +321,10 @@ def _row(plan: Plan, outcome: Outcome) -> tuple[Row, str | None]:
         seed=task.seed,
         **result,
     )
+    try:
+        read_row(asdict(row), "the episode's row")  # whatever is written can be read
+    except UsageError as error:
+        return _row(plan, failure(task, error))
     return row, outcome.detail
 
 
@@ -320,6 +337,14 @@ def _work(executor: Executor) -> dict[str, Any]:
         "agent": executor.agent.description.splitlines(),
         "hardware": dict(executor.agent.hardware),
     }
+
+
+def _amend(run: RunFolder, executor: Executor) -> None:
+    """Record of the agents' GPUs for which batches there was no room, and the peaks since the agents began."""
+    timings = executor.timings()
+    found = {"gpu_memory": timings.shortages, "memory": [peaks for _, peaks in sorted(timings.memory.items())]}
+    if known := {name: value for name, value in found.items() if value}:
+        run.amend_attempt(known)
 
 
 def _manifest(plan: Plan, executor: Executor) -> dict[str, Any]:

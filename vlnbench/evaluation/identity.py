@@ -14,6 +14,12 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Scalar
 
 IDENTITY_VERSION = 2
+UNKNOWN = "unknown"
+"""Value of a field that is not known: of versions of data, and of much in results of other programs."""
+MARK = " (imported)"
+"""What the name of an imported agent ends with, in every table."""
+IMPORTED_AS = "imported_as"
+"""Name in `Identity.agent_identity` of the format in which results of another program were imported."""
 _AGENT = "agent_identity"
 
 SHARED = (
@@ -58,6 +64,22 @@ class Identity:
     choice: str = ""
 
     @property
+    def imported(self) -> str:
+        """Format of the files of another program that these results come from; empty for runs of vlnbench."""
+        return str(self.agent_identity.get(IMPORTED_AS) or "")
+
+    @property
+    def not_known(self) -> tuple[str, ...]:
+        """Fields of `SHARED` that imported results do not tell."""
+        flat = self.flat()
+        return tuple(name for name in SHARED if flat[name] == UNKNOWN) if self.imported else ()
+
+    @property
+    def ran_in(self) -> str:
+        """The simulator, for people."""
+        return "simulator unknown" if self.simulator == UNKNOWN else self.simulator
+
+    @property
     def planned(self) -> int:
         """Rows of the run when it is complete."""
         return self.episodes * self.repeats
@@ -98,17 +120,6 @@ class Identity:
     def digest_version_1(self) -> str:
         """The `digest` of this run before version 2, by which its default folder was named."""
         return _digest(self.as_version_1())
-
-
-def agent_identity(agent: str, found: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What an agent says of itself, checked. Raises UsageError for what a manifest cannot hold as it is."""
-    for name, value in found.items():
-        if not _is_scalar(value) or not isinstance(name, str):
-            raise UsageError(
-                f"agent {agent!r}: identity[{name!r}]: expected text, a finite number, a boolean or None, "
-                f"found {value!r}"
-            )
-    return dict(found)
 
 
 def read_identity(found: object, where: str) -> Identity:

@@ -21,7 +21,9 @@ METRICS_VERSION = 1
 UNREACHABLE_POLICY = "unreachable-fails-v1"
 """Episodes whose goal cannot be reached from the start: success 0, SPL 0, left out of the NE means, counted."""
 
-Failure = Literal["success", "passed_goal", "stopped_early", "stuck", "never_stopped", "unreachable", "error"]
+Failure = Literal[
+    "success", "passed_goal", "stopped_early", "stuck", "never_stopped", "unreachable", "error", "unknown"
+]
 """How an episode ended. Every episode has exactly one kind; the first that applies, in this order:
 
 error: the episode broke before it could be scored (its row says why).
@@ -32,6 +34,7 @@ stopped_early: STOP was called, and no pose was within the success distance.
 stuck: no STOP; during the last `STUCK_ACTIONS` actions the agent tried MOVE_FORWARD at least once and stayed
     within `STUCK_RADIUS_M` of where it ended.
 never_stopped: no STOP for any other reason: the step budget ran out.
+unknown: imported, without success; the file does not tell more.
 """
 
 FAILURES: tuple[Failure, ...] = get_args(Failure)
@@ -106,7 +109,10 @@ def score(trajectory: Trajectory, episode: Episode, success_distance_m: float = 
 
 
 def failure_kind(trajectory: Trajectory, success_distance_m: float) -> Failure:
-    """How a scored episode ended; never "error". `goal_distances` must hold one geodesic distance per pose."""
+    """How a scored episode ended; never "error" or "unknown".
+
+    `goal_distances` must hold one geodesic distance per pose.
+    """
     distances = trajectory.goal_distances
     if not math.isfinite(distances[0]):
         return "unreachable"

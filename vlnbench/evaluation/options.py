@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt
 from vlnbench.defaults import AGENT, BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import Choice
+from vlnbench.evaluation.choice.told import Told
 from vlnbench.evaluation.until.rule import Rule, parse_until
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.util.bounds import Count, Natural, check_bounds
@@ -27,6 +28,9 @@ class EvalOptions:
     """Name from `vlnbench list`, an import string package.module:Class, or remote://HOST:PORT."""
     benchmark: str = BENCHMARK
     """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
+    as_published: bool = False
+    """Where the agent was trained with another body (camera, height, turns), change that of the benchmark, which
+    then is another one, such as r2r-ce@512x512-hfov90; default: refuse the agent."""
     split: str = "val_unseen"
     """Split of the benchmark."""
     episodes: int | None = None
@@ -45,6 +49,9 @@ class EvalOptions:
     """Stop when this is known: "SR ± 2" (or +-: the interval of SR over all planned episodes is that narrow, in
     points) or "SR vs RUN" (the difference to that run, finished or going on, paired by episode, is not 0).
     Episodes then come in random order; the run is labeled PARTIAL, and goes on where it is given again without."""
+    told: Told = "own"
+    """What every episode's agent is told: its own instruction, or that of an episode in another scene, which tells
+    how far it follows what it is told."""
     seed: int = 0
     """Seed of the run; every episode derives its own from it."""
     repeats: int = 1
@@ -64,18 +71,21 @@ class EvalOptions:
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
     envs: Count | None = None
     """Simulators of an agent, each in a process of its own; default as many as keep an agent busy that is timed
-    when it is loaded, otherwise one per CPU core, at most 4. Results do not depend on it, nor on the three options
-    that follow."""
+    when it is loaded, on a GPU one and a half times --max-batch if cores and memory allow, otherwise one per CPU
+    core, at most 4. On a CPU results do not depend on it, nor on the three options that follow; on a GPU close
+    choices in half precision may (--max-batch 1 has episodes alone)."""
     agents: Count | None = None
     """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
-    --gpus or of the Ray cluster, otherwise one agent in the main process."""
+    --gpus or of the Ray cluster, on the CPU without --envs one per core for an agent that brings a tiny model (8
+    at most), otherwise one agent in the main process."""
     gpus: tuple[str, ...] = ()
     """GPUs, named as in CUDA_VISIBLE_DEVICES, on which agents run and their simulators render."""
     ray: str = ""
     """Run the agents on a Ray cluster at this address: auto, HOST:PORT or ray://HOST:PORT."""
     episode_timeout: Annotated[float, Gt(0)] = 300.0
     """Seconds that simulator or agent may take for one answer. A simulator that hangs costs its episode (timeout)
-    and is replaced; an agent that hangs ends the program with exit code 124."""
+    and is replaced, and so does one of several agents; an agent alone that hangs ends the program with exit code
+    124."""
     max_errors: Annotated[float, Ge(0)] = 0.05
     """Stop with exit code 1 when more episodes than this have failed; below 1, a part of the planned ones."""
     retry_errors: bool = False
@@ -83,6 +93,9 @@ class EvalOptions:
     debug: bool = False
     """Run one episode in this process without a time limit, so that breakpoint() works, and end with the traceback
     of what the agent raises. Nothing is kept."""
+    keep_answers: bool = True
+    """Keep what the agent's model says in answers.jsonl of the run folder: prompt sizes, texts, actions,
+    log-probabilities and times, 2 kB a step at most. It changes no row."""
     tracker: tuple[str, ...] = ()
     """Trackers that follow the run: tensorboard, trackio, wandb, those of plug-ins, or import strings."""
     agent_options: AgentOptions = field(default_factory=AgentOptions)

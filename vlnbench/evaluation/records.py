@@ -3,20 +3,24 @@
 A run folder holds `manifest.json` (written first), `trajectories.jsonl` and `episodes.jsonl` (one line as each
 episode finishes, flushed to disk; the line in `episodes.jsonl` comes second and marks the episode as done) and
 `summary.json` (written last, atomically); `attempts.jsonl` says when and where the run was begun and resumed,
-`errors.log` holds the stacks of what went wrong. A process killed at
-any moment leaves at most one torn last line per file, which the next one to open the folder for writing cuts off.
+`errors.log` holds the stacks of what went wrong, and `answers.jsonl` what models said. A process killed at any
+moment leaves at most one torn last line per file, which the next one to open the folder for writing cuts off.
 An episode that was run again has two rows: the last one counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.identity import read_identity
 from vlnbench.evaluation.metrics import FAILURES, Scores
 from vlnbench.interfaces import Action, Pose, Trajectory
+from vlnbench.rollout.episode import STEP_PARTS
 from vlnbench.util.durable.fields import (
     ANYTHING,
     BOOLEAN,
@@ -43,7 +48,9 @@ from vlnbench.util.durable.fields import (
 from vlnbench.util.durable.files import (
     append_line,
     count_lines,
+    decode_line,
     encode_line,
+    line_blocks,
     open_for_append,
     read_jsonl,
     read_object,
@@ -53,6 +60,7 @@ from vlnbench.util.durable.files import (
     write_json,
 )
 from vlnbench.util.durable.folder import Kind, open_folder, refuse_another
+from vlnbench.util.monitor import PEAKS
 
 MANIFEST, ROWS, TRAJECTORIES, SUMMARY = "manifest.json", "episodes.jsonl", "trajectories.jsonl", "summary.json"
 ERRORS, ATTEMPTS = "errors.log", "attempts.jsonl"
@@ -72,7 +80,7 @@ class Row:
 
     status: "ok"; "error" or "timeout" with the reason, which count as failed episodes; "unscored" without public
     goals. scores: the fields of `metrics.Scores`, empty unless ok. report: what the agent counted, e.g. tokens.
-    seconds: what `env` and `agent` took, the agent's also by steps (`costs.PARTS`), and `wall`: on the clock since
+    seconds: what `env` and `agent` took, the agent's also by steps (`PARTS`), and `wall`: on the clock since
     the row before, or since the attempt began. No two runs have the same.
     """
 
@@ -199,9 +207,15 @@ _ROW = {
     **dict.fromkeys(("scores", "seconds", "report"), OBJECT),
 }
 _NEEDED = frozenset(_ROW) - {"reason", "scores", "seconds", "report"}
+SHARES = ("success", "oracle_success", "spl", "ndtw", "sdtw", "cls")
+"""Scores from 0 to 1."""
+
+PARTS = (*(f"{first + 1}-{last}" for first, last in pairwise((0, *STEP_PARTS))), f"over {STEP_PARTS[-1]}")
+"""Names of the parts of an episode by which the agent's time is told, by number of the step."""
+
 _SCORES = {
     **dict.fromkeys((name for name in Scores.__slots__), LENGTH.or_null()),
-    **dict.fromkeys(("success", "oracle_success", "spl", "ndtw", "sdtw", "cls"), SHARE.or_null()),
+    **dict.fromkeys(SHARES, SHARE.or_null()),
     "stopped": BOOLEAN,
     "failure": one_of(*FAILURES),
 }
@@ -226,21 +240,47 @@ def read_row(entry: Mapping[str, Any], where: str) -> Row:
 
 
 def read_trajectories(path: Path) -> dict[RowKey, Trajectory]:
-    """Trajectories of a run folder by row key."""
-    result: dict[RowKey, Trajectory] = {}
-    for number, entry in read_jsonl(path / TRAJECTORIES):
-        where = f"{path / TRAJECTORIES}: line {number}"
-        key = entry.get("key")
-        if type(key) is not list or [type(part) for part in key] != [str, str, str, int]:
-            raise UsageError(f"{where}: field 'key': expected benchmark, split, episode id and repeat")
-        benchmark, split, episode_id, repeat = key
-        try:
-            result[(benchmark, split, episode_id, repeat)] = decode_trajectory(entry)
-        except KeyError as error:
-            raise UsageError(f"{where}: field {error}: missing") from error
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"{where}: not a trajectory ({error})") from error
-    return result
+    """Trajectories of a run folder by row key, the last one for each."""
+    return dict(each_trajectory(path))
+
+
+def each_trajectory(path: Path, only: Collection[RowKey] | None = None) -> Iterator[tuple[RowKey, Trajectory]]:
+    """One after the other, as they lie in the folder. only: of these keys; others are passed over."""
+    for first, lines in line_blocks(path / TRAJECTORIES):
+        for number, line in enumerate(lines, first):
+            if only is None or begins_with(line, only):
+                yield _read_trajectory(line, f"{path / TRAJECTORIES}: line {number}")
+
+
+def begins_with(line: bytes, keys: Collection[RowKey]) -> bool:
+    """Whether a line may be of one of these keys, by its beginning if that can be told from there."""
+    begun = _KEY.match(line)
+    try:
+        return begun is None or tuple(json.loads(begun[1])) in keys
+    except (ValueError, TypeError):
+        return True
+
+
+_KEY = re.compile(rb'\{"key":(\[[^\]]{,400}\]),')
+
+
+def _read_trajectory(line: bytes, where: str) -> tuple[RowKey, Trajectory]:
+    entry = decode_line(line, where)
+    key = read_key(entry, where)
+    try:
+        return key, decode_trajectory(entry)
+    except KeyError as error:
+        raise UsageError(f"{where}: field {error}: missing") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{where}: not a trajectory ({error})") from error
+
+
+def read_key(entry: Mapping[str, Any], where: str) -> RowKey:
+    """The key that a line begins with. Raises UsageError where it has none."""
+    key = entry.get("key")
+    if type(key) is not list or [type(part) for part in key] != [str, str, str, int]:
+        raise UsageError(f"{where}: field 'key': expected benchmark, split, episode id and repeat")
+    return key[0], key[1], key[2], key[3]
 
 
 def read_attempts(path: Path) -> list[dict[str, Any]]:
@@ -267,6 +307,7 @@ _ATTEMPT = {
     **dict.fromkeys(("pid", "rows", "agents", "simulators"), COUNT),
     "hardware": OBJECT,
     "status": TEXT,
+    "memory": PEAKS,
 }
 _HARDWARE = {"cpu": TEXT.or_null(), "cores": COUNT.or_null(), "gpu": TEXT.or_null()}
 
@@ -332,23 +373,28 @@ def decode_trajectory(entry: Mapping[str, Any]) -> Trajectory:
     _check_numbers(entry, "rotations", steps + 1, 4)
     if len(entry["collided"]) != steps or len(entry["goal_distances"]) not in (0, steps + 1):
         raise ValueError(f"field 'collided' or 'goal_distances': expected {steps} and {steps + 1} values, or none")
-    if not all(each is None or NUMBER.fits(each) for each in entry["goal_distances"]):
+    if not _are_numbers([each for each in entry["goal_distances"] if each is not None]):
         raise ValueError("field 'goal_distances': expected finite numbers and null")
-    poses = tuple(
-        Pose(tuple(position), tuple(rotation))
-        for position, rotation in zip(entry["positions"], entry["rotations"], strict=True)
-    )
     return Trajectory(
-        poses=poses,
-        actions=tuple(Action(action) for action in entry["actions"]),
-        collided=tuple(bool(flag) for flag in entry["collided"]),
-        goal_distances=tuple(float("inf") if d is None else float(d) for d in entry["goal_distances"]),
+        poses=tuple(map(Pose, map(tuple, entry["positions"]), map(tuple, entry["rotations"]))),
+        actions=tuple([_ACTIONS.get(action) or Action(action) for action in entry["actions"]]),
+        collided=tuple(map(bool, entry["collided"])),
+        goal_distances=tuple([math.inf if d is None else float(d) for d in entry["goal_distances"]]),
     )
+
+
+_ACTIONS = {action.value: action for action in Action}
+"""Found at once, where `Action` takes a microsecond; of the one that is 0, `Action` finds it."""
 
 
 def _check_numbers(entry: Mapping[str, Any], name: str, rows: int, columns: int) -> None:
     found = entry[name]
-    if len(found) != rows or not all(
-        type(row) is list and len(row) == columns and all(map(NUMBER.fits, row)) for row in found
-    ):
+    shaped = len(found) == rows and set(map(type, found)) <= {list} and set(map(len, found)) <= {columns}
+    if not shaped or not _are_numbers(list(chain.from_iterable(found))):
         raise ValueError(f"field '{name}': expected {rows} times {columns} finite numbers")
+
+
+def _are_numbers(found: Sequence[Any]) -> bool:
+    """As `NUMBER` of each, at once."""
+    same = set(map(type, found)) <= {int, float}
+    return not found or (same and NUMBER.fits(min(found)) and NUMBER.fits(max(found)))

@@ -77,6 +77,8 @@ def format_rescored(result: Rescored, write: bool) -> str:
 
 def _rescored(folder: Path, data_root: Path) -> Rescored:
     run = load_run(folder)
+    if run.identity.imported:
+        raise UsageError(f"{folder}: imported results; run `vlnbench import` again on their files")
     plan = remake_plan(run, data_root)
     units = list(plan.units())
     episodes = {key: episode for key, episode, _ in units}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vlnbench.data.benchmarks import Benchmark, get_benchmark
+from vlnbench.data.benchmarks import Benchmark, as_expected, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
 from vlnbench.errors import UsageError
@@ -32,7 +32,7 @@ from vlnbench.interfaces import Env, Sensor
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
 from vlnbench.rollout.inline import Inline
-from vlnbench.rollout.start import start_on_ray, start_processes
+from vlnbench.rollout.start import SMALL_ENVS, small_agents, start_on_ray, start_processes
 from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
 from vlnbench.util.loading import import_string
 from vlnbench.util.machine import gpus
@@ -101,6 +101,9 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         agent = executor.load(request.agent, request.agent_options)
         ensure_data(benchmark, request.data_root, request.split)
         split = load_split(benchmark, request.split, request.data_root, allow_partial=request.allow_partial)
+        if request.as_published:
+            benchmark = as_expected(benchmark, agent.expects)
+            say(f"benchmark {benchmark.name}, whose body is the one that the agent was trained with")
         plan = _plan(request, benchmark, split, agent.name)
         check_conventions(agent, plan)
         scenes_dir = split.scenes_dir.absolute()
@@ -132,7 +135,7 @@ def _try_first_step(plan: Plan, executor: Executor, request: EvalOptions) -> Non
     with closing(executor.run([task], Limits(timeout_s=request.episode_timeout))) as outcomes:
         (outcome,) = outcomes
     reason, stack = outcome.reason or "", outcome.detail or ""
-    if outcome.status == "error" and (f"{module}.py" in stack or reason.startswith("the agent returned")):
+    if outcome.status == "error" and (f"{module}.py" in stack or reason.startswith("ValueError: the agent")):
         raise UsageError(
             f"agent {request.agent!r}: its first step failed: {reason}; the same command with --debug shows all"
         )
@@ -144,7 +147,7 @@ def _finished_before(request: EvalOptions, benchmark: Benchmark) -> Evaluated | 
     The agent, which would know for certain, takes seconds to load; the receipt in the run's folder says what to
     look at instead.
     """
-    if request.until or request.tracker or request.ray or request.retry_errors:
+    if request.until or request.tracker or request.ray or request.retry_errors or request.as_published:
         return None
     asked, own = _asked(request), Path("runs", benchmark.name, request.split)
     folders = [request.out] if request.out else sorted(path.parent for path in own.glob(f"*/{RECEIPT}"))
@@ -177,6 +180,7 @@ def _plan(request: EvalOptions, benchmark: Benchmark, split: EpisodeSet, agent_n
         seed=request.seed,
         repeats=request.repeats,
         choice=request.choice,
+        told=request.told,
     )
 
 
@@ -216,7 +220,12 @@ def _start(request: EvalOptions) -> Executor:
     if request.ray:
         gpu = request.agent_options.device_choice != "cpu"
         return start_on_ray(request.env, request.ray, request.agents, request.envs, gpu)
-    return start_processes(request.env, request.envs, request.n_agents, request.gpus, request.most_envs)
+    most, batch = request.most_envs, request.agent_options.max_batch
+    if not (request.n_agents or request.envs):
+        count = small_agents(request.agent, request.agent_options, most)
+        if count:
+            return start_processes(request.env, SMALL_ENVS, count)
+    return start_processes(request.env, request.envs, request.n_agents, request.gpus, most, batch)
 
 
 def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions) -> Summary:
@@ -224,14 +233,14 @@ def _evaluate(plan: Plan, executor: Executor, folder: Path, request: EvalOptions
 
     def on_row(row: Row, done: int, total: int) -> None:
         tally.add(row)
-        trackers.log(tally.values(), done)
+        trackers.log(tally.values(executor.timings().memory.values()), done)
         if row.failed:
             progress.say(f"episode {row.episode_id}: {row.status}: {row.reason}")
         progress.update(done, total, tally.note(total - done))
 
     tracked = TrackedRun(str(folder), folder, plan.identity(executor).flat())
     execution = Execution(
-        Limits(request.agent_options.max_batch, request.episode_timeout),
+        Limits(request.agent_options.max_batch, request.episode_timeout, request.keep_answers),
         request.max_errors,
         request.retry_errors,
         until=request.rule,
@@ -253,11 +262,12 @@ def _write_videos(plan: Plan, scenes_dir: Path, request: EvalOptions, folder: Pa
     trajectories = read_trajectories(folder)
     recorded = [(key, episode) for key, episode, _ in plan.units() if key in trajectories][: request.video]
     sensors: frozenset[Sensor] = frozenset({"rgb"})
+    videos = (folder / "videos").absolute()  # wherever the environment goes
     env: Env = import_string(request.env)(plan.benchmark.body, scenes_dir, sensors, request.sim)
     try:
         prepare(env)
         for key, episode in recorded:
-            path = folder / "videos" / f"{episode.episode_id}-{key[3]}.mp4"
+            path = videos / f"{episode.episode_id}-{key[3]}.mp4"
             write_video(path, env, episode, trajectories[key])
             say(f"video: {path}")
     finally:

@@ -28,15 +28,19 @@ scenes agree in one, it has no interval.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any]
+"""Clusters as whole numbers from 0."""
 
+POWER = 0.8
+"""How often a difference that is called detectable is told from 0."""
 _NORMAL = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
@@ -67,11 +71,13 @@ _ROUNDING = 1e-12
 """A standard error that is smaller than this share of its mean is one of 0."""
 
 
-def estimate(values: Sequence[float], clusters: Sequence[Hashable], kind: Kind = "free") -> Estimate | None:
+def estimate(
+    values: Sequence[float] | Array, clusters: Sequence[Hashable] | Numbers, kind: Kind = "free"
+) -> Estimate | None:
     """Mean of `values` with a standard error clustered by `clusters` (same length). None for no values."""
     if len(values) != len(clusters):
         raise ValueError("every value needs a cluster")
-    if not values:
+    if not len(values):
         return None
     x = np.asarray(values, dtype=np.float64)
     index, groups = _indexed(clusters)
@@ -138,8 +144,15 @@ def degrees_of_freedom(sizes: Array) -> float:
     return min(max(trace**2 / (aa + 2.0 * cross + square), 1.0), len(sizes) - 1.0)
 
 
+def told_apart(se: float, degrees: float, alpha: float = 0.05) -> float:
+    """The smallest difference of this standard error that is told from 0 in 80 % of cases, two-sided at alpha."""
+    from scipy.special import stdtrit  # loaded late: scipy costs more than the rest of the start-up
+
+    return se * float(stdtrit(degrees, 1.0 - alpha / 2.0) + stdtrit(degrees, POWER))
+
+
 def bootstrap(
-    values: Sequence[float], clusters: Sequence[Hashable], seed: int = 0, draws: int = 4000
+    values: Sequence[float] | Array, clusters: Sequence[Hashable] | Numbers, seed: int = 0, draws: int = 4000
 ) -> tuple[float, float] | None:
     """95 % percentile interval of the mean, from whole clusters drawn with replacement.
 
@@ -170,8 +183,63 @@ def mcnemar(wins: int, losses: int) -> float:
     return min(1.0, 2.0 * float(bdtr(min(wins, losses), n, 0.5))) if n else 1.0
 
 
-def _indexed(clusters: Sequence[Hashable]) -> tuple[npt.NDArray[np.int64], int]:
-    """Number of its cluster for each value, and how many clusters there are."""
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted by Holm's step-down method (1979); None are no comparisons and stay None."""
+    order = sorted((i for i, p in enumerate(values) if p is not None), key=lambda i: values[i] or 0.0)
+    adjusted: list[float | None] = [None] * len(values)
+    least = 0.0
+    for place, i in enumerate(order):
+        least = max(least, min(1.0, (len(order) - place) * (values[i] or 0.0)))
+        adjusted[i] = least
+    return adjusted
+
+
+def p_value(difference: Estimate | None) -> float | None:
+    """Two-sided p of a mean against 0, by Student's t. None where it has no standard error, or one of 0."""
+    if difference is None or not difference.se or difference.degrees is None:
+        return None
+    from scipy.special import stdtr
+
+    return 2.0 * float(stdtr(difference.degrees, -abs(difference.mean) / difference.se))
+
+
+def differs(difference: Estimate | None, p: float | None) -> bool:
+    """Whether a difference is told from 0 at 5 %. p: adjusted; without one the interval tells."""
+    if difference is None or p is not None:
+        return p is not None and p < 0.05
+    return (
+        difference.low is not None and difference.high is not None and not difference.low <= 0.0 <= difference.high
+    )
+
+
+def places(
+    there: Sequence[int], differences: Mapping[tuple[int, int], Estimate | None], sign: float = 1.0
+) -> tuple[dict[int, tuple[int, int]], dict[tuple[int, int], float | None]]:
+    """The places that each may have among all, from and to, and p-values of the pairs adjusted for all (Holm).
+
+    differences: of the second minus the first, for each two of `there`. sign: -1 where less is better. The first
+    place is 1 more than are told to be better, the last one as many as are not told to be worse.
+    """
+    p = dict(zip(differences, holm([p_value(each) for each in differences.values()]), strict=True))
+    first, last = dict.fromkeys(there, 1), dict.fromkeys(there, len(there))
+    for (a, b), difference in differences.items():
+        if difference is not None and differs(difference, p[a, b]):
+            better, worse = (b, a) if sign * difference.mean > 0.0 else (a, b)
+            first[worse] += 1
+            last[better] -= 1
+    return {i: (first[i], last[i]) for i in there}, p
+
+
+def _indexed(clusters: Sequence[Hashable] | Numbers) -> tuple[Numbers, int]:
+    """Number of its cluster for each value, and how many clusters there are, in the order in which they appear."""
+    if isinstance(clusters, np.ndarray):
+        if len(clusters) and clusters.max() >= len(clusters):  # a few of many: the work is that of the few
+            clusters = np.unique(clusters, return_inverse=True)[1]
+        first = np.full(int(clusters.max()) + 1 if len(clusters) else 0, len(clusters))
+        first[clusters[::-1]] = np.arange(len(clusters))[::-1]  # of several, the last one stays
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        return rank[clusters], int(np.count_nonzero(first < len(clusters)))
     labels = {label: i for i, label in enumerate(dict.fromkeys(clusters))}
     return np.array([labels[label] for label in clusters], dtype=np.int64), len(labels)
 

@@ -8,13 +8,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.columns.read import read_places, read_table
 from vlnbench.evaluation.identity import read_identity
-from vlnbench.evaluation.records import MANIFEST, ROWS, Row, read_attempts, read_manifest, read_rows
+from vlnbench.evaluation.records import MANIFEST, ROWS, read_attempts, read_manifest
 from vlnbench.evaluation.stats import Estimate
-from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize
+from vlnbench.evaluation.summary import METRICS, Metric, shown, summarize_table
 from vlnbench.util.durable.fields import ANYTHING, COUNT, NUMBER, OBJECT, POSITIVE, check_fields
 from vlnbench.util.durable.files import count_lines, read_jsonl, read_object
 from vlnbench.util.durable.locks import in_use
@@ -22,10 +24,14 @@ from vlnbench.util.monitor import PEAKS, PHASES, shares, training_note
 
 TRAINING, TRAINING_LOG, MATRIX = "train.json", "train_log.jsonl", "matrix.json"
 
+MOST_FAILURES = 100
+"""Failed episodes that are named."""
+
+_SECONDS = {"agent": "agent", "simulator": "env"}
 _SHOWN = [metric for metric in METRICS if metric.label in ("SR", "SPL")]
 
 Status = dict[str, Any]
-"""JSON: `kind`, `folder`, and what `--json` prints for it; null for what is not known (yet)."""
+"""JSON: `kind`, `folder`, and what `--format json` prints for it; null for what is not known (yet)."""
 
 
 def read_status(folder: Path, now: datetime | None = None) -> Status:
@@ -48,8 +54,8 @@ def format_status(status: Status) -> str:
 
 def _evaluation(folder: Path, now: datetime) -> Status:
     identity = read_identity(read_manifest(folder)["identity"], str(folder / MANIFEST))
-    rows = read_rows(folder)
-    found = summarize(rows, [row.key for row in rows], identity).metrics
+    table = read_table(folder)
+    summary = summarize_table(table, identity)
     attempts = read_attempts(folder)
     attempt = attempts[-1] if attempts else None
     written = count_lines(folder / ROWS)
@@ -62,18 +68,18 @@ def _evaluation(folder: Path, now: datetime) -> Status:
         "kind": "evaluation",
         **{name: identity.flat()[name] for name in ("benchmark", "split", "agent", "simulator")},
         "planned": identity.planned,
-        "done": len(rows),
+        "done": len(table),
         "attempt": attempt,
         "last_row": _iso(last),
         "last_row_age_s": None if last is None else round((now - last).total_seconds(), 1),
         "episodes_per_h": None if per_s is None else round(3600 * per_s, 1),
-        "seconds_left": _left(identity.planned - len(rows), per_s),
-        "seconds": _seconds(rows),
-        "metrics": {m.label: asdict(value) if (value := found[m.label]) else None for m in _SHOWN},
+        "seconds_left": _left(identity.planned - len(table), per_s),
+        "seconds": {name: round(float(np.nansum(table.seconds[part])), 4) for name, part in _SECONDS.items()},
+        "metrics": {m.label: asdict(value) if (value := summary.metrics[m.label]) else None for m in _SHOWN},
+        "n_failed": summary.n_errors,
         "failures": [
             {"episode_id": row.episode_id, "repeat": row.repeat, "status": row.status, "reason": row.reason}
-            for row in rows
-            if row.failed
+            for row in read_places(folder, table, np.flatnonzero(table.having("error", "timeout"))[:MOST_FAILURES])
         ],
     }
 
@@ -119,13 +125,15 @@ def _format_evaluation(status: Status) -> Iterable[str]:
         f"{status['benchmark']} {status['split']}: {status['agent']} in {status['simulator']}; "
         f"{_state(status, status['attempt'])}"
     )
-    yield f"{status['done']} of {status['planned']} episodes, {len(failures)} failed; {_last(status)}"
+    yield f"{status['done']} of {status['planned']} episodes, {status['n_failed']} failed; {_last(status)}"
     yield ", ".join(_metric(metric, status["metrics"][metric.label]) for metric in _SHOWN)
     if status["episodes_per_h"] is not None:
         where = f"; {told}" if (told := shares(status["seconds"])) else ""
         yield f"{status['episodes_per_h']:.0f} episodes/h{_eta(status)}{where}"
     for failure in failures:
         yield f"episode {failure['episode_id']}: {failure['status']}: {failure['reason']}"
+    if status["n_failed"] > len(failures):
+        yield f"and {status['n_failed'] - len(failures)} more failed"
 
 
 def _format_training(status: Status) -> Iterable[str]:
@@ -166,15 +174,6 @@ def _eta(status: Status) -> str:
 def _metric(metric: Metric, value: dict[str, Any] | None) -> str:
     mean, se, interval, n = shown(None if value is None else Estimate(**value), metric)
     return f"{metric.label} {mean} % (SE {se}, {interval}, n {n})"
-
-
-def _seconds(rows: Iterable[Row]) -> dict[str, float]:
-    """Seconds of agents and simulators in all episodes."""
-    found = {"agent": 0.0, "simulator": 0.0}
-    for row in rows:
-        found["agent"] += row.seconds.get("agent", 0.0)
-        found["simulator"] += row.seconds.get("env", 0.0)
-    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _rate(count: int, seconds: float) -> float | None:

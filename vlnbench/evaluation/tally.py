@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from vlnbench.evaluation.records import Row
@@ -39,14 +39,17 @@ class Tally:
         self._spent["simulator"] += row.seconds.get("env", 0.0)
         self._steps += int(row.scores.get("steps") or 0)
 
-    def values(self) -> dict[str, float]:
-        """What trackers are sent; rates over the episodes so far, in [0, 1]."""
+    def values(self, peaks: Iterable[Mapping[str, Any]] = ()) -> dict[str, float]:
+        """What trackers are sent; rates over the episodes so far, in [0, 1].
+
+        peaks: of agents on GPUs, as of `Timings.memory`; without any, of this process.
+        """
         scored = self._counts.total()
         rates = {m.label: sum(self._sums[m.field].values()) / scored for m in _RUNNING} if scored else {}
         speed = {"episodes_per_h": 3600 / self._seconds, "steps_per_s": self._steps_per_s}
         spent = {f"seconds/{name}": seconds for name, seconds in self._spent.items()}
-        peaks = _peaks()
-        memory = {f"memory/{kind}": float(peaks[kind]) for kind in KINDS if peaks[kind] is not None}
+        most: Mapping[str, Any] = reduce(measure.highest, peaks, {}) or {"host": measure.peak_host_bytes()}
+        memory = {f"memory/{kind}": float(most[kind]) for kind in KINDS if most.get(kind) is not None}
         return {**rates, "errors": float(self._errors), **speed, **spent, **memory}
 
     @property
@@ -85,8 +88,3 @@ class Tally:
         self._counts[row.scene_id] += 1
         for name, sums in self._sums.items():
             sums[row.scene_id] += float(row.scores.get(name) or 0.0)
-
-
-def _peaks() -> dict[str, Any]:
-    """What this process has taken so far: of the host, and where the agent computes in it on a GPU, of that."""
-    return asdict(measure.current_peaks())

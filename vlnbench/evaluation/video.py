@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Env, Episode, TopDownMap, Trajectory
+from vlnbench.util.durable.folder import inner
 
 FRAMES_PER_SECOND = 8
 _FLOOR, _WALL, _PATH, _REFERENCE = (222, 222, 222), (70, 70, 78), (30, 90, 220), (60, 160, 75)
@@ -36,8 +37,9 @@ def write_video(path: Path, env: Env, episode: Episode, trajectory: Trajectory) 
     frames += [frames[-1]] * FRAMES_PER_SECOND
     part = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(b"")  # says what is wrong, where the encoder would not
+        inner(path.parent)
+        part.unlink(missing_ok=True)  # or the link that somebody has put there
+        part.touch(exist_ok=False)  # says what is wrong, where the encoder would not
         if path.suffix == ".gif":
             imageio.mimwrite(part, frames, duration=1000 / FRAMES_PER_SECOND, loop=0)
         else:

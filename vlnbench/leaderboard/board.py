@@ -1,22 +1,23 @@
-"""Published results and runs, in one table per protocol, as JSON, CSV and Markdown."""
+"""Published results and runs, in one table per protocol."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vlnbench.data.bodies import episodes_of
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.costs import Hours, format_hours, hours
+from vlnbench.evaluation.columns.read import table_of
+from vlnbench.evaluation.costs import Hours, hours
+from vlnbench.evaluation.identity import UNKNOWN
 from vlnbench.evaluation.recorded import RecordedRun
-from vlnbench.evaluation.stats import Estimate
-from vlnbench.evaluation.summary import METRICS, Summary, summarize
+from vlnbench.evaluation.summary import METRICS, Summary, summarize, value_of
 from vlnbench.leaderboard.committed import RUNS, Entry, read_runs
-from vlnbench.leaderboard.published import Literature, Published, Source, read_published, spoken
+from vlnbench.leaderboard.published import Literature, Published, Source, read_published, shipped, spoken
 from vlnbench.util.durable.files import write_bytes
-from vlnbench.util.tables import Cell, csv_text, markdown_cell, markdown_table
+from vlnbench.util.tables.sheet import Value
 
 PUBLISHED = "published.json"
 COLUMNS = {
@@ -35,17 +36,8 @@ BY_COLUMN = {label: _METRICS["path length" if label == "TL" else label] for labe
 """Their definitions."""
 
 OURS = "this repository"
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A metric in percent or meters; se, low, high (95 %, clustered by scene) and n where they are known."""
-
-    mean: float
-    se: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
+IMPORTED = "imported"
+"""Evidence of results that another program made of the episodes, see `Identity.imported`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +45,14 @@ class Row:
     """One line of a table; None is unknown.
 
     episodes: "N of M" planned; partial: whether any of M are missing. gpu_hours: of the training, as published.
-    hours: what the evaluation took, of runs only.
+    hours: what the evaluation took, of runs only. checkpoint: the released weights that have the value. date: when
+    a paper came out (YYYY-MM), or a run was begun.
     """
 
     method: str
     evidence: str | None
     sensors: str | None
+    backbone: str | None
     extra: str | None
     dataset_version: str | None
     languages: str | None
@@ -68,6 +62,8 @@ class Row:
     metrics: dict[str, Value]
     hours: Hours | None
     gpu_hours: str | None
+    checkpoint: str | None
+    date: str | None
     source: str
     checked: str | None
     note: str | None
@@ -102,13 +98,13 @@ class OwnRun:
 
     @property
     def metrics(self) -> dict[str, Value]:
-        found = ((label, m.scale, self.summary.metrics[m.label]) for label, m in BY_COLUMN.items())
-        return {label: _value(value, scale) for label, scale, value in found if value is not None}
+        found = {label: value_of(self.summary.metrics[m.label], m) for label, m in BY_COLUMN.items()}
+        return {label: value for label, value in found.items() if value is not None}
 
 
 def load(results: Path, folders: Sequence[Path] = ()) -> tuple[Literature, list[OwnRun]]:
     """What a leaderboard is made of. Raises UsageError on a broken file."""
-    literature = read_published(results / PUBLISHED)
+    literature = read_published(shipped() if is_new(results) else results / PUBLISHED)
     found, runs = read_runs(results, folders), []
     names = [run.folder.name for run, _ in found]
     for run, entry in found:
@@ -116,6 +112,12 @@ def load(results: Path, folders: Sequence[Path] = ()) -> tuple[Literature, list[
             check_claim(literature, [name for name in names if name != run.folder.name], entry.reproduces)
         runs.append(OwnRun(run, entry, summarize(run.rows.values(), list(run.rows), run.identity)))
     return literature, runs
+
+
+def is_new(results: Path) -> bool:
+    """Whether a folder has no published rows of its own: it is not there, empty, or holds nothing but runs yet."""
+    found = {path.name for path in results.iterdir()} if results.is_dir() else set()
+    return PUBLISHED not in found and found <= {RUNS}
 
 
 def check_claim(literature: Literature, runs: Collection[str], claim: str) -> None:
@@ -146,8 +148,9 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
         ours = own.run.benchmark
         fingerprint = own.run.identity.fingerprint
         name = ours.name if fingerprint == ours.fingerprint else f"{ours.name} {fingerprint}"
+        name = UNKNOWN if fingerprint == UNKNOWN else name
         descriptions.setdefault(name, ours.summary)
-        dataset = datasets.get(ours.name, ours.name)
+        dataset = datasets.get(episodes_of(ours.name), episodes_of(ours.name))
         made = _own_row(own, dataset)
         tables.setdefault((dataset, own.run.split, name, made.languages or ""), []).append(made)
     return [
@@ -159,15 +162,6 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
 def _table_order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
     dataset, split, protocol, languages = key
     return dataset, split != "val_unseen", split, protocol == "unknown", protocol, not languages, languages
-
-
-def render(tables: Sequence[Table]) -> dict[str, str]:
-    """The files of a leaderboard: name -> text."""
-    return {
-        "leaderboard.json": _json(tables),
-        "leaderboard.csv": _csv(tables),
-        "leaderboard.md": _markdown(tables),
-    }
 
 
 def write(files: dict[str, str], folder: Path) -> None:
@@ -197,6 +191,7 @@ def _published_row(row: Published) -> Row:
         method=row.method,
         evidence=row.evidence,
         sensors=row.sensors,
+        backbone=row.backbone,
         extra=", ".join([*row.extra, *(["privileged"] if row.privileged else [])]) or None,
         dataset_version=row.dataset_version,
         languages=_listed(row.languages or ()),
@@ -206,6 +201,8 @@ def _published_row(row: Published) -> Row:
         metrics={label: Value(value, n=row.n) for label, value in values.items() if value is not None},
         hours=None,
         gpu_hours=f"{row.gpu_hours.hours:g} {row.gpu_hours.gpu}" if row.gpu_hours else None,
+        checkpoint=row.released.checkpoint if row.released else None,
+        date=row.source.arxiv and f"20{row.source.arxiv[:2]}-{row.source.arxiv[2:4]}",
         source=cite(row.source),
         checked=f"{row.checked.date}: {row.checked.where}",
         note=row.note,
@@ -221,10 +218,15 @@ def _own_row(own: OwnRun, dataset: str) -> Row:
     repeats = f", {run.repeats} times each" if run.repeats > 1 else ""
     chosen = f" ({run.identity.choice})" if run.identity.choice else ""
     note = f"n_errors {own.summary.n_errors}, n_unreachable {own.summary.n_unreachable}"
+    source = f"vlnbench {manifest.get('vlnbench')}, commit {str(manifest.get('git'))[:12]}, {run.folder.name}"
+    if run.identity.imported:
+        note += f"; from files of {run.identity.imported}, not run here"
+        source = f"imported by {source}"
     return Row(
         method=own.entry.name,
-        evidence=OURS,
+        evidence=IMPORTED if run.identity.imported else OURS,
         sensors=own.entry.sensors,
+        backbone=own.entry.backbone,
         extra="privileged" if manifest.get("agent_privileged") else None,
         dataset_version=run.identity.dataset_version,
         languages=_listed(run.benchmark.languages or spoken(dataset, ())),
@@ -232,9 +234,11 @@ def _own_row(own: OwnRun, dataset: str) -> Row:
         episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}{chosen}",
         partial=own.partial,
         metrics=own.metrics,
-        hours=_rounded(hours(run.rows.values(), run.attempts)),
+        hours=_rounded(hours(table_of(run.rows.values()), run.attempts)),
         gpu_hours=None,
-        source=f"vlnbench {manifest.get('vlnbench')}, commit {str(manifest.get('git'))[:12]}, {run.folder.name}",
+        checkpoint=None,
+        date=str(manifest.get("created", ""))[:10] or None,
+        source=source,
         checked=None,
         note=note,
     )
@@ -246,112 +250,14 @@ def _rounded(found: Hours) -> Hours:
     return Hours(**(values | rounded))
 
 
-def _value(value: Estimate, scale: float) -> Value:
-    numbers = (value.mean, value.se, value.low, value.high)
-    mean, se, low, high = (None if x is None else round(x * scale, 4) + 0.0 for x in numbers)
-    assert mean is not None
-    return Value(mean, se, low, high, value.n)
-
-
 def _order(row: Row) -> tuple[bool, float, float, str]:
     sr, spl = (row.metrics[label].mean if label in row.metrics else -1.0 for label in ("SR", "SPL"))
     return bool(row.partial), -sr, -spl, row.method
 
 
-def _json(tables: Sequence[Table]) -> str:
-    """A list of tables; every row is a line."""
-    parts = []
-    for table in tables:
-        facts = {name: value for name, value in asdict(table).items() if name != "rows"}
-        head = json.dumps(facts, ensure_ascii=False)[:-1]
-        rows = ",\n".join("  " + json.dumps(asdict(row), ensure_ascii=False) for row in table.rows)
-        parts.append(f'{head}, "rows": [\n{rows}\n]}}')
-    return "[\n" + ",\n".join(parts) + "\n]\n"
-
-
-def _csv(tables: Iterable[Table]) -> str:
-    facts = ("method", "evidence", "sensors", "extra", "dataset_version", "languages", "simulator", "episodes")
-    parts = ("mean", "se", "low", "high", "n")
-    headers = ["dataset", "split", "protocol", *facts, "partial"]
-    headers += [f"{label}{'' if part == 'mean' else f'_{part}'}" for label in COLUMNS for part in parts]
-    headers += ["wall_h", "agent_h", "simulator_h", "device_h", "device_unit", "hardware"]
-    lines: list[list[Cell]] = []
-    for table in tables:
-        for row in table.rows:
-            line: list[Cell] = [
-                table.dataset,
-                table.split,
-                table.protocol,
-                *(getattr(row, fact) for fact in facts),
-            ]
-            line.append(row.partial)
-            for label in COLUMNS:
-                line += [getattr(row.metrics[label], part) if label in row.metrics else None for part in parts]
-            line += list(asdict(row.hours or Hours()).values())
-            lines.append([*line, row.gpu_hours, row.source, row.checked, row.note])
-    return csv_text([*headers, "gpu_hours", "source", "checked", "note"], lines)
-
-
-_PREFACE = """# Leaderboard
-
-Made by `vlnbench leaderboard` from `published.json` and `runs/`; do not edit. One table per dataset, split,
-protocol and, on RxR-CE, choice of languages. An empty cell is unknown or not published. Rows of this repository
-show mean ± SE [95 % interval], clustered by scene; published values come without n, SE and interval unless these
-are given. `evidence`: `authors` is their own report, `quoted` their value as others repeat it, `third party` a
-measurement of somebody else. `checked` is when a row was last held against a source; `leaderboard.csv` and `.json`
-say which.
-
-`hours` are those that an evaluation took: on the clock (wall), in agents and in simulators, and times the number
-of GPUs or, without any, of cores. `GPU-hours` are those of a training, as published.
-
-SR [over time](sr_over_time.svg) and [over GPU-hours of training](sr_vs_gpu_hours.svg).
-"""
-
-
-def _markdown(tables: Iterable[Table]) -> str:
-    return _PREFACE + "".join(map(_markdown_section, tables))
-
-
-def _markdown_section(table: Table) -> str:
-    headers = {"dataset_version": "data"}
-    facts = ("method", "evidence", "sensors", "extra", "dataset_version", "languages", "simulator")
-    columns: dict[str, list[Cell]] = {
-        headers.get(fact, fact): [getattr(row, fact) for row in table.rows] for fact in facts
-    }
-    columns["episodes"] = [f"{row.episodes} (PARTIAL)" if row.partial else row.episodes for row in table.rows]
-    for label, header in COLUMNS.items():
-        columns[header] = [_shown(row.metrics.get(label)) for row in table.rows]
-    columns["hours"] = [_hours(row.hours) for row in table.rows]
-    columns["GPU-hours"] = [row.gpu_hours for row in table.rows]
-    columns["source"] = [row.source for row in table.rows]
-    columns["checked"] = [row.checked and row.checked[:10] for row in table.rows]
-    columns["note"] = [row.note for row in table.rows]
-    shown = {header: cells for header, cells in columns.items() if any(cell is not None for cell in cells)}
-    parts = [f"{table.dataset} {table.split}", f"protocol {table.protocol}"]
-    if spoken(table.dataset, ()):
-        parts.append(f"languages {table.languages or 'unknown'}")
-    title = markdown_cell(", ".join(parts))
-    rows = zip(*shown.values(), strict=True)
-    return f"\n## {title}\n\n{markdown_cell(table.description)}\n\n{markdown_table(list(shown), rows)}"
-
-
-def _hours(found: Hours | None) -> str | None:
-    if found is None:
-        return None
-    text = format_hours(found)
-    return (f"{text} ({found.hardware})" if text and found.hardware else text) or None
-
-
-def _shown(value: Value | None) -> str | None:
-    if value is None:
-        return None
-    if value.se is None:
-        return f"{value.mean:g}" + (f" (n {value.n})" if value.n else "")
-    return f"{value.mean:.2f} ± {value.se:.2f} [{value.low:.2f}, {value.high:.2f}] (n {value.n})"
-
-
 def summary_line(tables: Sequence[Table]) -> str:
     """What a leaderboard holds."""
     rows = [row for table in tables for row in table.rows]
-    ours = sum(row.evidence == OURS for row in rows)
-    return f"{len(tables)} tables, {len(rows) - ours} published rows, {ours} runs"
+    ours, imported = (sum(row.evidence == kind for row in rows) for kind in (OURS, IMPORTED))
+    more = f", {imported} imported" if imported else ""
+    return f"{len(tables)} tables, {len(rows) - ours - imported} published rows, {ours} runs{more}"

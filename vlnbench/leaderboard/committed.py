@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import CHOICE, read_choice
-from vlnbench.evaluation.recorded import RecordedRun, load_run
+from vlnbench.evaluation.identity import MARK
+from vlnbench.evaluation.recorded import AnyRun, RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
 from vlnbench.interfaces import Scalar
 from vlnbench.leaderboard.published import invalid
@@ -40,14 +41,15 @@ _FOLDERS = re.compile(r"(?<!\S)/(?:[^\s/]+/)+")
 class Entry(BaseModel):
     """What a manifest does not know of a run.
 
-    name: shown in tables. sensors: class of sensors of the agent. reproduces: what the run claims to
-    reproduce: id of a published row, or `runs/<name>` of another committed run.
+    name: shown in tables. sensors: class of sensors of the agent. backbone: the model that it was made of.
+    reproduces: what the run claims to reproduce: id of a published row, or `runs/<name>` of another committed run.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     sensors: str | None = None
+    backbone: str | None = None
     reproduces: str | None = None
 
 
@@ -106,11 +108,14 @@ def _packed_trajectories(run: RecordedRun) -> tuple[bytes, dict[str, Any]]:
     options |= {name: part if isinstance(part, str) else ",".join(part) for name, part in parts.items() if part}
     options |= {"seed": identity.seed, "repeats": identity.repeats}
     command = shlex.join(["vlnbench", "eval", *(f"--{name}={value}" for name, value in options.items())])
+    made_by = f"{command} and the agent's options, such that identity.agent_identity is this one"
+    if identity.imported:
+        made_by = "vlnbench import of the files that 'imported' names"
     return packed, {
         "count": len(lines),
         "sha256": trajectories_sha256(run),
         "committed": len(packed) <= MAX_TRAJECTORY_BYTES,
-        "made_by": f"{command} and the agent's options, such that identity.agent_identity is this one",
+        "made_by": made_by,
     }
 
 
@@ -139,16 +144,34 @@ def committed_runs(results: Path, *, trajectories: bool = True) -> list[tuple[Re
     return [read_run(folder, trajectories=trajectories) for folder in folders]
 
 
+def find_run(run: Path, results: Path | None) -> Path:
+    """The folder of a run that is given as one, or by the name that it has below `results`."""
+    if results is None or (run / MANIFEST).exists():
+        return run
+    return found if (found := results / RUNS / run).is_dir() else run
+
+
 def read_run(folder: Path, *, trajectories: bool = True) -> tuple[RecordedRun, Entry]:
-    """A run and its entry; a run folder without one is shown under its agent's name."""
+    """A run and its entry."""
     run = load_run(folder, trajectories=trajectories)
-    path = folder / ENTRY
+    return run, read_entry(run)
+
+
+def read_entry(run: AnyRun) -> Entry:
+    """The entry of a run; a run folder without one is shown under its agent's name. Raises UsageError.
+
+    The name of an imported one ends with `MARK`, whatever the file says.
+    """
+    path = run.folder / ENTRY
     if not path.exists():
-        return run, Entry(name=run.identity.agent)
+        return Entry(name=run.identity.agent)
     try:
-        return run, Entry.model_validate_json(read_bounded(path))
+        entry = Entry.model_validate_json(read_bounded(path))
     except ValidationError as error:
         raise UsageError(f"{path}: {invalid(error)}") from error
+    if not run.identity.imported or entry.name.endswith(MARK):
+        return entry
+    return entry.model_copy(update={"name": entry.name + MARK})
 
 
 def read_runs(results: Path, folders: Sequence[Path]) -> list[tuple[RecordedRun, Entry]]:

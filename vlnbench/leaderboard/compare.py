@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tabulate import tabulate
 
-from vlnbench.evaluation.costs import PARTS, Hours, StepCost, bar, by_step, format_hours, hours
+from vlnbench.evaluation.columns.read import SECONDS
+from vlnbench.evaluation.columns.table import Numbers, Table, Values, finest, pair
+from vlnbench.evaluation.costs import Hours, StepCost, bar, by_step, format_hours, hours
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.evaluation.recorded import RecordedRun, load_run
-from vlnbench.evaluation.records import Row, RowKey
-from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar
+from vlnbench.evaluation.recorded import TabledRun, load_table
+from vlnbench.evaluation.records import PARTS
+from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnemar, p_value, told_apart
 from vlnbench.evaluation.summary import (
     METRICS,
     Metric,
     check_scores,
     difference_kind,
+    digits_of,
     estimate_kind,
     shown,
     shown_label,
-    values,
+    value_of,
+    values_of,
 )
-from vlnbench.leaderboard.ranking import check_comparable, check_complete
-from vlnbench.leaderboard.so_far import SoFar, compare_so_far
+from vlnbench.leaderboard.comparable import check_comparable, check_complete, not_told
+from vlnbench.leaderboard.so_far import SoFar, compare_so_far, so_far_sheet
+from vlnbench.util.tables.format import Format
+from vlnbench.util.tables.screen import screen_width
+from vlnbench.util.tables.sheet import Column, Sheet, p_text, written
 
 FAILED_STATUS = ("error", "timeout")
+LISTED = 30
+"""Episodes that one run alone solves which are named on a terminal."""
+WIDEST = 113
+"""Columns of a list of episodes, on a terminal that has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +69,8 @@ class Comparison:
     are both kinds. steps, hours: what the runs took, see `costs`.
     """
 
-    a: RecordedRun
-    b: RecordedRun
+    a: TabledRun
+    b: TabledRun
     identity: dict[str, tuple[Any, Any]]
     differences: dict[str, Difference | None]
     wins: list[str]
@@ -74,9 +87,13 @@ class Comparison:
         """Everything, for a JSON file."""
         return {
             "runs": [str(self.a.folder), str(self.b.folder)],
+            "imported": [run.identity.imported or None for run in (self.a, self.b)],
             "shared": {name: self.a.identity.flat()[name] for name in SHARED},
             "identity": self.identity,
-            "differences": {label: value and asdict(value) for label, value in self.differences.items()},
+            "differences": {
+                label: value and {**asdict(value), "p": p_value(value.by_scene)}
+                for label, value in self.differences.items()
+            },
             "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
             "mcnemar_p": self.p_value,
             "errors": self.errors,
@@ -93,79 +110,144 @@ def compare_runs(folder_a: Path, folder_b: Path, data_root: Path) -> Comparison 
     Raises UsageError naming the fields of `ranking.SHARED` that do: protocol, split, data, choice of episodes,
     simulator, repeats.
     """
-    a, b = (load_run(folder, trajectories=False) for folder in (folder_a, folder_b))
+    (a, took_a), (b, took_b) = (_load(folder) for folder in (folder_a, folder_b))
     check_comparable([a, b])
-    if any(len(run.rows) < run.identity.planned for run in (a, b)):
+    if any(len(run.table) < run.identity.planned for run in (a, b)):
         return compare_so_far(a, b, data_root)
-    return _compare(a, b)
+    return _compare(a, b, took_a, took_b)
 
 
 def compare(folder_a: Path, folder_b: Path) -> Comparison:
     """The same of two finished runs. Raises UsageError also for one that is not."""
-    a, b = (load_run(folder, trajectories=False) for folder in (folder_a, folder_b))
+    (a, took_a), (b, took_b) = (_load(folder) for folder in (folder_a, folder_b))
     check_comparable([a, b])
-    return _compare(a, b)
+    return _compare(a, b, took_a, took_b)
 
 
-def _compare(a: RecordedRun, b: RecordedRun) -> Comparison:
+_Took = tuple[list[StepCost], Hours]
+
+
+def _load(folder: Path) -> tuple[TabledRun, _Took]:
+    """A run and what it took, without the seconds of its rows: twice these would be too much."""
+    run = load_table(folder, SECONDS)
+    took = by_step(run.table), hours(run.table, run.attempts)
+    return replace(run, table=replace(run.table, seconds={})), took
+
+
+def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took) -> Comparison:
     for run in (a, b):
         check_complete(run)
-        check_scores([row for row in run.rows.values() if row.status == "ok"])
-    keys = sorted(a.rows)  # not in the order of finishing, which differs from run to run
+        check_scores(run.table)
+    places = pair(a.table, b.table)  # not in the order of finishing, which differs from run to run
     success = next(metric for metric in METRICS if metric.field == "success")
-    succeeded_a, succeeded_b = ({key for key, v in by_key(success, r).items() if v[1] == 1.0} for r in (a, b))
-    wins = [_name(a, key) for key in keys if key in succeeded_b and key not in succeeded_a]
-    losses = [_name(a, key) for key in keys if key in succeeded_a and key not in succeeded_b]
-    both = len(succeeded_a & succeeded_b)
-    failed_a, failed_b = ({key for key in keys if run.rows[key].status in FAILED_STATUS} for run in (a, b))
+    sides = [(run.table, of) for run, of in zip((a, b), places, strict=True)]
+    won_a, won_b = (values_of(success, table)[of] == 1.0 for table, of in sides)
+    failed_a, failed_b = (table.having(*FAILED_STATUS)[of] for table, of in sides)
+    wins, losses = (
+        [a.table.name(place, a.repeats) for place in places[0][only].tolist()]
+        for only in (won_b & ~won_a, won_a & ~won_b)
+    )
+    both = int(np.count_nonzero(won_a & won_b))
     failed = failed_a | failed_b
+    ran = (places[0][~failed], places[1][~failed])
     return Comparison(
         a=a,
         b=b,
         identity=a.identity.differences(b.identity),
-        differences={metric.label: _difference(metric, a, b) for metric in METRICS},
+        differences={metric.label: _difference(metric, a.table, b.table, places) for metric in METRICS},
         wins=wins,
         losses=losses,
         both=both,
-        neither=len(keys) - both - len(wins) - len(losses),
+        neither=len(failed) - both - len(wins) - len(losses),
         p_value=mcnemar(len(wins), len(losses)),
-        errors=(len(failed_a), len(failed_b)),
-        ran=_difference(success, a, b, without=failed) if failed else None,
-        steps=(by_step(a.rows.values()), by_step(b.rows.values())),
-        hours=(hours(a.rows.values(), a.attempts), hours(b.rows.values(), b.attempts)),
+        errors=(int(np.count_nonzero(failed_a)), int(np.count_nonzero(failed_b))),
+        ran=_difference(success, a.table, b.table, ran) if failed.any() else None,
+        steps=(took_a[0], took_b[0]),
+        hours=(took_a[1], took_b[1]),
     )
+
+
+def format_found(found: Comparison | SoFar, kind: Format) -> str:
+    """What was found, in a format."""
+    if kind == "json":
+        return json.dumps(found.to_json(), indent=2)
+    if isinstance(found, SoFar):
+        return written(so_far_sheet(found), kind)
+    return format_comparison(found) if kind == "text" else written(comparison_sheet(found), kind)
 
 
 def format_comparison(comparison: Comparison) -> str:
     """Table of differences, what the runs differ in, and the episodes that one of them alone solves."""
-    a, b, shared = comparison.a, comparison.b, comparison.a.identity
-    head = f"{shared.benchmark} {shared.split}, episodes {shared.episodes_of}, {shared.simulator}"
-    lines = [f"{head}; paired by episode"]
-    lines += [f"{name}: {run.identity.agent}, {run.folder}" for name, run in (("A", a), ("B", b))]
-    lines += [f"they differ in {', '.join(comparison.identity) or 'nothing'}", ""]
-    found = [(metric, comparison.differences[metric.label]) for metric in METRICS]
-    present = [(metric, value) for metric, value in found if value is not None]
-    sides = [
-        [shown_label(metric), _cell(value.a, metric), _cell(value.b, metric), value.a.n]
-        for metric, value in present
-    ]
-    lines += [_table(["mean ± SE [95 %]", "A", "B", "n"], sides), ""]
-    headers = ["B - A", "mean", "SE", "95 % (t)", "95 % (bootstrap)", "95 % (t, trajectories)", "n"]
-    lines.append(_table(headers, [_difference_row(metric, value) for metric, value in present]))
-    clusters = max((value.by_scene.clusters for _, value in present), default=0)
-    wins, losses = len(comparison.wins), len(comparison.losses)
-    success = next(metric for metric in METRICS if metric.field == "success")
-    lines += [
-        "",
-        f"SE and intervals clustered by scene ({clusters}) but for the last column",
-        f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
-        f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
-        *_failed(comparison, success),
-        *_listed("only B succeeds", comparison.wins),
-        *_listed("only A succeeds", comparison.losses),
+    sheet, width = comparison_sheet(comparison), min(screen_width(), WIDEST)
+    lines = [
+        written(sheet, "text"),
+        *_listed("only B succeeds", comparison.wins, width),
+        *_listed("only A succeeds", comparison.losses, width),
         *_costs(comparison),
     ]
     return "\n".join(lines)
+
+
+def comparison_sheet(comparison: Comparison) -> Sheet:
+    """A line for each metric: both runs, their difference paired by episode, its p-value and intervals."""
+    a, b, shared = comparison.a, comparison.b, comparison.a.identity
+    found = [(metric, comparison.differences[metric.label]) for metric in METRICS]
+    present = [(metric, value) for metric, value in found if value is not None]
+    digits = [digits_of(metric) for metric, _ in present]
+    p = [p_value(value.by_scene) for _, value in present]
+
+    def column(
+        name: str, heading: str, of: Callable[[Difference], Estimate | None], signed: bool = False
+    ) -> Column:
+        return Column(
+            name, heading, [value_of(of(value), m) for m, value in present], digits=digits, signed=signed
+        )
+
+    columns = (
+        Column("metric", "mean [95 %]", [shown_label(metric) for metric, _ in present], key=True),
+        column("a", "A", lambda value: value.a),
+        column("b", "B", lambda value: value.b),
+        column("difference", "B - A", lambda value: value.by_scene, signed=True),
+        column("bootstrap", "", _drawn),
+        column("trajectories", "", lambda value: value.by_trajectory),
+        Column("p", "", p),
+        Column("", "p", [None if each is None else p_text(each) for each in p]),
+        Column("", "n", [value.by_scene.n for _, value in present]),
+    )
+    head = f"{shared.benchmark} {shared.split}, episodes {shared.episodes_of}, {shared.ran_in}"
+    lines = [f"{head}; paired by episode"]
+    lines += [f"{name}: {run.identity.agent}, {run.folder}" for name, run in (("A", a), ("B", b))]
+    lines += [*not_told([a, b]), f"they differ in {', '.join(comparison.identity) or 'nothing'}"]
+    return Sheet("\n".join(lines), columns, tuple(_notes(comparison, present)))
+
+
+def _notes(comparison: Comparison, present: Sequence[tuple[Metric, Difference]]) -> list[str]:
+    clusters = max((value.by_scene.clusters for _, value in present), default=0)
+    wins, losses = len(comparison.wins), len(comparison.losses)
+    success = next(metric for metric in METRICS if metric.field == "success")
+    return [
+        f"SE, intervals and p: clustered by scene ({clusters}); by bootstrap and by trajectory: --format json",
+        "95 %: Student's t; between 0 and 100 %, wider by t²/(n + t²), the kinds of episode that none of n is",
+        *_seen(comparison, success),
+        f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
+        f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
+        *_failed(comparison, success),
+    ]
+
+
+def _drawn(value: Difference) -> Estimate:
+    """A difference with the interval of drawn scenes."""
+    low, high = value.bootstrap or (None, None)
+    return replace(value.by_scene, se=None, low=low, high=high)
+
+
+def _seen(comparison: Comparison, success: Metric) -> list[str]:
+    """The smallest difference that these pairs would have shown."""
+    found = comparison.differences[success.label]
+    if found is None or not found.by_scene.se or found.by_scene.degrees is None:
+        return []
+    smallest = 100.0 * told_apart(found.by_scene.se, found.by_scene.degrees)
+    return [f"smallest difference of SR that pairs like these tell from 0 in 80 % of cases: {smallest:.1f} points"]
 
 
 def _failed(comparison: Comparison, success: Metric) -> list[str]:
@@ -186,7 +268,8 @@ def _costs(comparison: Comparison) -> list[str]:
     for name, found in zip("AB", comparison.hours, strict=True):
         text = format_hours(found)
         if text:
-            lines.append(f"hours of {name}: {text}; {found.hardware or 'hardware unknown'}")
+            line = f"hours of {name}: {text}; {found.hardware or 'hardware unknown'}"
+            lines += textwrap.wrap(line, 113, subsequent_indent="  ", break_long_words=False)
     a, b = ({cost.part: cost for cost in side} for side in comparison.steps)
     parts = [part for part in PARTS if part in a or part in b]
     if parts:
@@ -205,64 +288,33 @@ def _step_cells(cost: StepCost | None, most: float) -> list[str]:
     return [f"{cost.ms:.3g}", f"{cost.steps:,}", bar(cost.ms, most)]
 
 
-def by_key(metric: Metric, run: RecordedRun) -> dict[RowKey, tuple[Row, float]]:
-    """The rows of a run that have a metric, each with its value; none of a split whose goals are not public."""
-    scored = [] if any(row.status == "unscored" for row in run.rows.values()) else list(run.rows.values())
-    return {row.key: (row, value) for row, value in values(metric, scored)}
-
-
-def _table(headers: list[str], rows: list[list[Any]]) -> str:
-    alignment = ("left", *["right"] * (len(headers) - 1)) if rows else None
-    return str(tabulate(rows, headers=headers, disable_numparse=True, colalign=alignment))
-
-
-def _cell(value: Estimate, metric: Metric) -> str:
-    mean, se, interval, _ = shown(value, metric)
-    return f"{mean} ± {se} {interval}"
-
-
-def _difference_row(metric: Metric, value: Difference) -> list[Any]:
-    mean, se, interval, n = shown(value.by_scene, metric)
-    low, high = value.bootstrap or (None, None)
-    drawn = replace(value.by_scene, low=low, high=high)
-    sign = "+" if value.by_scene.mean > 0 else ""
-    by_trajectory = shown(value.by_trajectory, metric)[2]
-    return [shown_label(metric), sign + mean, se, interval, shown(drawn, metric)[2], by_trajectory, n]
-
-
-def _difference(
-    metric: Metric, a: RecordedRun, b: RecordedRun, without: Collection[RowKey] = ()
-) -> Difference | None:
-    of_a, of_b = by_key(metric, a), by_key(metric, b)
-    keys = sorted(key for key in of_a if key in of_b and key not in without)  # draws of the bootstrap go by it
-    if not keys:
+def _difference(metric: Metric, a: Table, b: Table, places: tuple[Numbers, Numbers]) -> Difference | None:
+    """Of the pairs of rows at these places."""
+    values_a, values_b = (values_of(metric, table)[of] for table, of in zip((a, b), places, strict=True))
+    there = ~np.isnan(values_a) & ~np.isnan(values_b)
+    if not there.any():
         return None
-    rows = [of_a[key][0] for key in keys]
-    scenes = [row.scene_id for row in rows]
-    trajectories = [(row.scene_id, row.trajectory_id) for row in rows]
-    values_a, values_b = ([side[key][1] for key in keys] for side in (of_a, of_b))
-    differences = [after - before for before, after in zip(values_a, values_b, strict=True)]
+    kinds = ((a.scene, b.scene), (a.trajectory, b.trajectory))
+    scenes, trajectories = (finest(of_a[places[0]], of_b[places[1]])[there] for of_a, of_b in kinds)
+    values_a, values_b = values_a[there], values_b[there]
     return Difference(
         a=_estimate(values_a, scenes, estimate_kind(metric)),
         b=_estimate(values_b, scenes, estimate_kind(metric)),
-        by_scene=_estimate(differences, scenes, difference_kind(metric)),
-        by_trajectory=_estimate(differences, trajectories, difference_kind(metric)),
-        bootstrap=bootstrap(differences, scenes),
+        by_scene=_estimate(values_b - values_a, scenes, difference_kind(metric)),
+        by_trajectory=_estimate(values_b - values_a, trajectories, difference_kind(metric)),
+        bootstrap=bootstrap(values_b - values_a, scenes),
     )
 
 
-def _estimate(numbers: Sequence[float], clusters: Sequence[Hashable], kind: Kind) -> Estimate:
+def _estimate(numbers: Values, clusters: Numbers, kind: Kind) -> Estimate:
     value = estimate(numbers, clusters, kind)
     assert value is not None  # there is at least one number
     return value
 
 
-def _name(run: RecordedRun, key: RowKey) -> str:
-    return key[2] if run.repeats == 1 else f"{key[2]}#{key[3]}"
-
-
-def _listed(title: str, names: Sequence[str]) -> list[str]:
+def _listed(title: str, names: Sequence[str], width: int) -> list[str]:
     if not names:
         return []
-    text = f"{title} ({len(names)}): {', '.join(names)}"
-    return textwrap.wrap(text, 113, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    more = f" and {len(names) - LISTED} more (--format json has them)" if len(names) > LISTED else ""
+    text = f"{title} ({len(names)}): {', '.join(names[:LISTED])}{more}"
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -95,14 +95,22 @@ class Protocol(_Model):
     benchmarks: dict[Dataset, Text] = Field(default_factory=dict)
 
 
+class Released(_Model):
+    """Weights that anybody can have and that load here, as docs/reference/checkpoints.md has them."""
+
+    checkpoint: Text
+    family: Text
+
+
 class Published(_Model):
     """One method on one split. Null means unknown: nothing here is guessed.
 
-    sensors: class of sensors; if null, the note says why. extra: what it uses beyond instruction and sensors.
-    privileged: whether that would be missing outside a simulator, such as the goal's place. protocol: key of
-    `protocols`. languages: of RxR-CE. n: number of episodes; partial: whether they are fewer than the split has
-    in these languages. evidence: the authors' value, read at theirs ("authors", "authors' log") or where others
-    repeat it ("quoted"), or measured by somebody else ("third party").
+    sensors: class of sensors; if null, the note says why. backbone: the model that it was made of. extra: what it
+    uses beyond instruction and sensors. privileged: whether that would be missing outside a simulator, such as the
+    goal's place. protocol: key of `protocols`. languages: of RxR-CE. n: number of episodes; partial: whether they
+    are fewer than the split has in these languages. evidence: the authors' value, read at theirs ("authors",
+    "authors' log") or where others repeat it ("quoted"), or measured by somebody else ("third party").
+    released: the weights that have the value.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -111,6 +119,7 @@ class Published(_Model):
     split: Split
     metrics: Metrics
     sensors: Sensors | None = None
+    backbone: Text | None = None
     extra: tuple[Text, ...] = ()
     privileged: bool = False
     protocol: Text | None = None
@@ -122,6 +131,7 @@ class Published(_Model):
     source: Source
     checked: Checked
     gpu_hours: GpuHours | None = None
+    released: Released | None = None
     note: Text | None = None
 
     @model_validator(mode="after")
@@ -187,14 +197,22 @@ def invalid(error: ValidationError) -> str:
     return f"field '{where[:_LONGEST]}': {ascii(first['msg'])[1:-1][:_LONGEST]}"
 
 
+def shipped() -> Path:
+    """The published rows that come with vlnbench."""
+    beside = Path(__file__).with_name("published.json")
+    # In a checkout they lie in results/.
+    return beside if beside.is_file() else Path(__file__).parents[2] / "results" / beside.name
+
+
 def begin(results: Path) -> None:
     """Make the folder of a leaderboard, with the published rows that come with vlnbench."""
-    shipped = Path(__file__).with_name("published.json")
-    if not shipped.is_file():  # a checkout, where it lies in results/
-        shipped = Path(__file__).parents[2] / "results" / shipped.name
-    results.mkdir()
-    write_bytes(results / shipped.name, shipped.read_bytes())
-    say(f"{results} is not there: made, with the published rows of vlnbench {__version__}")
+    made = "" if results.exists() else f"{results} is not there: made, "
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        write_bytes(results / shipped().name, shipped().read_bytes())
+    except OSError as error:
+        raise UsageError(f"{results}: cannot be written ({error.strerror}); choose another --results") from error
+    say(f"{made or f'{results}: begun '}with the published rows of vlnbench {__version__}")
 
 
 def schema() -> str:

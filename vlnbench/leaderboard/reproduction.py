@@ -15,13 +15,15 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, Value, cite
+from vlnbench.evaluation.records import RowKey
+from vlnbench.evaluation.summary import Metric, values
+from vlnbench.leaderboard.board import BY_COLUMN, OwnRun, cite
 from vlnbench.leaderboard.committed import RUNS
-from vlnbench.leaderboard.compare import by_key
 from vlnbench.leaderboard.published import Literature, Published, spoken
-from vlnbench.util.tables import csv_text, markdown_table
+from vlnbench.util.tables.cells import csv_text, markdown_table
+from vlnbench.util.tables.sheet import Value
 
-Verdict = Literal["within tolerance", "below", "above", "not comparable"]
+Verdict = Literal["within tolerance", "below", "above", "not comparable", "not measured"]
 Rule = Literal["paired episodes", "spread of outcomes"]
 """How a tolerance was found: `paired_tolerance` or `spread_tolerance`."""
 
@@ -36,7 +38,8 @@ class Finding:
     reproduces: the published row, or `runs/<name>` of a committed run, that `value` is of. mean, se, low, high, n:
     of the run, the interval being about scenes that were not seen. verdict: whether the mean is within `tolerance`
     of the value, or farther below or above it (for NE and TL, below is shorter); `rule` says where the tolerance
-    comes from. Not comparable, with the reason, if the protocol or the data differ or may.
+    comes from. Not comparable, with the reason, if the protocol or the data differ or may. Not measured: no run
+    claims it.
     """
 
     run: str
@@ -86,6 +89,25 @@ def make_ledger(literature: Literature, runs: Sequence[OwnRun]) -> list[Finding]
     return findings
 
 
+def not_measured(literature: Literature, runs: Sequence[OwnRun], families: Sequence[str]) -> list[Finding]:
+    """What is left to reproduce: val_unseen of every released checkpoint that loads here and of which there is no
+    run, and each family of models of which nothing is published."""
+    claimed = {own.entry.reproduces for own in runs}
+    known = {row.released.family for row in literature.rows if row.released}
+    found = []
+    for row in literature.rows:
+        if row.released and row.split == "val_unseen" and row.id not in claimed:
+            judged = Judgment(row.metrics.SR, verdict="not measured", reason="no run of the checkpoint is here")
+            found.append(_blank(row.method, row.id, "SR", judged, cite(row.source)))
+    for name in families:
+        if name not in known:
+            judged = Judgment(
+                verdict="not measured", reason="no value of a checkpoint of this family is published"
+            )
+            found.append(_blank(name, None, None, judged, None))
+    return found
+
+
 def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict[str, Judgment]:
     """Verdicts on the metrics that a row publishes: its values are means whose episodes are not known."""
     reasons, found = "; ".join(differences(literature, own, row)), {}
@@ -93,17 +115,17 @@ def judge_published(literature: Literature, own: OwnRun, row: Published) -> dict
         published = getattr(row.metrics, label)
         if published is None:
             continue
-        values = [value for _, value in by_key(metric, own.run).values()]
+        each = list(_by_key(metric, own).values())
         if reasons:
             found[label] = Judgment(published, reason=reasons)
-        elif not values:
+        elif not each:
             found[label] = Judgment(published, reason="the run does not have this metric")
-        elif len(values) == 1:
+        elif len(each) == 1:
             found[label] = Judgment(published, reason="one episode: the run has no spread")
         else:
             value = published / metric.scale
-            tolerance = spread_tolerance(values, value if metric.kind == "rate" else None, own.run.repeats)
-            found[label] = _judged(statistics.fmean(values), value, tolerance, metric.scale, "spread of outcomes")
+            tolerance = spread_tolerance(each, value if metric.kind == "rate" else None, own.run.repeats)
+            found[label] = _judged(statistics.fmean(each), value, tolerance, metric.scale, "spread of outcomes")
     return found
 
 
@@ -112,18 +134,24 @@ def judge_pairs(own: OwnRun, other: OwnRun) -> dict[str, Judgment]:
     found: dict[str, Judgment] = {}
     differing = own.run.identity.differences(other.run.identity).keys() & set(SHARED)
     reason = f"the runs differ in {', '.join(sorted(differing))}" if differing else None
+    if own.run.identity.imported or other.run.identity.imported:
+        reason = "imported results: not run here"
     if reason is None and own.run.rows.keys() != other.run.rows.keys():
         reason = "the runs have not finished the same episodes"
     for label, metric in BY_COLUMN.items():
-        a, b = by_key(metric, own.run), by_key(metric, other.run)
+        a, b = _by_key(metric, own), _by_key(metric, other)
         keys = [key for key in a if key in b]
         if reason is not None or not keys:
             found[label] = Judgment(reason=reason or "no episode has this metric in both runs")
             continue
-        mean, value = (statistics.fmean(side[key][1] for key in keys) for side in (a, b))
-        tolerance = paired_tolerance([a[key][1] - b[key][1] for key in keys])
+        mean, value = (statistics.fmean(side[key] for key in keys) for side in (a, b))
+        tolerance = paired_tolerance([a[key] - b[key] for key in keys])
         found[label] = _judged(mean, value, tolerance, metric.scale, "paired episodes")
     return found
+
+
+def _by_key(metric: Metric, own: OwnRun) -> dict[RowKey, float]:
+    return {row.key: value for row, value in values(metric, list(own.run.rows.values()))}
 
 
 def spread_tolerance(values: Sequence[float], rate: float | None = None, repeats: int = 1) -> float:
@@ -162,6 +190,8 @@ _ROUNDING = 1e-9
 def differences(literature: Literature, own: OwnRun, row: Published) -> list[str]:
     """Why a run and a published row cannot be compared; empty if they can."""
     run, found = own.run, []
+    if run.identity.imported:
+        found.append(f"imported from files of {run.identity.imported}: not run here")
     benchmark = literature.benchmark(row)
     if benchmark is None:
         found.append("the protocol of the published row is unknown or not among the benchmarks here")
@@ -225,7 +255,8 @@ agent over the same episodes differ by in 19 of 20 cases. Where the rows of both
 `paired episodes`: 1.96 · sqrt(Σ d²) / n, d being the differences by episode. Where a mean alone was published, the
 `spread of outcomes` bounds it: 1.96 · sqrt(2 s² / n), s² being the variance of the outcomes (of rates, p (1 - p));
 that is 3.2 points for an SR of 50 % over the 1,839 episodes of R2R-CE val_unseen. The interval beside a mean
-(mean ± SE [95 %], clustered by scene) is about scenes that were not seen, and decides nothing here.
+(mean ± SE [95 %], clustered by scene) is about scenes that were not seen, and decides nothing here. Released
+checkpoints of which no run is here are `not measured`.
 """
 
 
@@ -236,6 +267,12 @@ def _shown(finding: Finding) -> str | None:
         return f"{finding.mean:.2f} (n {finding.n})"
     interval = f"[{finding.low:.2f}, {finding.high:.2f}]"
     return f"{finding.mean:.2f} ± {finding.se:.2f} {interval} (n {finding.n})"
+
+
+def _blank(method: str, row: str | None, label: str | None, judged: Judgment, source: str | None) -> Finding:
+    """A finding without a run."""
+    numbers: dict[str, Any] = dict.fromkeys(each.name for each in fields(Value))
+    return Finding(run="", method=method, reproduces=row, metric=label, **numbers, **asdict(judged), source=source)
 
 
 def _finding(own: OwnRun, label: str | None, judged: Judgment, source: str | None) -> Finding:

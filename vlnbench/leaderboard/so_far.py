@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.recorded import RecordedRun, remake_plan
+from vlnbench.evaluation.recorded import TabledRun, remake_plan
 from vlnbench.evaluation.summary import METRICS, Metric, check_scores
 from vlnbench.evaluation.until.decide import beginning, by_episode, difference_interval
 from vlnbench.evaluation.until.forecast import more_pairs
 from vlnbench.evaluation.until.rule import METRICS_UNTIL
 from vlnbench.evaluation.until.sequence import LOOK
+from vlnbench.leaderboard.comparable import not_told
+from vlnbench.util.tables.sheet import Column, Sheet, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class SoFar:
     without pairs.
     """
 
-    a: RecordedRun
-    b: RecordedRun
+    a: TabledRun
+    b: TabledRun
     done: tuple[int, int, int]
     pairs: int
     planned: int
@@ -70,23 +70,23 @@ class SoFar:
         }
 
 
-def compare_so_far(a: RecordedRun, b: RecordedRun, data_root: Path) -> SoFar:
+def compare_so_far(a: TabledRun, b: TabledRun, data_root: Path) -> SoFar:
     """Compare two runs of the same episodes, at least one of them unfinished.
 
     data_root: where the dataset of the runs lies, which tells the episodes that neither has run yet; not read
     where one of them is complete. Raises UsageError for runs that have no scores.
     """
     for run in (a, b):
-        if any(row.status == "unscored" for row in run.rows.values()):
+        if run.table.having("unscored").any():
             raise UsageError(f"{run.folder}: its split has no public goals, so there are no scores to compare")
-        check_scores([row for row in run.rows.values() if row.status == "ok"])
-    whole = next((run for run in (a, b) if len(run.rows) == run.identity.planned), None)
+        check_scores(run.table)
+    whole = next((run for run in (a, b) if len(run.table) == run.identity.planned), None)
     if whole is not None:
-        ids = sorted({row.episode_id for row in whole.rows.values()})
+        ids = sorted(set(whole.table.names()))
     else:
         ids = [episode.episode_id for episode in remake_plan(a, data_root).episodes]
     success = next(metric for metric in METRICS if metric.field == "success")
-    sides = [by_episode(success, run.rows.values(), run.repeats) for run in (a, b)]
+    sides = [by_episode(success, run.table, run.repeats) for run in (a, b)]
     return SoFar(
         a=a,
         b=b,
@@ -101,8 +101,8 @@ def compare_so_far(a: RecordedRun, b: RecordedRun, data_root: Path) -> SoFar:
     )
 
 
-def _known(metric: Metric, a: RecordedRun, b: RecordedRun, ids: Sequence[str]) -> Known | None:
-    sides = [by_episode(metric, run.rows.values(), run.repeats) for run in (a, b)]
+def _known(metric: Metric, a: TabledRun, b: TabledRun, ids: Sequence[str]) -> Known | None:
+    sides = [by_episode(metric, run.table, run.repeats) for run in (a, b)]
     names = beginning(ids, sides)
     if not names:
         return None
@@ -113,41 +113,50 @@ def _known(metric: Metric, a: RecordedRun, b: RecordedRun, ids: Sequence[str]) -
     return known if known.decided else replace(known, more=more_pairs(differences, len(ids)))
 
 
-def format_so_far(found: SoFar) -> str:
+def so_far_sheet(found: SoFar) -> Sheet:
     """What is known, metric by metric, and how many more pairs it would take; labeled partial."""
     shared, n = found.a.identity, found.pairs
     of = f"episodes {shared.episodes_of}"
-    lines = [f"{shared.benchmark} {shared.split}, {of}, {shared.simulator}; paired by episode"]
+    lines = [f"{shared.benchmark} {shared.split}, {of}, {shared.ran_in}; paired by episode"]
     lines += [
         f"{name}: {run.identity.agent}, {run.folder}: {done} of {found.planned} done"
         for name, run, done in zip("AB", (found.a, found.b), found.done, strict=False)
     ]
-    lines.append(f"PARTIAL: {n} of {found.planned} pairs")
+    lines += [*not_told([found.a, found.b]), f"PARTIAL: {n} of {found.planned} pairs"]
     if found.done[2] > n:
         lines.append(
             f"{found.done[2] - n} more episodes of both do not count: some that come before them in random order "
             "are missing.\n`eval --until 'SR vs RUN'` takes episodes in that order, also in a run begun without"
         )
-    if n < LOOK:
-        return "\n".join([*lines, f"fewer than {LOOK} pairs say nothing yet"])
-    headers = ["B - A, points", "A", "B", "so far", f"over all {found.planned}", "decided", "more pairs"]
-    rows = [_row(label, known) for label, known in found.metrics.items()]
-    alignment = ("left", *["right"] * 4, "left", "right")
-    table = tabulate(rows, headers=headers, disable_numparse=True, colalign=alignment)
-    notes = [
-        f"over all {found.planned}: 95 % for each metric by itself, however often one looks; not of other scenes",
-    ]
-    if any(known.more for known in found.metrics.values()):
+    known = found.metrics if n >= LOOK else {}
+    notes = [] if known else [f"fewer than {LOOK} pairs say nothing yet"]
+    if known:
+        notes.append(
+            f"over all {found.planned}: 95 % for each metric by itself, however often one looks; "
+            "not of other scenes"
+        )
+    if any(each.more for each in known.values()):
         notes.append(
             f"more pairs: how many of the {found.planned - n} left it takes until 0 is outside, if they are like "
-            "those so far\n(median and middle half of draws from these)"
+            "those so far (median and middle half of draws from these)"
         )
-    return "\n".join([*lines, "", str(table), "", *notes])
+    return Sheet("\n".join(lines), _columns(list(known), list(known.values()), found.planned), tuple(notes))
 
 
-def _row(label: str, known: Known) -> list[str]:
-    sign = {True: "B is better", False: "A is better"}[known.low > 0.0] if known.decided else "no"
-    more = "-" if known.more is None else f"{known.more[1]} [{known.more[0]}, {known.more[2]}]"
-    numbers = [f"{100.0 * value:.1f}" for value in (known.a, known.b)]
-    interval = f"[{100.0 * known.low:+.1f}, {100.0 * known.high:+.1f}]"
-    return [label, *numbers, f"{100.0 * (known.b - known.a):+.1f}", interval, sign, more]
+def _columns(labels: list[str], known: list[Known], planned: int) -> tuple[Column, ...]:
+    ends = [(100.0 * each.low, 100.0 * each.high) for each in known]
+    signs = [("B is better" if each.low > 0.0 else "A is better") if each.decided else "no" for each in known]
+    more = ["-" if each.more is None else "{1} [{0}, {2}]".format(*each.more) for each in known]
+    return (
+        Column("metric", "B - A, points", labels, key=True),
+        Column("a", "A", [Value(100.0 * each.a) for each in known], digits=1),
+        Column("b", "B", [Value(100.0 * each.b) for each in known], digits=1),
+        Column(
+            "difference", "so far", [Value(100.0 * (each.b - each.a)) for each in known], digits=1, signed=True
+        ),
+        Column("low", "", [low for low, _ in ends]),
+        Column("high", "", [high for _, high in ends]),
+        Column("", f"over all {planned}", [f"[{low:+.1f}, {high:+.1f}]" for low, high in ends]),
+        Column("decided", "decided", signs),
+        Column("more_pairs", "more pairs", more),
+    )

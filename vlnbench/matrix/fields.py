@@ -23,8 +23,8 @@ from vlnbench.util.names import split_names
 _T = TypeVar("_T")
 _LONGEST = 200
 """Characters of what an error line quotes."""
-HASHED = 2
-"""Version of how trainings are hashed; 1 took all options that there were, with their values."""
+HASHED = 3
+"""Version of how trainings are hashed, and of files with such hashes; those of before: `work.older`."""
 
 
 def digest(value: Any) -> str:
@@ -58,9 +58,9 @@ def eval_types(agent: str, trained: bool = True) -> dict[str, Any]:
     if trained and "checkpoint" not in {each.name for each in fields(own)}:
         raise UsageError(f"agent {agent!r} loads no checkpoint, so nothing that is trained would be evaluated")
     places = ("gpus", "agents", "ray")  # the matrix divides the machine among settings
-    common = types_of(
-        EvalOptions, without=("split", "out", "video", "retry_errors", "until", "agent_options", *places)
-    )
+    named = ("as_published",)  # a matrix names the benchmark that it evaluates on
+    single = ("split", "out", "video", "retry_errors", "until", "agent_options")
+    common = types_of(EvalOptions, without=(*single, *places, *named))
     return {**common, **types_of(own, without=("checkpoint",) if trained else ()), "splits": tuple[str, ...]}
 
 
@@ -134,7 +134,7 @@ def hashed(options: TrainOptions, family: FamilySpec) -> dict[str, Any]:
     """What of a training goes into its hash: the family, and whatever is not at its default.
 
     So an option that is added leaves the hashes of older settings alone. A default that comes to mean something
-    else does not: then `HASHED` has to grow, and `matrix.older` to learn what was before.
+    else does not: then `HASHED` has to grow, and `work.older` to learn what was before.
     """
     counted = [each for each in fields(options) if each.name not in ("out", "family")]
     chosen = {each.name: value for each in counted if (value := getattr(options, each.name)) != each.default}

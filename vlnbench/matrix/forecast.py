@@ -17,13 +17,15 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import CHOICE, Choice
 from vlnbench.evaluation.evaluate import make_plan
 from vlnbench.matrix.execution import Execution
-from vlnbench.matrix.missing import missing
+from vlnbench.matrix.needs.missing import missing
+from vlnbench.matrix.needs.table import There, format_needs
 from vlnbench.matrix.rows import DOCUMENT
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.contrasts import Contrast, comparisons
 from vlnbench.matrix.statistics.power import ASSUMED, Components, Layout, components, detectable, layouts
 from vlnbench.matrix.work.folder import read_json
 from vlnbench.matrix.work.stages import Stages, stages_of
+from vlnbench.util.tables.screen import folded, screen_width, wrapped
 
 Document = Mapping[str, Any]
 
@@ -36,19 +38,19 @@ def documents(results: Path) -> list[Document]:
     return [each for each in found if each is not None and isinstance(each.get("rows"), list)]
 
 
-def format_forecast(matrix: Matrix, work: Path, results: Path, plans: dict[str, dict[str, Any]]) -> str:
+def format_forecast(
+    matrix: Matrix, work: Path, results: Path, there: There, plans: dict[str, dict[str, Any]]
+) -> str:
     """What the settings will need, how long they will take, and what their comparison can show."""
-    from vlnbench.matrix.plans import format_plans  # loads torch
-
     known = documents(results)
     stages = [stages_of(matrix, work, setting) for setting in matrix.settings]
     times = estimate_times(matrix, stages, plans, known)
     found = zip(matrix.settings, stages, strict=True)
     hours = {setting.key: setting_hours(each, times) for setting, each in found}
     parts = [
-        format_plans(matrix, plans, hours),
-        "\n".join(f"missing: {line}" for line in missing(matrix.settings)),
-        format_times(matrix.execution, stages, times),
+        format_needs(matrix, plans, hours, there),
+        wrapped("\n".join(f"missing: {line}" for line in missing(matrix)), screen_width()),
+        wrapped(format_times(matrix.execution, stages, times), screen_width()),
         format_detectable(matrix, known),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -63,13 +65,18 @@ def format_detectable(matrix: Matrix, known: Sequence[Document]) -> str:
     parts = []
     for split in dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"]):
         scenes = _scenes(matrix, split)
-        if scenes is None:
-            parts.append(f"{split}: its episodes are not there yet, so what can be detected is not known")
+        assumed = _assumed_scenes(matrix, split) if scenes is None else None
+        if scenes is None and assumed is None:
+            parts.append(
+                f"{split}: its episodes are not there yet, so what can be detected is not known; run.scenes can "
+                f"say in how many scenes they are, such as {{{split}: 11}}"
+            )
             continue
         variances = _components(matrix, split, known)
-        found = layouts(labels, comparisons(matrix.axes, matrix.contrasts), scenes)
+        found = layouts(labels, comparisons(matrix.axes, matrix.contrasts), scenes or assumed or [])
+        note = "; the episodes are not there yet: their published number, spread evenly" if assumed else ""
         if found:
-            parts.append(_detectable_table(split, found, variances))
+            parts.append(_detectable_table(split, found, variances, note))
     if not parts:
         return ""
     return "\n\n".join(
@@ -82,7 +89,8 @@ def format_detectable(matrix: Matrix, known: Sequence[Document]) -> str:
     )
 
 
-def _detectable_table(split: str, found: Mapping[Contrast, Layout], variances: Components) -> str:
+def _detectable_table(split: str, found: Mapping[Contrast, Layout], variances: Components, note: str) -> str:
+    """One split. note: what to know of its episodes."""
     rows = []
     for axis, layout in dict.fromkeys((asked.axis, each) for asked, each in found.items()):
         values = [asked.name for asked, each in found.items() if (asked.axis, each) == (axis, layout)]
@@ -105,13 +113,20 @@ def _detectable_table(split: str, found: Mapping[Contrast, Layout], variances: C
         "2x episodes",
         "2x scenes",
     ]
+    width = screen_width()
+    cells = [[headers[place], *(row[place] for row in rows)] for place in (0, *range(2, len(headers)))]
+    for row, lines in zip(rows, folded([row[1] for row in rows], cells, width), strict=True):
+        row[1] = lines
     align = ("left", "left", "right", *["right"] * 5)
     table = tabulate(rows, headers=headers, disable_numparse=True, colalign=align)
-    return (
-        f"{table}\n{sum(scenes)} episodes in {len(scenes)} scenes, {len(found)} comparisons. Standard deviations "
+    why = "'-': there is nothing to tell it by: that takes two seeds of a setting, and two scenes"
+    said = (
+        f"{sum(scenes)} episodes in {len(scenes)} scenes, {len(found)} comparisons. Standard deviations "
         f"in points: {training:.1f} between seeds, {episode:.0f} of one episode of one training, {scene:.1f} of a "
-        f"difference between scenes ({variances.source})"
+        f"difference between scenes ({variances.source}){note}"
     )
+    below = [why, said] if any("-" in row[3:] for row in rows) else [said]
+    return "\n".join([str(table), *(wrapped(line, width) for line in below)])
 
 
 def _scenes(matrix: Matrix, split: str) -> list[int] | None:
@@ -126,6 +141,15 @@ def _scenes(matrix: Matrix, split: str) -> list[int] | None:
     choice = Choice.of(options)
     plan = make_plan(benchmark, found, "", count=options.get("episodes"), seed=0, repeats=repeats, choice=choice)
     return [repeats * count for count in Counter(episode.scene_id for episode in plan.episodes).values()]
+
+
+def _assumed_scenes(matrix: Matrix, split: str) -> list[int] | None:
+    """The same of episodes that are not there: as many as were published, in as many scenes as the file says."""
+    first = next(each for each in matrix.settings if split in each.evaluate["splits"])
+    count, scenes = _episodes(first, split), matrix.execution.scenes.get(split)
+    if count is None or scenes is None:
+        return None
+    return [len(range(scene, count, scenes)) for scene in range(min(scenes, count))]
 
 
 def _components(matrix: Matrix, split: str, known: Sequence[Document]) -> Components:
@@ -156,7 +180,7 @@ def estimate_times(
     matrix: Matrix, stages: Sequence[Stages], plans: Mapping[str, Mapping[str, Any]], known: Sequence[Document]
 ) -> Times:
     """From what like commands took: trainings of the checkpoint and parts, evaluations of checkpoint and split."""
-    gpus = matrix.execution.gpus_per_setting
+    gpus = matrix.execution.devices
     found: dict[Path, float | None] = {}
     sources: dict[str, None] = {}
     for setting, of_setting in zip(matrix.settings, stages, strict=True):

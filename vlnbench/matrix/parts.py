@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,13 @@ class Part:
             chosen = chosen[int(match[1]) - 1 :: int(match[2])]
         return chosen
 
+    def of(self, matrix: Matrix, work: Path) -> Matrix:
+        """The matrix with these settings alone. Raises UsageError where there are none."""
+        names = {name for unit in self.choose(units_of(matrix, work)) if unit.train for name in unit.names}
+        if not names:
+            raise UsageError("--only, --shard: no setting is among them")
+        return replace(matrix, settings=tuple(each for each in matrix.settings if each.name in names))
+
 
 ALL = Part()
 """Everything."""
@@ -133,6 +140,7 @@ def merge(folders: Sequence[Path], results: Path) -> dict[str, Any]:
             raise UsageError(f"{folder}: {differing} is not that of {first_folder}; merge parts of one matrix")
     merged = {
         **first,
+        "episodes": {sha: each for found in documents.values() for sha, each in found.get("episodes", {}).items()},
         "references": _rows("references", documents),
         "rows": _rows("rows", documents),
     }

@@ -19,6 +19,8 @@ from vlnbench.util.loading import import_module
 
 UNTUNED = "untuned"
 """The name of what the trainings start from."""
+OWN = {"told"}
+"""Options of an evaluation that a reference may have other than the settings."""
 EXECUTION = ("envs", "max_batch", "episode_timeout", "max_errors", "tracker")
 """Options of an evaluation that do not change its rows."""
 
@@ -65,7 +67,7 @@ def _agent(given: Mapping[str, Any], where: str, evaluations: Sequence[Mapping[s
     if not isinstance(agent, str) or not isinstance(label, str):
         raise UsageError(f"{where}: expected the name of an agent, or a mapping with agent and label")
     types = checked(lambda: eval_types(agent, trained=False), where)
-    shared = {each.name for each in fields(EvalOptions)} | {"splits"}
+    shared = {each.name for each in fields(EvalOptions)} - OWN | {"splits"}
     check_known(options, [name for name in types if name not in shared or name == "agent"], f"{where}: option")
     own = convert(options, types, where)
     found = []

@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.costs import hours
 from vlnbench.evaluation.records import MANIFEST, Row, read_attempts, read_rows
 from vlnbench.evaluation.summary import METRICS, Metric, values
 from vlnbench.matrix.execution import Execution
+from vlnbench.matrix.fields import HASHED
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.statistics.effects import COMPARED
+from vlnbench.matrix.statistics.outcomes import listed, packed
 from vlnbench.matrix.work.folder import EXIT_GPU_MEMORY, EXIT_HANGS, PLANS, RUN, SCORES, read_json, read_summary
 from vlnbench.matrix.work.stages import Stage, Stages, stages_of
 from vlnbench.matrix.work.watcher import ATTEMPTS, LOG, attempts
+from vlnbench.training.run.folder import HANG, OUT_OF_MEMORY
 from vlnbench.util.durable.files import read_jsonl, write_json
 from vlnbench.util.durable.locks import in_use
+from vlnbench.util.measure import highest
 
 DOCUMENT = "matrix.json"
-FORMAT = 2
 
 Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfinished", "pending"]
 
@@ -30,18 +35,24 @@ Status = Literal["done", "oom", "crash", "timeout", "skipped", "running", "unfin
 def document(matrix: Matrix, work: Path) -> dict[str, Any]:
     """Everything that is known of a matrix: what the tables and plots are made from."""
     plans = read_json(work / PLANS) or {}
+    beside, stages = (
+        [stages_of(matrix, work, each) for each in of] for of in (matrix.references, matrix.settings)
+    )
     return {
-        "format": FORMAT,
+        "format": HASHED,
         "name": matrix.name,
         "key": matrix.key,
         "data_key": matrix.data_key,
         "axes": {axis: list(labels) for axis, labels in matrix.axes.items()},
         "contrasts": [asdict(each) for each in matrix.contrasts],
+        "looks": list(matrix.looks),
+        "drawn": list(matrix.drawn),
         "splits": list(dict.fromkeys(split for each in matrix.settings for split in each.evaluate["splits"])),
-        "references": [reference_row(stages_of(matrix, work, each)) for each in matrix.references],
+        "episodes": _episodes([*beside, *stages]),
+        "references": [reference_row(each) for each in beside],
         "rows": [
-            row(each, stages_of(matrix, work, each), plans.get(each.train_key, {}), matrix.execution)
-            for each in matrix.settings
+            row(each, own, plans.get(each.train_key, {}), matrix.execution)
+            for each, own in zip(matrix.settings, stages, strict=True)
         ],
     }
 
@@ -83,7 +94,7 @@ def row(setting: Setting, stages: Stages, plan: Mapping[str, Any], execution: Ex
         "windows_per_s": windows_per_s(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
         "cpu_ms_per_window": cpu_ms_per_window(log, manifest.get("schedule", {}).get("windows_per_step", 0)),
         "seconds": {name: _seconds(stage.folder) for name, stage in stages.by_name.items()},
-        "vram": _vram(plan, log, read_json(run / "out_of_memory.json"), tried),
+        "vram": _vram(plan, log, read_json(run / OUT_OF_MEMORY), tried, _agents(stages)),
         "host": max((attempt["host"] for attempt in tried), default=None),
         "memory_spread": _widest(log),
         "phases": _phases(log),
@@ -148,9 +159,9 @@ def _failure(stage: Stage, attempt: Mapping[str, Any]) -> dict[str, Any]:
     reason = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
     if attempt["outcome"] == "timeout":
         status, reason = "timeout", f"not done after {attempt['timeout_s']:g} s"
-    elif code == EXIT_HANGS:
+    elif code == EXIT_HANGS or (stage.folder / RUN / HANG).exists():
         status, reason = "timeout", "no progress"
-    elif code == EXIT_GPU_MEMORY or (stage.folder / RUN / "out_of_memory.json").exists():
+    elif code == EXIT_GPU_MEMORY or (stage.folder / RUN / OUT_OF_MEMORY).exists():
         status, reason = "oom", "out of GPU memory"
     return {
         "status": status,
@@ -211,9 +222,16 @@ def _devices(attempt: Mapping[str, Any], jobs: int) -> tuple[str, float]:
 
 
 def _vram(
-    plan: Mapping[str, Any], log: list[dict[str, Any]], oom: Mapping[str, Any] | None, tried: list[dict[str, Any]]
+    plan: Mapping[str, Any],
+    log: list[dict[str, Any]],
+    oom: Mapping[str, Any] | None,
+    tried: list[dict[str, Any]],
+    agents: list[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Bytes of the GPU that took most; what was measured is null without a GPU."""
+    """Bytes of the GPU that took most, of training but for `phases`; what was measured is null without a GPU.
+
+    agents: peaks of all agents of the evaluations.
+    """
     ranks = [rank for entry in log for rank in entry["memory"]] + ([dict(oom)] if oom else [])
 
     def most(name: str, entries: list[dict[str, Any]]) -> Any:
@@ -228,9 +246,28 @@ def _vram(
         "allocated": most("allocated", ranks),
         "reserved": most("reserved", ranks),
         "device": most("device", [*ranks, *tried]),
+        "card": most("card", ranks),
+        "phases": _peaks_by_phase([*ranks, *agents]),
         "capacity": most("capacity", ranks),
         "gpu": next((rank["gpu"] for rank in ranks if rank.get("gpu")), None),
     }
+
+
+def _peaks_by_phase(processes: list[Mapping[str, Any]]) -> dict[str, int]:
+    """Bytes that were allocated at most in each phase: load, engine, steps, what an objective does, evaluation."""
+    found: Mapping[str, int] = reduce(highest, (each.get("phases") or {} for each in processes), _NOTHING)
+    return dict(found)
+
+
+def _agents(stages: Stages) -> list[Mapping[str, Any]]:
+    """Peaks of every agent of the evaluations, of all their attempts; loading is training's phase of that name."""
+    runs = [stage.folder / RUN for stage in stages.evaluations.values()]
+    tried = [each for run in runs if (run / MANIFEST).exists() for each in read_attempts(run)]
+    found = [peaks for each in tried for peaks in each.get("memory") or ()]
+    return [{**peaks, "phases": {"evaluation": (peaks.get("phases") or {}).get("evaluation")}} for peaks in found]
+
+
+_NOTHING: Mapping[str, int] = {}
 
 
 def _widest(log: list[dict[str, Any]]) -> Any:
@@ -265,12 +302,23 @@ def _result(folder: Path) -> dict[str, Any] | None:
         "n_errors": summary["n_errors"],
         "metrics": summary["metrics"],
         "scenes": {metric.label: _by_scene(metric, rows) for metric in METRICS if metric.label in COMPARED},
+        "success": packed(rows),
         "failures": summary["failures"],
-        "hours": asdict(hours(rows, read_attempts(folder / RUN))),
+        "hours": asdict(hours(table_of(rows), read_attempts(folder / RUN))),
         "identity": summary["identity"],
         "git": manifest["git"],
         "vlnbench": manifest["vlnbench"],
     }
+
+
+def _episodes(every: Sequence[Stages]) -> dict[str, Any]:
+    """The episodes that finished evaluations are of, by the hash of their ids."""
+    found: dict[str, Any] = {}
+    for folder in (stage.folder for stages in every for stage in stages.evaluations.values()):
+        summary = read_summary(folder)
+        if summary is not None and summary["identity"]["episodes_sha256"] not in found:
+            found[summary["identity"]["episodes_sha256"]] = listed(read_rows(folder / RUN))
+    return found
 
 
 def _by_scene(metric: Metric, rows: Sequence[Row]) -> dict[str, list[float]]:

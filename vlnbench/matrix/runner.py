@@ -14,8 +14,8 @@ from textwrap import shorten
 from typing import Any
 
 from vlnbench.errors import RunError, UsageError, check_installed
-from vlnbench.matrix.execution import Execution
-from vlnbench.matrix.missing import check_nothing_is_missing
+from vlnbench.matrix.execution import Execution, parse_size
+from vlnbench.matrix.needs.missing import check_inputs, check_nothing_is_missing
 from vlnbench.matrix.parts import ALL, Part, Unit, units_of
 from vlnbench.matrix.rows import DOCUMENT, write_document
 from vlnbench.matrix.spec import Matrix
@@ -34,15 +34,20 @@ Slot = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Places:
-    """Where settings can run at the same time, how much memory one GPU has, and what machine this is."""
+    """Where settings can run at the same time, how much memory one GPU has, and what machine this is.
+
+    card: the GPU of this machine, None where plans are for others. host: bytes of one machine, where known.
+    """
 
     slots: list[Slot]
     gpu: str | None
     described: dict[str, Any]
+    card: str | None = None
+    host: int | None = None
 
 
 def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
-    """Divide the GPUs among settings. `gpus`: names to use, default all visible ones.
+    """Divide this machine's GPUs among settings. `gpus`: names to use, default all visible ones.
 
     Raises UsageError if there are too few for one setting.
     """
@@ -58,7 +63,10 @@ def find_places(execution: Execution, gpus: tuple[str, ...]) -> Places:
     slots: list[Slot] = [names[i : i + each] for i in range(0, len(names) - each + 1, each)] if names else []
     sizes = [gpu.memory_mib for gpu in found if gpu.memory_mib is not None]
     size = f"{min(sizes) / 1024:.1f}GiB" if names and sizes else None
-    return Places(slots or [()] * execution.jobs, execution.gpu or size, machine.describe(found))
+    meant = (bool(names) and execution.gpu is None) or not execution.gpus_per_setting
+    host = parse_size(execution.host) if execution.host else machine.memory() if meant else None
+    card = found[0].name if meant and names else None
+    return Places(slots or [()] * execution.jobs, execution.gpu or size, machine.describe(found), card, host)
 
 
 def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str, dict[str, Any]]:
@@ -67,10 +75,11 @@ def plan_matrix(matrix: Matrix, work: Path | None, gpu: str | None) -> dict[str,
     keys = {setting.train_key for setting in matrix.settings}
     current = {key: each for key, each in known.items() if key in keys and each["steps"] is not None}
     current = {key: each for key, each in current.items() if not each.get("planned_as")}
-    wanted = {"gpu": gpu, "gpus_per_setting": matrix.execution.gpus_per_setting, "tflops": matrix.execution.tflops}
+    execution = matrix.execution
+    wanted = {"gpu": gpu, "gpus_per_setting": execution.gpus_per_setting, "machines": execution.machines}
     if known.get("for") == wanted and len(current) == len(keys):
         return current
-    from vlnbench.matrix.plans import make_plans  # loads torch
+    from vlnbench.matrix.needs.plans import make_plans  # loads torch
 
     plans = make_plans(matrix, gpu)
     if work:
@@ -93,7 +102,9 @@ def run_matrix(
     places = find_places(matrix.execution, gpus)
     units = part.choose(units_of(matrix, work, len(places.slots[0])))
     check_installed("deepspeed", "train")  # before hours of other work
-    check_nothing_is_missing(matrix, [unit.setting for unit in units if unit.train and unit.setting])
+    trained = [unit.setting for unit in units if unit.train and unit.setting]
+    check_nothing_is_missing(matrix, trained)
+    check_inputs(matrix, trained)
     with open_work(matrix, work):
         runner = _Runner(matrix, work, results, places, retry)
         try:
@@ -188,7 +199,7 @@ class _Runner:
         if trained is not None:
             todo.insert(0, (trained, execution.train_timeout_s))
         if unit.setting is not None and execution.store is not None:
-            identity = training_identity(unit.setting, len(slot))
+            identity = training_identity(unit.setting, len(slot) * execution.machines)
         for stage, timeout_s in todo:
             if self._shared(unit, stage, identity) or (stage.failed and not self._retry):
                 continue

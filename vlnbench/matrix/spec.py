@@ -5,7 +5,8 @@ The file is YAML: `name`; `train` and `evaluate`, options of `vlnbench train` an
 data houses`), `collect` (trajectory sets that are collected if they are missing, with options of `vlnbench
 collect`), `offline` (sets of held-out walks to be scored on, with options of `vlnbench collect`, `split`
 among them), `references` (what is evaluated beside the settings, see `references`), `contrasts` (what is compared
-beside the labels of each axis with its first, see `statistics.contrasts`) and `run`, see `Execution`.
+beside the labels of each axis with its first, see `statistics.contrasts`), `looks` (after how many seeds, see
+`statistics.looks`), `run`, see `Execution`, and `hardware`, see there.
 
 An axis is a list of values of the training option that it is named after (`evaluate.NAME`: of evaluation). A value
 can be a mapping of several options with a `label`; where all are, the axis may have any name. `keep`, a list of
@@ -40,9 +41,11 @@ from vlnbench.matrix.fields import (
     train_types,
     types_of,
 )
+from vlnbench.matrix.hardware import HARDWARE, on_hardware
 from vlnbench.matrix.preparation import NAME, collected, generated_data
 from vlnbench.matrix.references import Reference, read_references
-from vlnbench.matrix.statistics.contrasts import Contrast, read_contrasts
+from vlnbench.matrix.statistics.contrasts import SEED, Contrast, read_contrasts
+from vlnbench.matrix.statistics.looks import read_looks
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import every_family, find_family, get_family
 from vlnbench.training.family.sources import find_source
@@ -60,13 +63,15 @@ SECTIONS = (
     "axes",
     "keep",
     "contrasts",
+    "looks",
     "references",
     *GENERATORS,
     "collect",
     "offline",
     "run",
+    HARDWARE,
 )
-UNMAPPED = ("name", "keep", "contrasts", "references")
+UNMAPPED = ("name", "keep", "contrasts", "looks", "references", HARDWARE)
 """Sections that are no mappings."""
 EVALUATE = "evaluate."
 """What the names of axes over options of the evaluation begin with."""
@@ -115,7 +120,9 @@ class Matrix:
     """A matrix file. `axes`: labels by axis. `generated`, `collect`: options by generator and by set.
 
     `references`: what is evaluated beside the settings; `offline`: sets of walks to be scored on, with options of
-    `vlnbench collect`; `contrasts`: what is compared. None changes a setting, and all may change at any time.
+    `vlnbench collect`; `contrasts`: what is compared; `looks`: after how many seeds. None changes a
+    setting, and all but the looks may change at any time. `drawn`: options that seeds set beside the seed, such as
+    the checkpoint to begin with.
     """
 
     path: Path
@@ -128,6 +135,8 @@ class Matrix:
     references: tuple[Reference, ...] = ()
     offline: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     contrasts: tuple[Contrast, ...] = ()
+    looks: tuple[int, ...] = ()
+    drawn: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> Path:
@@ -151,10 +160,14 @@ class Matrix:
         return next(iter(self.generated.values()), None) if len(self.generated) < 2 else self.generated
 
 
-def read_matrix(path: Path) -> Matrix:
-    """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be."""
+def read_matrix(path: Path, hardware: str = "") -> Matrix:
+    """Read a matrix file and expand it. Raises UsageError naming the first field that cannot be.
+
+    hardware: a name of the file's section of that name; default its first, if it has one.
+    """
     found = read_yaml(path, "matrix", SECTIONS)
     check_known(found, SECTIONS, f"{path}: section")
+    found = on_hardware(found, hardware, path)
     name = found.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(f"{path}: name {short(name)}: expected letters, digits, dots, dashes and underscores")
@@ -185,11 +198,15 @@ def read_matrix(path: Path) -> Matrix:
         if any(all(setting.labels[axis] in wanted for axis, wanted in entry.items()) for entry in keep)
     )
     for setting in settings:
-        _check_sets(setting, collect, path)
+        _check_sets(setting, {*collect, *execution.windows}, path)
     beside = [(_trained_before(setting), setting.evaluate) for setting in settings]
     references = read_references(found.get("references"), beside, path)
     contrasts = read_contrasts(found.get("contrasts"), labels, path)
-    return Matrix(path, name, settings, labels, execution, generated, collect, references, offline, contrasts)
+    looks = read_looks(found.get("looks"), labels, str(path))
+    drawn = tuple(sorted({name for _, options in axes.get(SEED, ()) for name in options} - {SEED}))
+    return Matrix(
+        path, name, settings, labels, execution, generated, collect, references, offline, contrasts, looks, drawn
+    )
 
 
 _Spec = TypeVar("_Spec")
@@ -344,7 +361,7 @@ def _trained_before(setting: Setting) -> str:
 
 
 def _check_sets(setting: Setting, collect: Iterable[str], path: Path) -> None:
-    """Every set is there or will be collected."""
+    """Every set is there, will be collected, or is known to be still to come: `run.windows` has its windows."""
     options, files = setting.train, setting.family.set_files
     if options.learns_from == "walks":
         return

@@ -1,19 +1,21 @@
-"""Results by scene, path length, instruction length, turns and language: pure functions of entries."""
+"""Results by scene, path length, instruction length, turns and language: pure functions of rows and episodes."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vlnbench.evaluation.choice.shape import TURN_DEG, scene_name
-from vlnbench.evaluation.records import Row
+import numpy as np
+
+from vlnbench.evaluation.choice.shape import TURN_DEG, corners, scene_name
+from vlnbench.evaluation.columns.table import Numbers, Table, Values
 from vlnbench.evaluation.stats import Estimate
-from vlnbench.evaluation.summary import METRICS, aggregate
-from vlnbench.report.data import ReportRow
-from vlnbench.report.failures import Ending
+from vlnbench.evaluation.summary import METRICS, aggregate, values_of
+from vlnbench.interfaces import Episode
+from vlnbench.report.data import RunData
+from vlnbench.report.failures import ENDINGS, Ending, endings
 
 SHOWN = ("SR", "SPL", "NE", "nDTW")
 
@@ -41,90 +43,111 @@ class Breakdown:
     groups: tuple[Group, ...]
 
 
-def breakdowns(entries: Sequence[ReportRow]) -> list[Breakdown]:
-    """Every breakdown of scored entries with at least one group; those of which nothing is known are left out."""
+def words(episode: Episode) -> int:
+    """Words of the instruction."""
+    return len(episode.instruction.split())
+
+
+def turns(episode: Episode) -> int | None:
+    """Corners of the reference path."""
+    return corners(episode.reference_path) if episode.reference_path else None
+
+
+def breakdowns(data: RunData) -> list[Breakdown]:
+    """Every breakdown of scored rows with at least one group; those of which nothing is known are left out."""
     by_scene = "intervals clustered by scene"
+    table, ended = data.run.table, endings(data.run.table)
     made = [
         _by_label(
             "Scene",
             "Intervals clustered by reference path, since a scene has no other scenes to compare with.",
-            entries,
-            lambda entry: scene_name(entry.row.scene_id),
-            lambda row: row.trajectory_id,
+            _Of(table, ended, table.trajectory),
+            [scene_name(scene) for scene in table.scenes],
+            table.scene,
         ),
         _by_bins(
             "Path length",
             f"Geodesic distance from start to goal; {by_scene}.",
-            entries,
-            lambda entry: entry.start_distance,
+            _Of(table, ended, table.scene),
+            _start_distance(data),
             _ranges(_PATH_EDGES, " m"),
         ),
         _by_bins(
             "Instruction length",
             f"Words separated by spaces; {by_scene}.",
-            entries,
-            lambda entry: entry.words,
+            _Of(table, ended, table.scene),
+            np.array(data.quantity(words), dtype=float),
             (_WORD_EDGES, ("up to 15 words", "16 to 25", "26 to 35", "36 to 50", "51 to 100", "over 100")),
         ),
         _by_bins(
             "Turns",
             f"Corners of {TURN_DEG:g}° or more in the reference path; {by_scene}.",
-            entries,
-            lambda entry: entry.turns,
+            _Of(table, ended, table.scene),
+            np.array(data.quantity(turns), dtype=float),
             (_TURN_EDGES, ("none", "1", "2", "3", "4 or more")),
         ),
     ]
-    languages = {entry.episode.language for entry in entries if entry.episode}
+    spoken = data.quantity(lambda episode: episode.language)
+    languages = sorted({language for language in spoken if isinstance(language, str)})
     if len(languages) > 1:
         made.append(
             _by_label(
                 "Language",
                 f"Language of the instruction; {by_scene}.",
-                entries,
-                lambda entry: entry.episode.language if entry.episode else None,
+                _Of(table, ended, table.scene),
+                languages,
+                np.array([languages.index(str(language)) for language in spoken]),
             )
         )
     return [breakdown for breakdown in made if breakdown.groups]
 
 
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """What groups are made of: rows, how each ended, and its cluster."""
+
+    table: Table
+    ended: Numbers
+    clusters: Numbers
+
+
+def _start_distance(data: RunData) -> Values:
+    table = data.run.table
+    planned = np.array(data.quantity(lambda episode: episode.geodesic_distance), dtype=float)
+    measured = table.having("ok") & ~(np.isnan(table.scores["geodesic_start"]) & bool(data.run.identity.imported))
+    return np.where(measured, table.scores["geodesic_start"], planned)
+
+
 def _by_bins(
-    title: str,
-    note: str,
-    entries: Sequence[ReportRow],
-    quantity: Callable[[ReportRow], float | None],
-    bins: tuple[Sequence[float], Sequence[str]],
+    title: str, note: str, of: _Of, quantity: Values, bins: tuple[Sequence[float], Sequence[str]]
 ) -> Breakdown:
     edges, labels = bins
-    members: list[list[ReportRow]] = [[] for _ in labels]
-    for entry in entries:
-        value = quantity(entry)
-        if value is not None:
-            members[bisect_right(edges, value)].append(entry)
-    groups = (_group(label, part) for label, part in zip(labels, members, strict=True) if part)
-    return Breakdown(title, note, tuple(groups))
+    place = np.where(np.isnan(quantity), -1, np.searchsorted(edges, quantity, side="right"))
+    return _grouped(title, note, of, labels, place)
 
 
-def _by_label(
-    title: str,
-    note: str,
-    entries: Sequence[ReportRow],
-    label: Callable[[ReportRow], str | None],
-    cluster: Callable[[Row], Hashable] = lambda row: row.scene_id,
-) -> Breakdown:
-    members: dict[str, list[ReportRow]] = {}
-    for entry in entries:
-        name = label(entry)
-        if name is not None:
-            members.setdefault(name, []).append(entry)
-    return Breakdown(title, note, tuple(_group(name, members[name], cluster) for name in sorted(members)))
+def _by_label(title: str, note: str, of: _Of, labels: Sequence[str], label: Numbers) -> Breakdown:
+    """labels: of groups, some perhaps alike; label: the place of each row's there."""
+    names = sorted(set(labels))
+    place = np.array([names.index(name) for name in labels])[label]
+    return _grouped(title, note, of, names, place)
 
 
-def _group(
-    label: str, entries: Sequence[ReportRow], cluster: Callable[[Row], Hashable] = lambda row: row.scene_id
-) -> Group:
-    rows = [entry.row for entry in entries]
-    estimates = {metric.label: aggregate(metric, rows, cluster) for metric in METRICS if metric.label in SHOWN}
-    return Group(label, len(entries), estimates, Counter(entry.ending for entry in entries))
+def _grouped(title: str, note: str, of: _Of, labels: Sequence[str], place: Numbers) -> Breakdown:
+    """place: of each row's label, -1 for none."""
+    groups = (_group(label, of, np.flatnonzero(place == i)) for i, label in enumerate(labels))
+    return Breakdown(title, note, tuple(group for group in groups if group.n))
+
+
+def _group(label: str, of: _Of, where: Numbers) -> Group:
+    estimates = {
+        metric.label: aggregate(metric, values_of(metric, of.table, where), of.clusters[where])
+        for metric in METRICS
+        if metric.label in SHOWN
+    }
+    ended = np.bincount(of.ended[where], minlength=len(ENDINGS)).tolist()
+    counts = Counter({name: count for name, count in zip(ENDINGS, ended, strict=True) if count})
+    return Group(label, len(where), estimates, counts)
 
 
 def _ranges(edges: Sequence[float], unit: str) -> tuple[Sequence[float], Sequence[str]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+import numpy as np
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.metrics import STUCK_ACTIONS, STUCK_RADIUS_M, Failure
-from vlnbench.evaluation.records import Row, Score
+from vlnbench.evaluation.columns.read import table_of
+from vlnbench.evaluation.columns.table import Numbers, Table
+from vlnbench.evaluation.metrics import FAILURES, STUCK_ACTIONS, STUCK_RADIUS_M, Failure
+from vlnbench.evaluation.records import Row
 
 Ending = Literal[
     "success",
@@ -20,7 +25,10 @@ Ending = Literal[
     "error",
     "timeout",
     "unscored",
+    "unknown",
 ]
+
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
 
 NEAR = 0.5
 """Part of the start's distance to the goal within which an episode has come near."""
@@ -77,32 +85,31 @@ def kinds(success_distance_m: float) -> dict[Ending, Kind]:
             "timeout", "The simulator gave no answer in time; counted as a failure, with its reason.", "error"
         ),
         "unscored": Kind("unscored", "The split has no public goals: recorded, not scored.", None),
+        "unknown": Kind("not told", "Imported: without success, and the file does not tell more.", "unknown"),
     }
 
 
-def ending(row: Row) -> Ending:
-    """How the episode of a row ended. Distances are geodesic, to the nearest goal.
+def endings(table: Table) -> Numbers:
+    """How the episode of each row ended, as places in `ENDINGS`. Distances are geodesic, to the nearest goal.
 
     `metrics.Failure` with its kinds "stopped_early" and "error" divided.
     """
-    if row.status != "ok":
-        statuses: dict[str, Ending] = {"error": "error", "timeout": "timeout", "unscored": "unscored"}
-        return statuses[row.status]
-    found: dict[Score, Ending] = {
-        "success": "success",
-        "passed_goal": "passed_goal",
-        "stuck": "stuck",
-        "never_stopped": "out_of_steps",
-        "unreachable": "unreachable",
-    }
-    kind = row.scores["failure"]
-    return found[kind] if kind in found else _stopped_early(row)
-
-
-def _stopped_early(row: Row) -> Ending:
-    start, closest = row.scores.get("geodesic_start"), row.scores.get("oracle_distance")
-    if not isinstance(start, float | int) or not isinstance(closest, float | int):
+    at = {name: ENDINGS.index(name) for name in ENDINGS}
+    start, closest = table.scores["geodesic_start"], table.scores["oracle_distance"]
+    short = table.having("ok") & (table.failure == FAILURES.index("stopped_early"))
+    unknown = short & (np.isnan(start) | np.isnan(closest))
+    if unknown.any():
         raise UsageError(
-            f"row of episode {row.episode_id}: field 'scores': stopped early without a distance to the goal"
+            f"row of episode {table.name(int(np.argmax(unknown)), 1)}: field 'scores': stopped early without a "
+            "distance to the goal"
         )
-    return "stopped_short" if closest <= NEAR * start else "never_near"
+    names: dict[str, Ending] = {"never_stopped": "out_of_steps", "stopped_early": "never_near"}
+    kinds = np.array([at[names.get(kind, kind)] for kind in FAILURES])[table.failure]  # type: ignore[arg-type]
+    found = np.where(short & (closest <= NEAR * start), at["stopped_short"], kinds)
+    broken = np.array([0, at["error"], at["timeout"], at["unscored"]])[table.status]
+    return np.where(table.having("ok"), found, broken)
+
+
+def how_ended(rows: Sequence[Row]) -> list[Ending]:
+    """The same of rows one by one."""
+    return [ENDINGS[place] for place in endings(table_of(rows))]

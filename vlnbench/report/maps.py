@@ -52,8 +52,8 @@ def scene_storeys(entries: Sequence[ReportRow]) -> dict[str, list[Storey]]:
     heights: dict[str, list[float]] = {}
     for entry in entries:
         known = heights.setdefault(entry.row.scene_id, [])
-        if entry.trajectory is not None:
-            known.append(entry.trajectory.poses[0].position[1])
+        if entry.walk is not None:
+            known.append(entry.walk.height)
         if entry.episode is not None:
             known += [entry.episode.start_position[1], *(goal[1] for goal in entry.episode.goals)]
     return {scene: storeys(heights[scene]) for scene in sorted(heights)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,27 +11,35 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.costs import by_step, format_hours, hours
+from vlnbench.report.answers import figures
 from vlnbench.report.breakdowns import breakdowns
 from vlnbench.report.data import RunData
-from vlnbench.report.failures import kinds
+from vlnbench.report.failures import ENDINGS, endings, kinds
+from vlnbench.report.frames import Frames
 from vlnbench.report.maps import Storey
 from vlnbench.report.payload import Videos, payload, to_script
 from vlnbench.report.steps import steps_section
 from vlnbench.report.tables import breakdown_section, endings_table, facts, metrics_table, tiles
 from vlnbench.util.durable.files import write_bytes
 
-SCRIPTS = ("map.js", "detail.js", "report.js")
+SCRIPTS = ("map.js", "detail.js", "answers.js", "report.js")
 
 
 def render(
-    data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Videos, notes: Sequence[str] = ()
+    data: RunData,
+    floors: Mapping[str, Sequence[Storey]],
+    videos: Videos,
+    frames: Frames,
+    notes: Sequence[str] = (),
 ) -> str:
     """The page as text. notes: what is left out of it, one sentence each."""
     identity = data.run.identity
     title = f"{identity.agent} on {identity.benchmark} {identity.split}"
-    content = Content(title, _body(data, title, notes), payload(data, floors, videos))
+    content = Content(title, _body(data, title, notes), payload(data, floors, videos, frames))
     return document(content, asset("report.css"), "".join(map(asset, SCRIPTS)))
 
 
@@ -106,7 +113,8 @@ def write(path: Path, text: str, count: int, notes: Sequence[str]) -> Built:
 
 def _body(data: RunData, title: str, notes: Sequence[str]) -> str:
     found = kinds(data.run.benchmark.success_distance_m)
-    scored = [entry for entry in data.entries if entry.ending != "unscored"]
+    ended, scored = endings(data.run.table), not data.run.table.having("unscored").all()
+    counts = dict(zip(ENDINGS, np.bincount(ended, minlength=len(ENDINGS)).tolist(), strict=True))
     parts = [f"<section id='breakdowns'><h2>Breakdowns</h2>{_breakdowns(data)}</section>"] if scored else []
     shown = "".join(f"<li>{escape(note)}</li>" for note in notes)
     left_out = f"<ul class='notice' aria-label='Left out'>{shown}</ul>" if notes else ""
@@ -124,11 +132,11 @@ def _body(data: RunData, title: str, notes: Sequence[str]) -> str:
 <noscript><p class="notice">Maps and the list of episodes need JavaScript; the rest does not.</p></noscript>
 <section id="summary"><h2>Summary</h2>{_summary(data)}</section>
 <section id="endings"><h2>How episodes ended</h2>
-{endings_table(Counter(entry.ending for entry in data.entries), found)}</section>
+{endings_table(counts, found)}</section>
 {"".join(parts)}
 <section id="maps"><h2>Maps</h2><p class="note" id="maps-note"></p><div id="cards"></div></section>
 <section id="episodes"><h2>Episodes</h2><div id="list"></div></section>
-{_steps(data)}<section id="run"><h2>Run</h2>{facts(_run_facts(data))}</section>
+{_answers(data)}{_steps(data)}<section id="run"><h2>Run</h2>{facts(_run_facts(data))}</section>
 </main>
 <dialog id="detail" aria-labelledby="detail-title"></dialog>"""
 
@@ -136,10 +144,11 @@ def _body(data: RunData, title: str, notes: Sequence[str]) -> str:
 def _lead(data: RunData) -> str:
     """What was run, with whatever a reader must not overlook."""
     summary, identity = data.summary, data.run.identity
-    text = [f"{summary.n_done} of {summary.n_planned} planned episodes", identity.simulator]
+    text = [f"{summary.n_done} of {summary.n_planned} planned episodes", identity.ran_in]
     if data.run.n_planned < data.run.n_split:
         text.append(f"a subset, {data.run.n_planned} of the {data.run.n_split} episodes of the split")
-    labels = [f"chosen episodes: {identity.choice}"] if identity.choice else []
+    labels = [f"imported as {identity.imported}: not run here"] if identity.imported else []
+    labels += [f"chosen episodes: {identity.choice}"] if identity.choice else []
     if not summary.complete:
         labels.append("partial: the run is not finished")
     if data.run.manifest.get("agent_privileged"):
@@ -166,17 +175,27 @@ def _summary(data: RunData) -> str:
 
 def _breakdowns(data: RunData) -> str:
     found = kinds(data.run.benchmark.success_distance_m)
-    scored = [entry for entry in data.entries if entry.ending != "unscored"]
-    return "".join(breakdown_section(breakdown, found) for breakdown in breakdowns(scored))
+    return "".join(breakdown_section(breakdown, found) for breakdown in breakdowns(data))
+
+
+def _answers(data: RunData) -> str:
+    pairs = figures(data.said)
+    note = (
+        "Means over all answers that are kept. The field Answers above the list of episodes finds those in which "
+        "something was said: a word, STOP, unparsable. An episode opens at the first answer that was found; arrow "
+        "keys go step by step, with Shift from answer to answer."
+    )
+    shown = f'<section id="answers"><h2>Answers</h2><p class="note">{note}</p>{facts(pairs)}</section>\n'
+    return shown if pairs else ""
 
 
 def _steps(data: RunData) -> str:
-    costs = by_step(data.run.rows.values())
+    costs = by_step(data.run.table)
     return f'<section id="steps"><h2>Time per step</h2>{steps_section(costs)}</section>\n' if costs else ""
 
 
 def _run_facts(data: RunData) -> list[tuple[str, str]]:
-    manifest, took = data.run.manifest, hours(data.run.rows.values(), data.run.attempts)
+    manifest, took = data.run.manifest, hours(data.run.table, data.run.attempts)
     body = data.run.benchmark.body
     camera = body.camera
     versions = ", ".join(f"{name} {version}" for name, version in _packages(manifest).items() if version)

@@ -9,20 +9,20 @@ start and one after each action that moved the agent, -1 where there is no path.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlnbench.evaluation.choice.shape import scene_name
-from vlnbench.interfaces import Trajectory
+from vlnbench.report.answers import Said
+from vlnbench.report.breakdowns import turns, words
 from vlnbench.report.data import ReportRow, RunData
 from vlnbench.report.failures import kinds
+from vlnbench.report.frames import Frames
 from vlnbench.report.maps import METERS_PER_PIXEL, Storey
+from vlnbench.report.walks import cm, encode_path
 
-_FLAT_CM = 5
 _SCORES = {
     "spl": 4,
     "distance_to_goal": 2,
@@ -41,7 +41,9 @@ Videos = Mapping[tuple[str, int], str]
 """MP4 in base64 by (episode id, repeat)."""
 
 
-def payload(data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Videos) -> dict[str, Any]:
+def payload(
+    data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Videos, frames: Frames
+) -> dict[str, Any]:
     """The data of the page as JSON values."""
     benchmark = data.run.benchmark
     scenes = {scene: i for i, scene in enumerate(floors)}
@@ -57,7 +59,8 @@ def payload(data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Video
             for scene, levels in floors.items()
         ],
         "episodes": [
-            _entry(entry, scenes[entry.row.scene_id], list(found).index(entry.ending), videos)
+            _entry(entry, scenes[entry.row.scene_id], list(found).index(entry.ending))
+            | _shown(entry, data.said, videos, frames)
             for entry in data.entries
         ],
     }
@@ -65,20 +68,27 @@ def payload(data: RunData, floors: Mapping[str, Sequence[Storey]], videos: Video
 
 def to_script(value: Any) -> str:
     """JSON that may stand inside a script element: no character in it can end the element or begin a comment."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # ASCII only
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=np.ndarray.tolist)  # ASCII only
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def storey_json(storey: Storey) -> dict[str, Any]:
-    result: dict[str, Any] = {"y": _cm(storey.height)}
+    result: dict[str, Any] = {"y": cm(storey.height)}
     if storey.png is not None:
         width, height = (round(100 * METERS_PER_PIXEL * cells) for cells in storey.size)
-        x, z = map(_cm, storey.origin)
+        x, z = map(cm, storey.origin)
         result |= {"png": storey.png, "box": [x, z, width, height]}
     return result
 
 
-def _entry(entry: ReportRow, scene: int, kind: int, videos: Videos) -> dict[str, Any]:
+def _shown(entry: ReportRow, said: Said, videos: Videos, frames: Frames) -> dict[str, Any]:
+    """What is there of some episodes only."""
+    place = entry.row.episode_id, entry.row.repeat
+    found = {"video": videos.get(place), "frames": frames.get(place), "said": said.columns.get(entry.row.key)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _entry(entry: ReportRow, scene: int, kind: int) -> dict[str, Any]:
     row = entry.row
     result: dict[str, Any] = {"id": row.episode_id, "scene": scene, "kind": kind}
     if row.repeat:
@@ -90,49 +100,15 @@ def _entry(entry: ReportRow, scene: int, kind: int, videos: Videos) -> dict[str,
     if entry.episode is not None:
         episode = entry.episode
         truth = episode.ground_truth
-        result |= {"text": episode.instruction, "words": entry.words, "lang": episode.language}
-        result["turns"] = entry.turns
-        result["goals"] = [[_cm(value) for value in goal] for goal in episode.goals]
+        result |= {"text": episode.instruction, "words": words(episode), "lang": episode.language}
+        result["turns"] = turns(episode)
+        result["goals"] = [[cm(value) for value in goal] for goal in episode.goals]
         reference = truth.locations if truth is not None else episode.reference_path
         if reference:
             result["ref"] = encode_path(np.array(reference, dtype=np.float64).reshape(-1, 3))
-    if entry.trajectory is not None:
-        result |= _walk(entry.trajectory)
-    video = videos.get((row.episode_id, row.repeat))
-    if video is not None:
-        result["video"] = video
+    if entry.walk is not None:
+        result |= entry.walk.shown
     return result
-
-
-def _walk(trajectory: Trajectory) -> dict[str, Any]:
-    positions = trajectory.positions
-    moved = np.any(positions[1:] != positions[:-1], axis=1)
-    letters = [
-        chr(ord("A") + int(action) + 6 * int(there) + 12 * int(hit))
-        for action, there, hit in zip(trajectory.actions, moved, trajectory.collided, strict=True)
-    ]
-    kept = np.concatenate([[True], moved])
-    result: dict[str, Any] = {
-        "acts": "".join(letters),
-        "yaw": round(math.degrees(trajectory.poses[0].yaw)),
-        "path": encode_path(positions[kept]),
-    }
-    if trajectory.goal_distances:
-        distances = np.array(trajectory.goal_distances)[kept]
-        result["dist"] = [_cm(value) if math.isfinite(value) else -1 for value in distances]
-    return result
-
-
-def encode_path(points: NDArray[np.float64]) -> list[list[int]]:
-    """(n, 3) points in meters as [[x, z, dx, dz, ...]], with [y, dy, ...] unless they lie on one level."""
-    whole = np.round(100 * points).astype(int)
-    steps = np.diff(whole, axis=0, prepend=0)
-    level = [int(whole[0, 1])] if np.ptp(whole[:, 1]) < _FLAT_CM else steps[:, 1].tolist()
-    return [steps[:, [0, 2]].ravel().tolist(), level]
-
-
-def _cm(meters: float) -> int:
-    return round(100 * meters)
 
 
 def _rounded(value: Any, places: int) -> float | int | None:

@@ -74,6 +74,8 @@ def endings_table(counts: Mapping[Ending, int], kinds: Kinds) -> str:
     rows = []
     for name, kind in kinds.items():
         count = counts.get(name, 0)
+        if name == "unknown" and not count:  # of imported results alone
+            continue
         label = f'<i class="dot k-{name}"></i>{escape(kind.label)}'
         shown = f'<button type="button" data-kind="{name}">{label}</button>' if count else label
         code = f" <code>{kind.part_of}</code>" if kind.part_of and kind.part_of != name else ""

@@ -36,6 +36,12 @@ def find_agent(name: str) -> tuple[str, str | None]:
     return added[listed].target, None
 
 
+def is_small(name: str) -> bool:
+    """Whether an agent brings a model so small that an agent on each core is faster than one on all."""
+    listed = import_module("agents.table").AGENTS.get(name)
+    return listed is not None and listed.small
+
+
 def family_of(name: str) -> str:
     """The model family of an agent's checkpoints. Raises UsageError for an agent that loads none."""
     find_agent(name)

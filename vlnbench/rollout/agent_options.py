@@ -47,6 +47,9 @@ class DeviceOptions(AgentOptions):
 
     device: str = "auto"
     """auto (the first CUDA device, else the CPU), cpu, cuda or cuda:N."""
+    deterministic: bool = False
+    """On CUDA take kernels that add up in one order, where PyTorch has such: slower, and the same again on the
+    same card. Without it close choices of two runs may differ there; on the CPU they do not."""
 
     @property
     def device_choice(self) -> str:
@@ -61,7 +64,8 @@ class CheckpointOptions(DeviceOptions):
     """Folder of a trained checkpoint, hf:ORG/NAME@REVISION on the Hugging Face hub, the name of one that comes
     with vlnbench, or BASE+ADAPTERS, any of these and low-rank adapters over it."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU."""
+    """Precision of weights and activations; auto is the checkpoint's on CUDA and float32 on the CPU. In half
+    precision on CUDA close choices depend on the episodes that share a pass, too: --max-batch 1 has them alone."""
     trust_pickle: bool = False
     """Read weights from pickle files too (tensors only)."""
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 import inspect
 import socket
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, TypeVar, get_args, runtime_checkable
 
 from vlnbench.errors import RunError, UsageError, unknown
-from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor
+from vlnbench.interfaces import Agent, Conventions, Scalar, Sensor, StandsFor
+from vlnbench.rollout import said
 from vlnbench.rollout.agent_names import declared_options, find_agent
 from vlnbench.rollout.agent_options import AgentOptions, TakesOptions, fitting
-from vlnbench.traits import Describes, MadeOf, Reads, Remarks, Represents, Watches
+from vlnbench.traits import Describes, MadeOf, Reads, Remarks, Represents, Resizes, TimesBatches, Watches
 from vlnbench.util.durable.json_stream import sha256
 from vlnbench.util.loading import code_files, describe, import_string
 from vlnbench.util.machine import hardware
+from vlnbench.util.progress import say
+from vlnbench.util.visible import one_line, shown
 from vlnbench.version import __version__
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,8 @@ def load_agent(name: str, options: AgentOptions | None = None) -> Agent:
     factory = import_string(string)
     if not inspect.isclass(factory):
         raise UsageError(f"agent {name!r}: expected a class")
-    agent = _make_agent(name, factory, options or AgentOptions())
-    if not isinstance(agent, Agent):
+    agent: Agent = _make_agent(name, factory, options or AgentOptions())
+    if not _has(agent, Agent):
         members = ("sensors", "privileged", "expects", "identity", "reset", "act", "close")
         missing = ", ".join(member for member in members if not hasattr(agent, member))
         raise UsageError(
@@ -86,18 +92,70 @@ def load_agent(name: str, options: AgentOptions | None = None) -> Agent:
     return agent
 
 
-def _check_declared(agent: Agent, name: str) -> None:
-    """Raise UsageError for sensors that there are not, and for what is declared in another form."""
+def _has(agent: object, trait: type) -> bool:
+    """Whether an agent has a trait. What raises when it is looked at counts as there."""
+    try:
+        return isinstance(agent, trait)
+    except Exception:
+        return True
+
+
+def _declared(agent: Agent, asked: str, name: str, plain: Callable[[Any], T]) -> T:
+    """What an agent declares, as `plain` has it. Raises UsageError for what that raises ValueError for."""
+    try:
+        given = getattr(agent, name)
+    except (UsageError, RunError, MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UsageError(f"agent {asked!r}: {name} cannot be read: {describe(error)}") from error
+    try:
+        return plain(given)
+    except ValueError as error:
+        raise UsageError(f"agent {asked!r}: {error}") from error
+
+
+def _sensors(given: Any) -> frozenset[Sensor]:
     known = get_args(Sensor)
-    sensors: object = agent.sensors
-    if not isinstance(sensors, Set):
-        raise UsageError(
-            f"agent {name!r}: sensors: expected a set such as frozenset({{'rgb'}}), found {sensors!r}"
-        )
-    for each in sensors - set(known):
-        raise UsageError(f"agent {name!r}: sensors: {unknown('sensor', str(each), known)}")
-    if not isinstance(agent.expects, Conventions):
-        raise UsageError(f"agent {name!r}: expects: expected vlnbench.interfaces.Conventions")
+    if not isinstance(given, Set):
+        raise ValueError(f"sensors: expected a set such as frozenset({{'rgb'}}), found {shown(given)}")
+    for each in given - set(known):
+        raise ValueError(f"sensors: {unknown('sensor', one_line(each), known)}")
+    return frozenset(given)
+
+
+def _stands_for(given: Any) -> StandsFor:
+    if not isinstance(given, StandsFor):
+        raise ValueError(f"stands_for: expected vlnbench.interfaces.StandsFor, found {shown(given)}")
+    return given
+
+
+def _paths(given: Any) -> list[Path]:
+    named = [given] if isinstance(given, str | Path) else given
+    if not isinstance(named, Iterable) or not all(isinstance(each, str | Path) for each in named):
+        raise ValueError(f"files or reads: expected paths, found {shown(given)}")
+    return [Path(each) for each in named]
+
+
+def _check_sizes(agent: Agent, asked: str) -> None:
+    """Raise UsageError for sizes and times that are no numbers."""
+
+    def size(given: Any) -> None:
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ValueError(f"rgb_size {shown(given)}: expected (height, width)")
+        for each in given:
+            said.number(each, "rgb_size")
+
+    def times(given: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise ValueError(f"batch_seconds {shown(given)}: expected seconds by number of episodes")
+        for count, seconds in given.items():
+            if said.number(count, "batch_seconds for") < 1 or said.number(seconds, "batch_seconds") < 0:
+                raise ValueError(f"batch_seconds {shown(given)}: expected seconds by number of episodes")
+
+    if _has(agent, Resizes):
+        _declared(agent, asked, "rgb_size", size)
+    if _has(agent, TimesBatches):
+        _declared(agent, asked, "batch_seconds", times)
 
 
 def _make_agent(name: str, factory: type, options: AgentOptions) -> Any:
@@ -122,9 +180,9 @@ def _constructed(name: str, factory: Any, *options: AgentOptions) -> Any:
     ours = factory.__module__.partition(".")[0] == "agents"
     try:
         return factory(*options)
-    except (UsageError, RunError, MemoryError):
+    except (UsageError, RunError, MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         if ours and not isinstance(error, OSError):
             raise
         raise UsageError(f"agent {name!r} cannot be made: {describe(error)}") from error
@@ -167,30 +225,43 @@ def _code_files(agent: Agent) -> list[Path]:
 
 
 def _read_files(agent: Agent) -> list[Path]:
-    named = agent.reads if isinstance(agent, Reads) else ()
-    return [Path(path) for path in ([named] if isinstance(named, str | Path) else named)]
+    return _declared(agent, type(agent).__name__, "reads", _paths) if _has(agent, Reads) else []
 
 
 def facts_of(agent: Agent, asked: str) -> AgentFacts:
     """What is to be known of an agent that was asked for by a name. Raises UsageError for what it misstates."""
-    _check_declared(agent, asked)
+    read = partial(_declared, agent, asked)
+    sensors = read("sensors", _sensors)
+    _check_sizes(agent, asked)
+    if isinstance(agent, Represents):
+        read("stands_for", _stands_for)
+    identity = read("identity", lambda given: said.scalars(given, "identity"))
+    files = read("files", _paths) if _has(agent, MadeOf) else None
     return AgentFacts(
         name=recorded_name(agent, asked),
         code=code_digest(agent),
         place=dict(agent.stands_for.place) if isinstance(agent, Represents) else {},
-        sensors=agent.sensors,
-        privileged=agent.privileged,
-        expects=agent.expects,
-        identity=dict(agent.identity),
-        description=agent.description if isinstance(agent, Describes) else "",
+        sensors=sensors,
+        privileged=read("privileged", lambda given: said.truth(given, "privileged")),
+        expects=read("expects", lambda given: said.conventions(given, "expects")),
+        identity=identity,
+        description=_lines(agent, asked, "description") if _has(agent, Describes) else "",
         watches=isinstance(agent, Watches),
         version=__version__,
         host=socket.gethostname(),
-        hardware={} if isinstance(agent, Represents) else hardware(str(agent.identity.get("device"))),
-        files=(*agent.files, *_code_files(agent), *_read_files(agent)) if isinstance(agent, MadeOf) else None,
+        hardware={} if isinstance(agent, Represents) else hardware(str(identity.get("device"))),
+        files=None if files is None else (*files, *_code_files(agent), *_read_files(agent)),
     )
 
 
 def remarks_of(agent: Agent) -> str:
-    """What an agent has to say after a run; empty for nothing."""
-    return agent.remarks if isinstance(agent, Remarks) else ""
+    """What an agent has to say after a run; empty for nothing, and for what cannot be said, which costs a line."""
+    try:
+        return _lines(agent, type(agent).__name__, "remarks") if _has(agent, Remarks) else ""
+    except UsageError as error:
+        say(f"warning: {error}")
+        return ""
+
+
+def _lines(agent: Agent, asked: str, name: str) -> str:
+    return _declared(agent, asked, name, lambda given: said.lines(given, name))

@@ -16,9 +16,11 @@ from typing import Literal, Protocol
 
 from vlnbench.errors import GpuMemoryError, LostBatchError, RunError, UsageError
 from vlnbench.interfaces import Action, Agent, Observation
+from vlnbench.rollout import said
 from vlnbench.rollout.agent_options import MAX_BATCH
-from vlnbench.rollout.episode import Outcome, StepTimes, Task, as_action, decided, failure, reported
-from vlnbench.rollout.executor import Limits, Timings
+from vlnbench.rollout.answers import Kept, tells
+from vlnbench.rollout.episode import Outcome, StepTimes, Task, acts_ahead, decided, failure, reported
+from vlnbench.rollout.executor import Limits, Timings, unusable
 from vlnbench.rollout.simulators.channel import Finished, Preparing, Ready, Watched
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker
 from vlnbench.traits import KeepsMemory, TimesBatches, Watches
@@ -46,11 +48,6 @@ class Pool(Protocol):
     def replace(self, number: int) -> Worker:
         """Another process in place of one that is dead or hangs."""
         ...
-
-
-def unusable(reason: str) -> str:
-    """Why a run ends for want of simulators."""
-    return f"a simulator cannot be used: {reason}"
 
 
 class SceneQueue:
@@ -137,6 +134,7 @@ class Engine:
     """Runs tasks on simulators with one agent, once.
 
     timings: where the waiting is added up. beat: called while the run goes on; when it is not, the agent hangs.
+    `kept`: what was said, by keys of tasks.
     """
 
     def __init__(
@@ -153,6 +151,8 @@ class Engine:
         self._slots = [_Slot(number, worker) for number, worker in enumerate(simulators.workers)]
         self._selector = selectors.DefaultSelector()
         self._alone: set[tuple[str, int]] = set()
+        self._ahead = acts_ahead(agent)
+        self._tells, self.kept = tells(agent, limits.answers), dict[tuple[str, int], Kept]()
         self._linger_until = self._thought = 0.0
 
     def run(self, queue: SceneQueue) -> Generator[Outcome, None, None]:
@@ -186,13 +186,13 @@ class Engine:
                 task = queue.take(slot.scene, others)
                 if task is not None:
                     slot.begin(task)
+                    self.kept[task.key] = Kept()
         return bool(queue) or any(slot.task is not None for slot in self._slots)
 
     def _answered(self) -> list[_Slot]:
         """Slots with a message, or a dead process; waits for one unless the agent has something to do."""
         if self._batch():
-            until = self._linger_until + self._patience()
-            limit = until - time.monotonic() if self._lingers() else 0.0
+            limit = self._linger_until + self._patience() - time.monotonic() if self._lingers() else 0.0
         else:
             limit = min(POLL_S, *map(self._seconds_left, self._slots))
         start = time.perf_counter()
@@ -235,7 +235,9 @@ class Engine:
         task, steps = slot.end(), len(message.rollout.trajectory.actions)
         try:
             report = reported(self._agent, slot.number) if slot.began else {}
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return failure(task, error)
         rollout = replace(
             message.rollout,
@@ -273,9 +275,9 @@ class Engine:
         try:
             episode = task.episode if self._agent.privileged else task.episode.for_agent()
             self._agent.reset(slot.number, episode, task.seed)
-        except (UsageError, RunError):
+        except (UsageError, RunError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             yield self._failure(slot, error)
         slot.agent_seconds += time.perf_counter() - start
 
@@ -289,9 +291,9 @@ class Engine:
             if not isinstance(self._agent, Watches):
                 raise TypeError("the agent cannot be overruled: it lacks watch(observations)")
             self._agent.watch({slot.number: observation})
-        except (UsageError, RunError):
+        except (UsageError, RunError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             yield self._failure(slot, error)
             return
         slot.agent_seconds += time.perf_counter() - start
@@ -310,10 +312,8 @@ class Engine:
 
     def _lingers(self) -> bool:
         """Whether the agent should wait for a fuller batch: some simulators are about to be ready."""
-        running = sum(slot.task is not None for slot in self._slots)
-        if len(self._batch()) >= min(self._max_batch, running):
-            return False
-        return time.monotonic() < self._linger_until + self._patience()
+        full = min(self._max_batch, sum(slot.task is not None for slot in self._slots))
+        return len(self._batch()) < full and time.monotonic() < self._linger_until + self._patience()
 
     def _patience(self) -> float:
         """Further seconds for which the agent waits where it could only take a core from simulators."""
@@ -333,9 +333,9 @@ class Engine:
         start = time.perf_counter()
         try:
             actions = self._ask({slot.number: slot.observation for slot in batch if slot.observation is not None})
-        except (UsageError, RunError):
+        except (UsageError, RunError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             too_many = len(batch) > 1 and is_gpu_memory(error) and not isinstance(error, GpuMemoryError)
             if len(batch) == 1 and (self._is_alone(batch[0]) or not isinstance(error, LostBatchError)):
                 yield self._failure(batch[0], error)
@@ -357,11 +357,14 @@ class Engine:
         """Have simulators do what the agent took so many seconds to decide."""
         self._linger_until, self._thought = time.monotonic() + LINGER * seconds, seconds
         for slot in batch:
-            slot.agent_seconds += seconds / len(batch)
-            slot.times.add(seconds / len(batch), len(actions[slot.number]))
-            slot.send(actions[slot.number])
+            chosen, share = actions[slot.number], seconds / len(batch)
+            slot.agent_seconds += share
+            slot.times.add(share, len(chosen))
+            slot.send(chosen)
+            if self._tells and slot.task is not None:
+                self.kept[slot.task.key].add(self._agent, slot.number, chosen, share)
 
-    def _failure(self, slot: _Slot, error: Exception) -> Outcome:
+    def _failure(self, slot: _Slot, error: BaseException) -> Outcome:
         """The outcome of an episode that the agent failed in.
 
         Raises GpuMemoryError where that is no fault of it: how large a GPU is must not change a score.
@@ -370,7 +373,7 @@ class Engine:
             raise self._stopped(error) from error
         return failure(slot.give_up(), error)
 
-    def _stopped(self, error: Exception) -> GpuMemoryError:
+    def _stopped(self, error: BaseException) -> GpuMemoryError:
         """Why the run cannot go on with this GPU, and what would help."""
         count = len(self._slots)
         advice = "`vlnbench plan --inference` says what would fit"
@@ -385,12 +388,9 @@ class Engine:
 
     def _ask(self, observations: dict[int, Observation]) -> dict[int, tuple[Action, ...]]:
         """What is done in each slot before its next observation is looked at."""
-        answers = self._agent.act(observations)
-        missing = sorted(observations.keys() - answers.keys())
-        if missing:
-            raise ValueError(f"the agent gave no action for slots {missing}")
+        answers = said.answers(self._agent, observations)
         free = {slot.number for slot in self._slots if slot.task is not None and slot.task.kind is None}
         return {
-            slot: decided(self._agent, slot, answers[slot]) if slot in free else (as_action(answers[slot]),)
+            slot: decided(self._ahead, slot, answers[slot]) if slot in free else (said.action(answers[slot]),)
             for slot in observations
         }

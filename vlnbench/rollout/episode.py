@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 import time
-import traceback
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from textwrap import shorten
 from typing import Any, Literal, Protocol
 
 from vlnbench.interfaces import Action, Agent, Env, Episode, Pose, Trajectory
 from vlnbench.rollout import said
+from vlnbench.rollout.answers import Answered, Kept
 from vlnbench.traits import ActsAhead, Reports, SkipsFrames
-from vlnbench.util.loading import describe
+from vlnbench.util.loading import describe, stack
 
 SLOT = 0
 """The only slot of an agent that drives one environment."""
@@ -73,33 +70,40 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a task ended: with a rollout, or without one for a reason (one line; `detail`: the stack, if known)."""
+    """How a task ended: with a rollout, or without one for a reason (one line; `detail`: the stack, if known).
+
+    answers: what the agent's model said up to there, where that is kept.
+    """
 
     task: Task
     rollout: Rollout | None = None
     status: Literal["ran", "error", "timeout"] = "ran"
     reason: str | None = None
     detail: str | None = None
+    answers: tuple[Answered, ...] = ()
 
 
-def run_task(env: Env, agent: Agent, task: Task) -> Rollout:
-    """Do what a task asks for, where its environment is."""
+def run_task(env: Env, agent: Agent, task: Task, kept: Kept | None = None) -> Rollout:
+    """Do what a task asks for, where its environment is. kept: as of `run_episode`."""
     if task.kind is not None:
         return task.kind.run(env, agent, task)
-    return run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps)
+    return run_episode(env, agent, task.episode, seed=task.seed, max_steps=task.max_steps, kept=kept)
 
 
-def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_steps: int) -> Rollout:
+def run_episode(
+    env: Env, agent: Agent, episode: Episode, *, seed: int, max_steps: int, kept: Kept | None = None
+) -> Rollout:
     """Let `agent` act in `env` for one episode of at most `max_steps` actions.
 
-    The agent sees only the sensors it declared and, unless privileged, no goal, path or distance.
+    The agent sees only the sensors it declared and, unless privileged, no goal, path or distance. kept: takes in
+    what its model says.
     """
-    clock, times = _Clock(), StepTimes()
+    clock, times, ahead = _Clock(), StepTimes(), acts_ahead(agent)
     with clock.env:
-        observation = env.reset(episode)
+        observation, pose = said.observation(env.reset(episode))
     with clock.agent:
         agent.reset(SLOT, episode if agent.privileged else episode.for_agent(), seed)
-    poses = [said.pose(observation)]
+    poses = [pose]
     actions: list[Action] = []
     collided: list[bool] = []
     coming: deque[Action] = deque()
@@ -107,18 +111,21 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
         if not coming:
             before = clock.agent.seconds
             with clock.agent:
-                action = agent.act({SLOT: observation.for_agent(agent.sensors)})[SLOT]
-                coming.extend(decided(agent, SLOT, action))
-            times.add(clock.agent.seconds - before, len(coming))
+                answers = said.answers(agent, {SLOT: observation.for_agent(agent.sensors)})
+                coming.extend(decided(ahead, SLOT, answers[SLOT]))
+            took = clock.agent.seconds - before
+            times.add(took, len(coming))
+            if kept is not None:
+                kept.add(agent, SLOT, tuple(coming), took)
         actions.append(coming.popleft())
         unseen = coming or actions[-1] is Action.STOP or len(actions) == max_steps
         with clock.env:
             step = env.step_unseen if unseen and isinstance(env, SkipsFrames) else env.step
-            observation = step(actions[-1])
-        collided.append(bool(observation.collided))
-        poses.append(said.pose(observation))
+            observation, pose = said.observation(step(actions[-1]))
+        collided.append(observation.collided)
+        poses.append(pose)
     with clock.env:
-        distances = _goal_distances(env, episode, poses)
+        distances = goal_distances(env, episode, poses)
     trajectory = Trajectory(tuple(poses), tuple(actions), tuple(collided), distances)
     return Rollout(
         trajectory,
@@ -129,25 +136,15 @@ def run_episode(env: Env, agent: Agent, episode: Episode, *, seed: int, max_step
     )
 
 
-def decided(agent: Agent, slot: int, action: Action) -> tuple[Action, ...]:
-    """The action that an agent has just given, and those that it does after it without looking."""
-    ahead = agent.ahead(slot) if isinstance(agent, ActsAhead) else ()
-    return as_action(action), *map(as_action, ahead)
+def acts_ahead(agent: Agent) -> ActsAhead | None:
+    """The same agent if it has that trait; to be asked once, as that takes as long as a step of a small agent."""
+    return agent if isinstance(agent, ActsAhead) else None
 
 
-def as_action(given: object) -> Action:
-    """What an agent returned, as an action. Raises ValueError for what is none."""
-    number = given
-    with suppress(TypeError):
-        number = operator.index(given)  # type: ignore[arg-type]  # numbers of NumPy and PyTorch have one
-    try:
-        return Action(number)  # type: ignore[arg-type]
-    except ValueError:
-        names = ", ".join(f"{each.name} ({each.value})" for each in Action)
-        raise ValueError(
-            f"the agent returned {shorten(repr(given), 60)} for an action; expected one of "
-            f"vlnbench.interfaces.Action: {names}"
-        ) from None
+def decided(agent: ActsAhead | None, slot: int, answer: object) -> tuple[Action, ...]:
+    """The action that an agent has just given, and those that it does after it without looking. agent: one that
+    acts ahead."""
+    return (said.action(answer),) if agent is None else (said.action(answer), *said.ahead(agent.ahead(slot)))
 
 
 def reported(agent: Agent, slot: int) -> dict[str, float]:
@@ -158,13 +155,12 @@ def reported(agent: Agent, slot: int) -> dict[str, float]:
     return said.counts(agent.report(slot)) if isinstance(agent, Reports) else {}
 
 
-def failure(task: Task, error: Exception) -> Outcome:
+def failure(task: Task, error: BaseException) -> Outcome:
     """The outcome of a task that an exception ended."""
-    detail = "".join(traceback.format_exception(error))
-    return Outcome(task, status="error", reason=describe(error), detail=detail)
+    return Outcome(task, status="error", reason=describe(error), detail=stack(error))
 
 
-def _goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[float, ...]:
+def goal_distances(env: Env, episode: Episode, poses: list[Pose]) -> tuple[float, ...]:
     """Geodesic distance to the nearest goal at every pose; asked again only where the agent moved."""
     if not episode.goals:
         return ()

@@ -6,16 +6,19 @@ agents with simulators of their own, here or on a Ray cluster). Whoever has one 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from vlnbench.interfaces import Env, Episode, Sensor
+from vlnbench.interfaces import Agent, Env, Episode, Sensor
+from vlnbench.rollout import said
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.episode import Outcome, Task
-from vlnbench.util.progress import StepProgress
+from vlnbench.util.loading import describe
+from vlnbench.util.measure import highest
+from vlnbench.util.progress import StepProgress, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,11 @@ class EnvSetup:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """max_batch: episodes that an agent acts on at once, at most; None: as many as it is fastest with. timeout_s:
-    how long a simulator or an agent may take for one answer."""
+    how long a simulator or an agent may take for one answer. answers: keep what the agent's model says."""
 
     max_batch: int | None = 1
     timeout_s: float = 300.0
+    answers: bool = False
 
 
 NO_BATCH = Limits()
@@ -47,12 +51,19 @@ NO_BATCH = Limits()
 @dataclass(slots=True)
 class Timings:
     """Who has been at work: agents, simulators of all of them, and the seconds in which an agent had nothing to do
-    but wait for simulators, added up over agents. shortages: lines about GPU memory that did not suffice."""
+    but wait for simulators, added up over agents. shortages: lines about GPU memory that did not suffice. memory:
+    peaks of agents on GPUs (`measure.VramPeaks`) by their number, since their processes began."""
 
     n_agents: int
     n_simulators: int
     waited_s: float = 0.0
     shortages: list[str] = field(default_factory=list)
+    memory: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def take_in(self, agent: int, peaks: Mapping[str, Any] | None) -> None:
+        """Peaks of an agent's process, which may be another than the one before."""
+        if peaks is not None:
+            self.memory[agent] = highest(self.memory.get(agent, {}), peaks)
 
 
 @runtime_checkable
@@ -146,13 +157,28 @@ class Times:
         )
 
 
+def unusable(reason: str) -> str:
+    """Why a run ends for want of simulators."""
+    return f"a simulator cannot be used: {reason}"
+
+
+def close(each: Agent | Env | None) -> None:
+    """Close an agent or an environment. What it raises costs a line: the rows are there."""
+    try:
+        if each is not None:
+            each.close()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        say(f"warning: {type(each).__name__}.close failed: {describe(error)}")
+
+
 def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
 def prepare(env: Env) -> None:
     """Make an environment of this process ready for its first use, with progress."""
-    steps: Iterator[str] = env.prepare()
     with StepProgress() as show:
-        for step in steps:
+        for step in said.steps(env):
             show(step)

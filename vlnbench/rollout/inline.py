@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Agent, Env, Episode
+from vlnbench.rollout import said
 from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.agents import AgentFacts, facts_of, load_agent, remarks_of
+from vlnbench.rollout.answers import Kept, tells
 from vlnbench.rollout.episode import Outcome, Task, failure, run_task
-from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings, prepare
+from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings, close, prepare, unusable
 from vlnbench.util.gpu_memory import first_line, is_gpu_memory
-from vlnbench.util.loading import import_string
+from vlnbench.util.loading import describe, import_string
+from vlnbench.util.processes.place import Place
 
 
 class Inline:
@@ -19,7 +23,7 @@ class Inline:
 
     agent, env: those that are there already, in place of what `load` and `set_up` make; closed with the rest.
     catches: exceptions are outcomes, otherwise they are raised. A crash or a hang takes the process with it, and
-    `Limits` does not matter.
+    of `Limits` only `answers` matters.
     """
 
     agent: AgentFacts
@@ -27,6 +31,7 @@ class Inline:
 
     def __init__(self, agent: Agent | None = None, env: Env | None = None, catches: bool = True) -> None:
         self._agent, self._env, self._catches = agent, env, catches
+        self._place = Place()
         if agent is not None:
             self.agent = facts_of(agent, type(agent).__name__)
         if env is not None:
@@ -39,42 +44,52 @@ class Inline:
         self.close()
 
     def load(self, name: str, options: AgentOptions) -> AgentFacts:
-        self._agent = load_agent(name, options)
-        self.agent = facts_of(self._agent, name)
+        with self._place.within():
+            self._agent = load_agent(name, options)
+            self.agent = facts_of(self._agent, name)
         return self.agent
 
     def set_up(self, setup: EnvSetup) -> None:
         if self._env is not None:
             self._env.close()
         try:
-            env: Env = import_string(setup.factory)(*setup.arguments)
-            prepare(env)
-        except (UsageError, RunError):
+            with self._place.within():
+                env: Env = import_string(setup.factory)(*setup.arguments)
+                prepare(env)
+                self._env, self.simulator = env, said.simulator(env)
+        except (UsageError, RunError, KeyboardInterrupt):
             raise
-        except Exception as error:
-            raise RunError(f"a simulator cannot be used: {type(error).__name__}: {error}") from error
-        self._env, self.simulator = env, env.simulator
+        except BaseException as error:
+            raise RunError(unusable(describe(error))) from error
 
     def check(self, episodes: Sequence[Episode]) -> None:
         assert self._env is not None
-        self._env.check(episodes)
+        try:
+            self._env.check(episodes)
+        except (UsageError, RunError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise RunError(unusable(describe(error))) from error
 
     def run(self, tasks: Iterable[Task], limits: Limits = NO_BATCH) -> Generator[Outcome, None, None]:
         assert self._env is not None
         assert self._agent is not None
         for task in tasks:
+            kept = Kept() if tells(self._agent, limits.answers) else None
             try:
-                rollout = run_task(self._env, self._agent, task)
-            except (UsageError, RunError):
+                with self._place.within():
+                    rollout = run_task(self._env, self._agent, task, kept)
+            except (UsageError, RunError, KeyboardInterrupt):
                 raise
-            except Exception as error:
+            except BaseException as error:
                 if is_gpu_memory(error):
                     raise GpuMemoryError(f"out of GPU memory with one episode: {first_line(error)}") from error
                 if not self._catches:
                     raise
-                yield failure(task, error)
+                outcome = failure(task, error)
             else:
-                yield Outcome(task, rollout)
+                outcome = Outcome(task, rollout)
+            yield replace(outcome, answers=tuple(kept.all)) if kept else outcome
 
     def remarks(self) -> str:
         return "" if self._agent is None else remarks_of(self._agent)
@@ -84,5 +99,4 @@ class Inline:
 
     def close(self) -> None:
         for each in (self._env, self._agent):
-            if each is not None:
-                each.close()
+            close(each)

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
-from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Agent, Episode
+import numpy as np
+
+from vlnbench.errors import GpuMemoryError, RunError, UsageError
+from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
 from vlnbench.rollout.agent_options import MAX_BATCH, AgentOptions
 from vlnbench.rollout.agents import AgentFacts, facts_of, load_agent, remarks_of
-from vlnbench.rollout.engine import Engine, SceneQueue, unusable
+from vlnbench.rollout.engine import Engine, SceneQueue
 from vlnbench.rollout.episode import Outcome, Task
-from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
+from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings, close, unusable
 from vlnbench.rollout.simulators.channel import Check, Failed, Preparing, Setup
 from vlnbench.rollout.simulators.worker import START_TIMEOUT_S, Worker, start_fork_server
-from vlnbench.traits import Resizes, TimesBatches
-from vlnbench.util.gpu_memory import shortages
+from vlnbench.traits import FeelsActions, GrowsOnGpu, KeepsMemory, Resizes, TimesBatches
+from vlnbench.util.gpu_memory import first_line, free_bytes, is_gpu_memory, shortages
 from vlnbench.util.machine import cores
+from vlnbench.util.measure import Vram, since_the_beginning
+from vlnbench.util.processes.place import Place
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import StepProgress
 
 MAX_DEFAULT_COUNT = 4
 """More simulators than this seldom pay where the agent's speed is not known: each takes memory, and the agent is
 the slower part."""
+
+CHECK_TIMEOUT_S = 3600.0
+"""For all episodes of a split; their scenes may lie on a slow file system."""
+
+SHARE = 0.8
+"""Of a GPU's free memory for what an agent keeps of its episodes; the rest is for what a pass takes."""
+
+USABLE = 0.9
+"""Of a GPU's free memory for what a rehearsal showed; the rest is for what the allocator cannot use."""
 
 NEAR = 1.05
 """An agent is taken to be as fast with fewer episodes at once if it takes no more than this for each."""
@@ -45,6 +58,69 @@ def best_count(batch_seconds: Mapping[int, float], max_batch: int) -> int:
     """
     usual = max(1, min(MAX_DEFAULT_COUNT, cores()))
     return max(usual, max_batch + min(max_batch, cores())) if batch_seconds else usual
+
+
+def count_on_gpu(agent: Agent, max_batch: int, free: int) -> int:
+    """How many simulators an agent on a GPU should have: those of a pass and half as many that step meanwhile.
+
+    As far as there are cores, and memory for what the agent keeps of each. free: bytes of the GPU.
+    """
+    usual = max(1, min(MAX_DEFAULT_COUNT, cores()))
+    wanted = max(usual, min(max_batch + max_batch // 2, cores()))
+    each = agent.episode_bytes if isinstance(agent, KeepsMemory) else 0
+    return max(1, min(wanted, int(SHARE * free / each))) if each else wanted
+
+
+class Rehearsed(NamedTuple):
+    """What the fullest steps of one made-up episode took of a GPU, in bytes: what stays, and what a pass takes."""
+
+    kept: int
+    passing: int
+
+
+def rehearse(agent: Agent, steps: int, memory: Vram) -> Rehearsed:
+    """Have the agent act out an episode of so many steps, with a long instruction and frames of noise.
+
+    Slot 0 is begun anew afterwards, and what the agent counts is as before. What it took is a phase of `memory`.
+    Raises GpuMemoryError where the GPU has no room for one episode.
+    """
+    height, width = agent.expects.height or 480, agent.expects.width or 640
+    noise, text = np.random.default_rng(0), "Walk past the sofa and turn left. " * 40
+    episode = Episode("rehearsal", "rehearsal", "", (0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), text)
+    before, counts = memory.allocated, {k: v for k, v in vars(agent).items() if isinstance(v, int)}
+    memory.begin("rehearsal")
+    try:
+        agent.reset(0, episode, 0)
+        for step in range(steps + 1):
+            seen = Observation(
+                text,
+                step,
+                rgb=noise.integers(0, 256, (height, width, 3), dtype=np.uint8),
+                depth=np.zeros((height, width), np.float32),
+                pose=Pose(episode.start_position, episode.start_rotation),
+            )
+            action = agent.act({0: seen.for_agent(agent.sensors)})[0]
+            if action is Action.STOP and isinstance(agent, FeelsActions):
+                agent.feel(0, Action.MOVE_FORWARD)
+    except Exception as error:
+        if not is_gpu_memory(error):
+            raise
+        raise GpuMemoryError(
+            f"out of GPU memory when one episode was rehearsed: {first_line(error)}. No episode was run; "
+            "`vlnbench plan --inference` says what would fit"
+        ) from error
+    now = memory.allocated
+    memory.begin("evaluation")
+    agent.reset(0, episode, 0)
+    vars(agent).update(counts)
+    return Rehearsed(now - before, memory.phases["rehearsal"] - now)
+
+
+def room(found: Rehearsed, free: int, count: int, max_batch: int) -> tuple[int, int]:
+    """For how many simulators and episodes at once there is room, of so many; one at least. free: bytes."""
+    room = int(USABLE * free)
+    count = max(1, min(count, (room - found.passing) // max(found.kept, 1)))
+    return count, max(1, min(max_batch, count, (room - count * found.kept) // max(found.passing, 1)))
 
 
 def _told(batch_seconds: Mapping[int, float], count: int, max_batch: int) -> str:
@@ -94,7 +170,7 @@ class Simulators:
     def check(self, episodes: Sequence[Episode]) -> None:
         """As `Env.check`."""
         self.workers[0].send(Check(episodes))
-        self._answer()
+        self._answer(CHECK_TIMEOUT_S)
 
     def replace(self, number: int) -> Worker:
         """Another process in place of one that is dead or hangs."""
@@ -119,13 +195,14 @@ class Simulators:
     def _worker(self) -> Worker:
         return Worker(self._preload, self._fork_server)
 
-    def _answer(self, limit_s: float | None = None) -> Any:
+    def _answer(self, limit_s: float) -> Any:
         """What the first process says. Raises what it raised, and RunError if it dies or takes too long."""
         first = self.workers[0]
         error: Exception
         try:
-            if limit_s is not None and not first.poll(limit_s):
-                error = RunError(unusable(f"it was not ready after {limit_s:g} s"))
+            if not first.answers(limit_s):
+                stopped = "it was stopped (SIGSTOP)" if first.stopped else f"it was not ready after {limit_s:g} s"
+                error = RunError(unusable(stopped))
             else:
                 message = first.receive()
                 if not isinstance(message, Failed):
@@ -140,18 +217,24 @@ class Simulators:
 class Processes:
     """The executor with `count` simulator processes and one agent here; see `Executor`.
 
-    count: None: chosen when the agent is there. most: never more than these.
+    count: None: chosen when the agent is there. most: never more than these. max_batch: episodes at once that the
+    agent will act on; None: as many as it is fastest with.
     """
 
     agent: AgentFacts
     simulator: str
 
-    def __init__(self, count: int | None, preload: str = "", most: int | None = None) -> None:
+    def __init__(
+        self, count: int | None, preload: str = "", most: int | None = None, max_batch: int | None = None
+    ) -> None:
         self.simulators = Simulators(count or 1, preload)
-        self._count, self._most = count, most
+        self._count, self._most, self._wanted = count, most, max_batch
         self._agent: Agent | None = None
+        self._place = Place()
         self._timings = Timings(1, count or 1)
         self._max_batch = MAX_BATCH
+        self._memory: Vram | None = None
+        self._at_once: int | None = None
 
     def __enter__(self) -> Processes:
         return self
@@ -160,14 +243,48 @@ class Processes:
         self.close()
 
     def load(self, name: str, options: AgentOptions) -> AgentFacts:
-        return self.use(load_agent(name, options), name)
+        with self._place.within():
+            return self._load(name, options)
+
+    def _load(self, name: str, options: AgentOptions) -> AgentFacts:
+        agent = load_agent(name, options)
+        self._memory = since_the_beginning("load")
+        facts = self.use(agent, name)
+        if self._memory is None:
+            return facts
+        self._memory.begin("evaluation")
+        free = free_bytes(facts.hardware.get("gpu"))
+        if free is not None and isinstance(agent, GrowsOnGpu):
+            line = self._rehearse(agent, agent.fullest_step, self._memory, free)
+            self.agent = replace(facts, description=f"{facts.description}\n{line}".lstrip())
+        return self.agent
+
+    def _rehearse(self, agent: Agent, steps: int, memory: Vram, free: int) -> str:
+        """Find out what an episode takes at its fullest, and have no more of them than there is room for."""
+        found = rehearse(agent, steps, memory)
+        count, wanted = self.simulators.count, self._wanted or self._max_batch
+        self.simulators.count, self._at_once = room(found, free, count, wanted)
+        self._timings.n_simulators = self.simulators.count
+        line = (
+            f"rehearsed on the GPU: an episode keeps {found.kept / 1e9:.2f} GB and a pass takes "
+            f"{found.passing / 1e9:.2f} more, of {free / 1e9:.1f} free: {self.simulators.count} simulators, up to "
+            f"{self._at_once} episodes at once"
+        )
+        if (self.simulators.count, self._at_once) != (count, min(wanted, count)):
+            line += f"; there is no room for {count} and {min(wanted, count)}"
+        return line
 
     def use(self, agent: Agent, name: str = "") -> AgentFacts:
         """As `load`, with an agent that is there already; it is closed with the rest."""
         self._agent, facts = agent, facts_of(agent, name or type(agent).__name__)
         batch_seconds = agent.batch_seconds if isinstance(agent, TimesBatches) else {}
         self._max_batch = best_batch(batch_seconds)
-        count = self._count or best_count(batch_seconds, self._max_batch)
+        free = free_bytes(facts.hardware.get("gpu"))
+        if free is None:
+            chosen = best_count(batch_seconds, self._max_batch)
+        else:
+            chosen = count_on_gpu(agent, self._wanted or self._max_batch, free)
+        count = self._count or chosen
         self.simulators.count = self._timings.n_simulators = min(count, self._most or count)
         note = f"\n{_told(batch_seconds, self.simulators.count, self._max_batch)}" if batch_seconds else ""
         self.agent = replace(facts, description=f"{facts.description}{note}".lstrip())
@@ -197,19 +314,22 @@ class Processes:
         """
         assert self._agent is not None
         self.simulators.revive()
-        limits = replace(limits, max_batch=limits.max_batch or self._max_batch)
+        wanted = limits.max_batch or self._max_batch
+        limits = replace(limits, max_batch=min(wanted, self._at_once or wanted))
         engine = Engine(self.simulators, self._agent, limits, self._timings)
         with closing(engine.run(queue)) as outcomes:
             while True:
                 try:
-                    with Watchdog(limits.timeout_s, self.simulators.close) as watchdog:
+                    with self._place.within(), Watchdog(limits.timeout_s, self.simulators.close) as watchdog:
                         engine.beat = watchdog.beat
                         outcome = next(outcomes, None)
                 finally:
                     self._timings.shortages += shortages()
+                    if self._memory is not None:
+                        self._timings.take_in(0, asdict(self._memory.peaks()))
                 if outcome is None:
                     return
-                yield outcome
+                yield replace(outcome, answers=tuple(engine.kept.pop(outcome.task.key).all))
 
     def remarks(self) -> str:
         return "" if self._agent is None else remarks_of(self._agent)
@@ -219,5 +339,6 @@ class Processes:
 
     def close(self) -> None:
         self.simulators.close()
-        if self._agent is not None:
-            self._agent.close()
+        if self._memory is not None:
+            self._memory.stop()
+        close(self._agent)

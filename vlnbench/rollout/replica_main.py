@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.interfaces import Episode
@@ -28,11 +29,12 @@ from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 @dataclass(frozen=True, slots=True)
 class Ran:
     """One outcome, and since the last one: how many seconds the agent has waited for simulators, and lines about
-    GPU memory that did not suffice."""
+    GPU memory that did not suffice. memory: as of `executor.Timings`, None for an agent that takes none."""
 
     outcome: Outcome
     waited_s: float
     shortages: tuple[str, ...] = ()
+    memory: Mapping[str, Any] | None = None
 
 
 def main(descriptor: int, envs: int, preload: str, folder: str) -> None:
@@ -96,7 +98,7 @@ class Replica:
         timings = self._processes.timings()
         before, said = timings.waited_s, len(timings.shortages)
         outcome = next(self._outcomes)
-        return Ran(outcome, timings.waited_s - before, tuple(timings.shortages[said:]))
+        return Ran(outcome, timings.waited_s - before, tuple(timings.shortages[said:]), timings.memory.get(0))
 
     def remarks(self) -> str:
         """What the agent has to say after a run."""

@@ -25,7 +25,7 @@ from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings
 from vlnbench.rollout.replica_main import Ran
 from vlnbench.rollout.simulators.channel import Preparing
 from vlnbench.util.machine import CORES, cores
-from vlnbench.util.processes.child import Child
+from vlnbench.util.processes.child import STOPPED_S, Child, Stops
 from vlnbench.util.processes.watchdog import EXIT_CODE
 from vlnbench.util.progress import StepProgress, say
 from vlnbench.version import __version__
@@ -89,6 +89,7 @@ class LocalRemote:
         self._child = Child(
             "agent", "vlnbench.rollout.replica_main", (envs, preload, folder), environment=environment
         )
+        self._stops = Stops()
 
     def fileno(self) -> int:
         return self._child.fileno()
@@ -96,7 +97,15 @@ class LocalRemote:
     def call(self, method: str, *arguments: Any) -> None:
         self._child.send((method, arguments))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether something has stopped it for too long, which `result` then says; to be asked every second."""
+        return self._stops.long(self._child)
+
     def result(self) -> Any:
+        while not self._child.poll(POLL_S):
+            if self.stopped:
+                raise ReplicaLostError(f"it was stopped (SIGSTOP) for {STOPPED_S:g} s", guilty=False)
         try:
             answer = self._child.receive()
         except EOFError:
@@ -128,7 +137,8 @@ class LocalLauncher:
         return LocalRemote(self._envs, self._preload, os.getcwd(), environment)
 
     def wait(self, remotes: Sequence[Remote], limit_s: float) -> list[Remote]:
-        return wait(remotes, limit_s)  # type: ignore[arg-type, return-value]
+        ready: list[Any] = wait(remotes, limit_s)  # type: ignore[arg-type]
+        return [each for each in remotes if each in ready or (isinstance(each, LocalRemote) and each.stopped)]
 
     def close(self) -> None:
         """Nothing to leave."""
@@ -284,6 +294,7 @@ class Replicas:
         elif isinstance(answer, Ran):
             self._timings.waited_s += answer.waited_s
             self._timings.shortages += answer.shortages
+            self._timings.take_in(replica.index, answer.memory)
             task = answer.outcome.task
             del replica.running[task.key]
             replica.free.append(task.episode.scene_id)

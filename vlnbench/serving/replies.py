@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from vlnbench.errors import UsageError
-from vlnbench.interfaces import Action, Conventions, Scalar, Sensor, StandsFor
-from vlnbench.util.durable.fields import COUNT, NUMBER, OBJECT, SCALAR, TEXT, Kind, check_fields
+from vlnbench.interfaces import Action, Answer, Conventions, Scalar, Sensor, StandsFor
+from vlnbench.rollout import said
+from vlnbench.util.durable.fields import BOOLEAN, COUNT, NUMBER, OBJECT, TEXT, Kind, check_fields
+from vlnbench.util.visible import one_line
 
-_LONGEST, _MOST_LINES = 300, 20
 _ACTIONS = frozenset(map(int, Action))
 _LIMIT = Kind("a whole number from 1 of up to 18 digits", lambda value: COUNT.fits(value) and value > 0)
 _LISTED = Kind("a list of texts", lambda value: type(value) is list and all(map(TEXT.fits, value)))
@@ -30,7 +31,21 @@ _ANSWER = {
         lambda value: type(value) is list and all(type(each) is int and each in _ACTIONS for each in value),
     )
 }
-_REPORTS = Kind("a list of objects", lambda value: type(value) is list and all(map(OBJECT.fits, value)))
+_REPORTS = Kind("a list", lambda value: type(value) is list)
+_ANSWERS = Kind(
+    "a list of lists of objects",
+    lambda value: (
+        type(value) is list and all(type(each) is list and all(map(OBJECT.fits, each)) for each in value)
+    ),
+)
+_TOLD = {
+    **dict.fromkeys(("text", "note"), TEXT),
+    "actions": _ANSWER["actions"],
+    "unparsable": BOOLEAN,
+    **dict.fromkeys(("prompt_tokens", "images", "answer_tokens"), COUNT.or_null()),
+    "log_probability": NUMBER.or_null(),
+}
+"""Fields of `Answer`."""
 _ANYTHING = Kind("anything", lambda value: True)
 
 
@@ -52,33 +67,36 @@ def read_about(found: Mapping[str, Any], address: str) -> About:
     where = f"{address}: what it says of its agent"
     optional = {"description": TEXT}
     check_fields(found, {**_ABOUT, **optional}, where, needed=frozenset(_ABOUT), others=_ANYTHING)
-    conventions = dict.fromkeys((field.name for field in fields(Conventions)), NUMBER.or_null())
-    unknown = {*found["sensors"]} - {*get_args(Sensor)} | {*found["expects"]} - conventions.keys()
+    known = {field.name for field in fields(Conventions)}
+    unknown = {*found["sensors"]} - {*get_args(Sensor)} | {*found["expects"]} - known
     if unknown:
-        shown = one_line(", ".join(sorted(map(str, unknown))))
-        raise UsageError(f"{address}: unknown sensors or conventions {shown}")
-    check_fields(found["expects"], conventions, where, inside="expects.")
-    for name in ("identity", "place"):
-        for key in found[name]:
-            if not TEXT.fits(key):
-                raise UsageError(f"{where}: field '{name}': expected names that are text")
-        check_fields(found[name], {}, where, others=SCALAR, inside=f"{name}.")
-    place = {one_line(name): one_line(value) for name, value in found["place"].items()}
-    named = ", ".join(f"{name} {value}" for name, value in place.items())
-    lines = [f"{address}: {one_line(found['name'])} ({named})", *found.get("description", "").splitlines()]
+        raise UsageError(f"{address}: unknown sensors or conventions {one_line(sorted(map(str, unknown)))}")
+    try:
+        name = said.name(found["name"], "field 'name'")
+        place = said.scalars(found["place"], "field 'place'")
+        identity = said.scalars(found["identity"], "field 'identity'")
+        expects = said.conventions(Conventions(**found["expects"]), "field 'expects'")
+        code = None if found["code"] is None else said.name(found["code"], "field 'code'")
+        description = said.lines(found.get("description", ""), "field 'description'")
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from error
+    where_it_is = {key: one_line(value) for key, value in place.items()}
+    named = one_line(", ".join(f"{key} {value}" for key, value in where_it_is.items()))
     return About(
         sensors=frozenset(found["sensors"]),
-        expects=Conventions(**found["expects"]),
-        identity=found["identity"],
-        stands_for=StandsFor(found["name"], found["code"], {"address": address, **place}),
-        description="\n".join(map(one_line, lines[:_MOST_LINES])),
+        expects=expects,
+        identity=identity,
+        stands_for=StandsFor(name, code, {"address": address, **where_it_is}),
+        description=f"{address}: {name} ({named})\n{description}".rstrip(),
         max_batch=found["max_batch"],
         max_bytes=found["max_bytes"],
     )
 
 
-def read_answer(found: Mapping[str, Any], count: int) -> tuple[list[Action], list[dict[str, float]]]:
-    """Actions of so many episodes, and what was counted about each, in the order in which they were sent.
+def read_answer(
+    found: Mapping[str, Any], count: int
+) -> tuple[list[Action], list[dict[str, float]], list[list[Answer]]]:
+    """Actions of so many episodes, what was counted about each, and what models said, in the order as sent.
 
     Raises UsageError if that is not what it says.
     """
@@ -88,16 +106,22 @@ def read_answer(found: Mapping[str, Any], count: int) -> tuple[list[Action], lis
     for name, entries in (("actions", found["actions"]), ("reports", reports)):
         if len(entries) != count:
             raise UsageError(f"{where}: field '{name}': expected {count} entries, found {len(entries)}")
-    for report in reports:
-        for name in report:
-            if not TEXT.fits(name):
-                raise UsageError(f"{where}: field 'reports': expected names that are text")
-        check_fields(report, {}, where, others=NUMBER, inside="reports.")
-    return [Action(each) for each in found["actions"]], [dict(report) for report in reports]
+    try:
+        actions, counted = [Action(each) for each in found["actions"]], list(map(said.counts, reports))
+    except ValueError as error:
+        raise UsageError(f"{where}: field 'reports': {error}") from error
+    try:
+        return actions, counted, _read_said(found, count)
+    except UsageError as error:  # what is only told decides on nothing
+        return actions, counted, [[Answer(note=str(error))]] * count
 
 
-def one_line(said: Any) -> str:
-    """Foreign text in one line that a terminal can show, cut off where it is long."""
-    text = " ".join(str(said).split())
-    shown = "".join(each if each.isprintable() else "?" for each in text)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+def _read_said(found: Mapping[str, Any], count: int) -> list[list[Answer]]:
+    told = found.get("answers", [[]] * count)
+    if not _ANSWERS.fits(told) or len(told) != count:
+        raise UsageError(f"field 'answers': expected {count} lists of objects")
+    for each in (answer for answers in told for answer in answers):
+        check_fields(each, _TOLD, "it", others=_ANYTHING, inside="answers.")
+    return [
+        [Answer(**{name: each[name] for name in _TOLD if name in each}) for each in answers] for answers in told
+    ]

@@ -7,12 +7,11 @@ connection has a thread that only passes on. The protocol is in `vlnbench.servin
 from __future__ import annotations
 
 import functools
+import logging
 import platform
 import queue
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
@@ -21,13 +20,15 @@ from typing import Any
 
 from vlnbench.errors import UsageError, require
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Pose
-from vlnbench.rollout.agents import code_digest, load_agent, recorded_name
+from vlnbench.rollout import said
+from vlnbench.rollout.agents import facts_of, load_agent, remarks_of
+from vlnbench.rollout.answers import tells, told
 from vlnbench.rollout.engine import LINGER, POLL_S
-from vlnbench.rollout.episode import as_action, reported
+from vlnbench.rollout.episode import reported
+from vlnbench.rollout.executor import close
 from vlnbench.serving.options import TOKEN, ServeOptions
-from vlnbench.traits import Describes, Remarks
 from vlnbench.util.gpu_memory import halved, is_gpu_memory, make_room
-from vlnbench.util.loading import describe
+from vlnbench.util.loading import describe, stack
 from vlnbench.util.machine import LOOPBACK
 from vlnbench.util.processes.watchdog import Watchdog
 from vlnbench.util.progress import say
@@ -49,28 +50,25 @@ def run_serve(options: ServeOptions) -> None:
     agent = load_agent(options.agent, options.agent_options)
     try:
         with AgentServer(agent, options, token) as server:
-            for line in _description(agent).splitlines():
+            for line in server.agent.description.splitlines():
                 say(line)
             say(f"serving {options.agent} at {server.address}; Ctrl-C ends it")
             with Watchdog(options.answer_timeout, lambda: None) as watchdog:
                 server.run(watchdog.beat)
     except KeyboardInterrupt:
-        said = agent.remarks if isinstance(agent, Remarks) else ""
-        say(said or "the server has ended")
+        say(remarks_of(agent) or "the server has ended")
     finally:
-        agent.close()
-
-
-def _description(agent: Agent) -> str:
-    return agent.description if isinstance(agent, Describes) else ""
+        close(agent)
 
 
 @dataclass(eq=False)
 class _Turn:
-    """Observations of one request, by slot, and where its answer goes. alone: not in a batch with others'."""
+    """Observations of one request, by slot, and where its answer goes. alone: not in a batch with others'.
+    answers: whoever asks wants to know what the model said."""
 
     observations: dict[int, Observation]
     alone: bool
+    answers: bool
     reply: Future[Reply] = field(default_factory=Future)
 
 
@@ -91,7 +89,8 @@ class AgentServer:
     """
 
     def __init__(self, agent: Agent, options: ServeOptions, token: str = "") -> None:
-        if agent.privileged:
+        self.agent = facts_of(agent, options.agent)
+        if self.agent.privileged:
             raise UsageError(
                 f"agent {options.agent!r} is shown goals and paths, and those stay in the evaluation: run it there"
             )
@@ -99,11 +98,12 @@ class AgentServer:
             raise UsageError(f"--host {options.host}: others can reach it; give the server a token")
         self._agent, self._options, self._token = agent, options, token
         self._wire: ModuleType = require("vlnbench.serving.wire", "remote")
-        self._asked: queue.SimpleQueue[_Turn | _Beginning | None] = queue.SimpleQueue()
+        # Not a SimpleQueue: in C, its `get` can wait for ever where its time is over before the wait begins.
+        self._asked: queue.Queue[_Turn | _Beginning | None] = queue.Queue()
         self._waiting: list[_Turn] = []
         self._owed: set[Future[Reply]] = set()
         self._free = list(range(options.max_slots))
-        self._clients = 0
+        self._connections: set[Any] = set()
         self._thought_s = 0.0
         self._most = options.agent_options.batch
         self._ended = False
@@ -113,6 +113,8 @@ class AgentServer:
         handler = functools.partial(
             self._answer, about=self._about(), token=self._token, free=self._free, perform=self._perform
         )
+        # Who speaks another protocol is no error of this end, and before websockets 17 made a traceback here.
+        logging.getLogger("websockets.server").setLevel(logging.CRITICAL)
         place = f"--host {self._options.host} --port {self._options.port}"
         try:
             self._server = self._wire.listen(handler, self._options.host, self._options.port)
@@ -123,6 +125,8 @@ class AgentServer:
     def __exit__(self, *_: object) -> None:
         self._end()
         self._server.shutdown()
+        for connection in self._open():  # which websockets leaves open before version 17
+            connection.close()
 
     @property
     def address(self) -> str:
@@ -152,22 +156,29 @@ class AgentServer:
 
     def _answer(self, connection: Any, **settings: Any) -> None:
         with self._lock:
-            self._clients += 1
+            if self._ended:  # it hangs up: who comes back waits for the next server
+                return
+            self._connections.add(connection)
         try:
             self._wire.answer(connection, **settings)
         finally:
             with self._lock:
-                self._clients -= 1
+                self._connections.discard(connection)
+
+    def _open(self) -> list[Any]:
+        with self._lock:
+            return list(self._connections)
 
     def _about(self) -> Reply:
         place = {"vlnbench": __version__, "python": platform.python_version(), "machine": platform.machine()}
+        facts = self.agent
         return {
-            "name": recorded_name(self._agent, self._options.agent),
-            "code": code_digest(self._agent),
-            "sensors": sorted(self._agent.sensors),
-            "expects": asdict(self._agent.expects),
-            "identity": dict(self._agent.identity),
-            "description": _description(self._agent),
+            "name": facts.name,
+            "code": facts.code,
+            "sensors": sorted(facts.sensors),
+            "expects": asdict(facts.expects),
+            "identity": dict(facts.identity),
+            "description": facts.description,
             "max_batch": self._options.agent_options.batch,
             "max_bytes": self._options.max_message_mb * 2**20,
             "place": place,
@@ -184,7 +195,7 @@ class AgentServer:
                 raise ValueError(
                     f"{len(seen)} episodes at once; 1 to {self._options.agent_options.batch} are allowed"
                 )
-            asked = _Turn(seen, bool(request.get("alone")))
+            asked = _Turn(seen, bool(request.get("alone")), bool(request.get("answers")))
         else:
             raise ValueError(f"unknown type {request['type']!r}")
         with self._lock:
@@ -236,12 +247,14 @@ class AgentServer:
     def _is_full(self, batch: list[_Turn]) -> bool:
         """Whether waiting longer adds nothing: no room is left, or every client already waits for its answer."""
         size = sum(len(turn.observations) for turn in batch)
-        return batch[0].alone or size >= self._most or len(self._waiting) >= self._clients
+        return batch[0].alone or size >= self._most or len(self._waiting) >= len(self._connections)
 
     def _begin(self, asked: _Beginning) -> Reply:
         try:
             self._agent.reset(asked.slot, asked.episode, asked.seed)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return _failed(error)
         return {}
 
@@ -249,21 +262,24 @@ class AgentServer:
         start, no_room = time.monotonic(), False
         try:
             observations = {slot: each for turn in batch for slot, each in turn.observations.items()}
-            actions = self._agent.act(observations)
-            missing = sorted(observations.keys() - actions.keys())
-            if missing:
-                raise ValueError(f"the agent gave no action for slots {missing}")
-            taken = {slot: int(as_action(actions[slot])) for slot in observations}
+            answers = said.answers(self._agent, observations)
+            taken = {slot: int(said.action(answers[slot])) for slot in observations}
             reports = {slot: reported(self._agent, slot) for slot in observations}
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             no_room = is_gpu_memory(error)
             for turn in batch:
                 turn.reply.set_result({**_failed(error), "shared": len(batch) > 1})
         else:
             for turn in batch:
                 slots = list(turn.observations)
-                answer = {"actions": [taken[slot] for slot in slots]}
-                turn.reply.set_result({**answer, "reports": [reports[slot] for slot in slots]})
+                answer: Reply = {"actions": [taken[slot] for slot in slots]}
+                answer["reports"] = [reports[slot] for slot in slots]
+                if tells(self._agent, turn.answers):
+                    heard = {slot: told(self._agent, slot, (Action(taken[slot]),)) for slot in slots}
+                    answer["answers"] = [list(map(asdict, heard[slot])) for slot in slots]
+                turn.reply.set_result(answer)
         if no_room and len(batch) > 1:
             self._most = halved(sum(len(turn.observations) for turn in batch), "episodes")
         elif no_room:
@@ -274,10 +290,10 @@ class AgentServer:
 _ENDED = {"error": "the server has ended", "ended": True}
 
 
-def _failed(error: Exception) -> Reply:
+def _failed(error: BaseException) -> Reply:
     if isinstance(error, UsageError):
         return {"error": str(error), "usage": True}
-    traceback.print_exception(error, file=sys.stderr)
+    say(stack(error))
     return {"error": describe(error)}
 
 

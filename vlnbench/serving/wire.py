@@ -171,7 +171,8 @@ def listen(handler: Any, host: str, port: int) -> Any:
 
 def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str | None = None) -> None:
     """Serve an agent until Ctrl-C. It has `sensors` ("rgb", "depth"), perhaps dicts `identity` and `expects`,
-    reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}. token: as in `Client`; "": none."""
+    reset(slot, episode, seed) and act({slot: observation}) -> {slot: action}, perhaps answered(slot) -> [{"text":
+    "what its model said"}]. token: as in `Client`; "": none."""
     token = token_for(host) if token is None else token
     if not token and host not in LOOPBACK:  # an error, as `python -O` leaves assertions out
         raise ValueError("others can reach this host: choose a token")
@@ -185,7 +186,10 @@ def serve(agent: Any, host: str = "127.0.0.1", port: int = PORT, token: str | No
                     return {}
                 seen = {each["slot"]: SimpleNamespace(**{**NOTHING, **each}) for each in request["observations"]}
                 actions = agent.act(seen)
-                return {"actions": [int(actions[slot]) for slot in seen]}
+                reply = {"actions": [int(actions[slot]) for slot in seen]}
+                with suppress(Exception):  # what is only told decides on nothing
+                    reply.update(answers=unpack(msgpack.packb([agent.answered(slot) for slot in seen])))
+                return reply
             except Exception as error:
                 return {"error": f"{type(error).__name__}: {error}"}
 

@@ -12,14 +12,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 from torch.utils.data import DataLoader
 
+from vlnbench.data.check import Item
 from vlnbench.errors import UsageError
-from vlnbench.training.family.trains import Samples, SetContent, Trains
+from vlnbench.training.family.spec import FamilySpec
+from vlnbench.training.family.trains import LeavesOut, Samples, SetContent, Trains
 from vlnbench.training.options import TrainOptions, parse_set
+from vlnbench.util.durable.json_stream import sha256
 
 Position = tuple[int, int]
 """(epoch, index of the window): what a sample's random draws depend on."""
@@ -72,8 +76,23 @@ def read_sets(options: TrainOptions, trains: Trains) -> list[TrainingSet]:
 
 def _read_set(options: TrainOptions, trains: Trains, name: str, weight: float) -> TrainingSet:
     content = trains.read_set(options.trajectories / name, options)
-    digest = hashlib.sha256(content.file.read_bytes()).hexdigest()
-    return TrainingSet(name, content, weight, digest)
+    return TrainingSet(name, content, weight, sha256(content.file))
+
+
+def check_sets(family: FamilySpec, folders: Sequence[Path]) -> Iterator[Item]:
+    """Read sets as a family's training would by default: what each holds, and what of it is not learned from."""
+    trains, kind = family.load_trains(), family.check_training()
+    for folder in folders:
+        options = kind(checkpoint="", out=Path(), trajectories=folder.parent, sets=(folder.name,))
+        try:
+            content = trains.read_set(folder, options)
+        except UsageError as error:
+            yield Item(False, str(folder), "set", str(error))
+            continue
+        held = ", ".join(f"{count:,} {what}" for what, count in content.counts.items())
+        yield Item(True, str(folder), "set", f"{held}; {content.windows:,} windows")
+        for line in content.left_out if isinstance(content, LeavesOut) else ():
+            yield Item(False, str(folder), "left out", line)
 
 
 def make_schedule(options: TrainOptions, trains: Trains, sets: Sequence[TrainingSet], world_size: int) -> Schedule:
@@ -117,7 +136,8 @@ def format_sets(sets: Sequence[TrainingSet], schedule: Schedule) -> str:
         for each in sets
     ]
     headers = ["set", *named, "share (%)"]
-    return (
+    told = [line for each in sets if isinstance(each.content, LeavesOut) for line in each.content.left_out]
+    return "".join(f"note: {line}\n" for line in told) + (
         f"{tabulate(rows, headers=headers)}\n\n{schedule.steps} optimizer steps of {schedule.windows_per_step} "
         f"windows: {schedule.epochs:.2f} epochs of {total} windows"
     )

@@ -2,9 +2,9 @@
 
 That part is called the tower here. The folder has one folder per fingerprint (the tower's weights and all else
 that features depend on) and in it one file per frame, named by the hash of its image file. Features are what the
-tower makes of one image at a time: the same bits whatever the batch is, so a run with a warm cache, a cold one or
-one that lost half its files is the same run. Without a cache frames are encoded together, which may differ in the
-last digit.
+tower makes of one image at a time, on a GPU of `ON_GPU` at a time, of which some may be black: the same kernels
+whatever the batch is, so a run with a warm cache, a cold one or one that lost half its files is the same run.
+Without a cache frames are encoded together, which may differ in the last digit.
 
 Nothing is evicted: an epoch sees every frame about equally often, so those that are kept are worth as much as any
 others, and where not all fit, replacing them would lose every one just before its turn. A folder that is full
@@ -19,7 +19,7 @@ import errno
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ COUNT, PART = "features.bytes", ".part"
 _BLOCK = 4096
 """Files are counted in whole blocks, as file systems give them away."""
 _CHECKSUM = 4
+ON_GPU = 16
+"""Frames that a GPU encodes in one pass: enough that it computes for longer than a launch takes."""
 
 
 class FeatureStore:
@@ -170,6 +172,7 @@ class CachedTower:
         self._process = process
         self._dtype = made.dtype
         self._encode = made.encode
+        self._together = together(process.device)
         self.entry, self.phase = made.entry, made.phase
         self._found = self._frames = 0
         self._total = torch.zeros(2, dtype=torch.int64)
@@ -181,7 +184,7 @@ class CachedTower:
     def features(self, frames: Any) -> list[Tensor]:
         """Patch features (n, patches, width) of every sample of a batch; frames that are not kept are encoded."""
         stacked = frames.known.to(self._process.device)
-        encoded = [self._look_up(*pair) for pair in zip(frames.keys, frames.pixels, strict=True)]
+        encoded = self._look_up(frames.keys, frames.pixels)
         self._frames += len(frames.known) + len(encoded)
         self._found += len(frames.known)
         if encoded:
@@ -206,16 +209,33 @@ class CachedTower:
         name = f" of {self.phase}" if self.phase else ""
         return f"feature cache{name}: {found:,} of {frames:,} frames found ({found / max(1, frames):.1%}){why}"
 
-    def _look_up(self, key: str, pixels: Tensor) -> Tensor:
-        """Features of one frame that was not kept when its batch was made, but may be by now."""
-        kept = self._store.get(key)
-        if kept is not None:
-            self._found += 1
-            return kept.to(self._process.device)
+    def _look_up(self, keys: Sequence[str], pixels: Sequence[Tensor]) -> list[Tensor]:
+        """Features of frames that were not kept when their batch was made, but may be by now."""
+        device, found = self._process.device, {}
+        missing: dict[torch.Size, list[int]] = {}
+        for i, key in enumerate(keys):
+            if (kept := self._store.get(key)) is None:
+                missing.setdefault(pixels[i].shape, []).append(i)
+            else:
+                self._found += 1
+                found[i] = kept.to(device)
+        for alike in missing.values():
+            for begin in range(0, len(alike), self._together):
+                some = alike[begin : begin + self._together]
+                encoded = self._encoded(torch.stack([pixels[i] for i in some]))
+                for i, own, kept in zip(some, encoded, encoded.cpu(), strict=True):
+                    self._store.put(keys[i], kept)
+                    found[i] = own
+        return [found[i] for i in range(len(keys))]
+
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        """Of as many frames as are encoded together, or fewer, to which black ones are added."""
+        count = len(pixels)
+        placed = pixels.to(self._process.device, self._dtype)
+        if count < self._together:
+            placed = torch.cat([placed, placed.new_zeros(self._together - count, *placed.shape[1:])])
         with torch.no_grad():
-            encoded = self._encode(self._tower, pixels[None].to(self._process.device, self._dtype))[0]
-        self._store.put(key, encoded)
-        return encoded
+            return self._encode(self._tower, placed)[:count]
 
 
 def open_cache(options: TrainOptions, made: Features, process: Process) -> CachedTower:
@@ -226,7 +246,9 @@ def open_cache(options: TrainOptions, made: Features, process: Process) -> Cache
     """
     assert options.feature_cache is not None
     limit = int(options.feature_cache_gb * 1e9)
-    store = FeatureStore(options.feature_cache, made.fingerprint, limit, made.shape, made.dtype)
+    count = together(process.device)
+    fingerprint = made.fingerprint if count == 1 else f"{made.fingerprint}-{count}"
+    store = FeatureStore(options.feature_cache, fingerprint, limit, made.shape, made.dtype)
     if process.local_rank == 0:
         line = store.open()
         if process.first:
@@ -234,6 +256,11 @@ def open_cache(options: TrainOptions, made: Features, process: Process) -> Cache
     barrier(process)
     tower = copy.deepcopy(made.tower).to(process.device) if options.zero == 3 else made.tower
     return CachedTower(tower, made, store, process)
+
+
+def together(device: torch.device) -> int:
+    """How many frames are encoded in one pass: on a GPU always as many, so that kernels and bits are the same."""
+    return ON_GPU if device.type == "cuda" else 1
 
 
 def _blocks(size: int) -> int:

@@ -25,6 +25,8 @@ class InferenceOptions:
     """The GPU of one copy of the model; more of them hold more copies."""
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     """Precision of weights and activations."""
+    quantize: Literal["int8", "nf4"] | None = None
+    """Bits of the weights in the language model's blocks, as `eval --quantize` keeps them: eight or four."""
     max_batch: Count = 1
     """Episodes that the agent acts on in one pass."""
     envs: Count = 1

@@ -77,6 +77,8 @@ class StepOptions:
     """Keep optimizer states in host memory (ZeRO 1 to 3)."""
     offload_parameters: bool = False
     """Keep parameters in host memory (ZeRO 3)."""
+    deepspeed: Path | None = None
+    """DeepSpeed JSON whose further settings are taken over; it must not contradict the options here."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass."""
     objective: str = "supervised"
@@ -144,7 +146,7 @@ class PlanOptions(StepOptions):
 
     model: str
     """What is planned: published sizes by their name, preset:NAME, a checkpoint that comes with vlnbench, by its
-    name, or a folder (only its config is read)."""
+    name, or a folder (only its config and the shapes of its tensors are read)."""
     gpus: str = "1x80GB"
     """How many of what size: 8x80GB. GB is the size a card is sold as, GiB what PyTorch reports as its total."""
     dtype: Precision = "bf16"
@@ -152,6 +154,9 @@ class PlanOptions(StepOptions):
     as_published: bool = False
     """Plan the program that was published with the model instead of vlnbench's trainer: logits at every position,
     and its buffers."""
+    spread: tuple[float, float] = (1.0, 1.0)
+    """The shortest and the longest batch as shares of the planned one: blocks of every length are left behind.
+    Default batches of one length; of published programs what their samples hold."""
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
@@ -161,6 +166,9 @@ class PlanOptions(StepOptions):
             raise UsageError(f"--optimizer {self.optimizer}: expected {', '.join(OPTIMIZERS)}")
         if self.optimizer == "adamw8bit" and self.offload_optimizer:
             raise UsageError("--optimizer adamw8bit --offload-optimizer: 8-bit states work on the GPU only")
+        least, most = self.spread
+        if not 0 < least <= most < math.inf:
+            raise UsageError(f"--spread {least:g} {most:g}: expected two shares above 0, the smaller one first")
 
     @classmethod
     def settings_of(cls, options: TrainOptions) -> dict[str, Any]:
@@ -177,10 +185,14 @@ class TrainOptions(StepOptions):
     """What is trained, on what, how and on what machine.
 
     Batch sizes count windows of steps. Learning rates hold for AdamW at the peak of the schedule. RATES: the
-    option with a part's own learning rate, by part.
+    option with a part's own learning rate, by part. INPUTS: the options that decide what a network sees and
+    says, which are None for what its checkpoint was trained with. BEFORE: of these, what was the default
+    in runs of before they could be None.
     """
 
     RATES: ClassVar[Mapping[str, str]] = {}
+    INPUTS: ClassVar[tuple[str, ...]] = ()
+    BEFORE: ClassVar[Mapping[str, object]] = {}
 
     checkpoint: str
     """What to start from: a folder, hf:ORG/NAME@REVISION on the Hugging Face hub, a checkpoint that comes with
@@ -226,9 +238,10 @@ class TrainOptions(StepOptions):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of weights and gradients; auto is bfloat16 on CUDA (with a float32 master copy), else float32."""
     tf32: bool = True
-    """Allow TensorFloat-32 in what float32 is left on CUDA."""
-    deepspeed: Path | None = None
-    """DeepSpeed JSON whose further settings are taken over; it must not contradict the options here."""
+    """Allow TensorFloat-32 on CUDA in what float32 is left beside bfloat16; --dtype float32 is float32."""
+    deterministic: bool = False
+    """On CUDA take kernels that add up in one order, where PyTorch has such (a warning names those without, as
+    the gradient of bilinear resizing): slower; a run that is repeated or resumed comes closest to itself."""
     compile: bool = False
     """Compile the model with torch.compile."""
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
+import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vlnbench.errors import UsageError
+from vlnbench.errors import RunError, UsageError
+from vlnbench.training.deepspeed_file import deepspeed_config
+from vlnbench.training.family.checkpoints import Placement
 from vlnbench.training.muon import Muon
 from vlnbench.training.options import LAUNCHER_VARIABLES, TrainOptions
 from vlnbench.training.parts import Group
 from vlnbench.util.durable.files import read_object, write_json
-from vlnbench.util.durable.limits import regular
 from vlnbench.util.machine import LOOPBACK, cores
 from vlnbench.util.progress import say
 from vlnbench.util.threads import explicit, fastest
@@ -46,10 +47,12 @@ class Process:
 
 
 def find_process() -> Process:
-    """Read the launcher's variables; without a launcher this is the only process.
+    """Read the launcher's variables, or Slurm's; without a launcher this is the only process.
 
     Raises UsageError if they are incomplete or name a CUDA device that does not exist.
     """
+    if not any(name in os.environ for name in LAUNCHER_VARIABLES):
+        os.environ.update(_slurm())
     given = [name for name in LAUNCHER_VARIABLES if name in os.environ]
     if not given:
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
@@ -71,71 +74,39 @@ def find_process() -> Process:
     return Process(rank, local_rank, world_size, torch.device("cuda", local_rank))
 
 
+def _slurm() -> dict[str, str]:
+    """The launcher's variables for a task of `srun` with several; nothing elsewhere.
+
+    Raises UsageError where Slurm does not say which machine is the first.
+    """
+    found = os.environ
+    if int(found.get("SLURM_STEP_NUM_TASKS") or 1) == 1:
+        return {}
+    nodes, first = found.get("SLURM_STEP_NODELIST", ""), "127.0.0.1"
+    if found.get("SLURM_STEP_NUM_NODES") != "1":
+        command = ["scontrol", "show", "hostnames", nodes]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+            first = answer.stdout.split()[0]
+        except (OSError, subprocess.SubprocessError, IndexError):
+            raise UsageError(
+                f"srun: {' '.join(command)} does not name this step's machines; start with torchrun, "
+                "one per machine (srun --ntasks-per-node=1 torchrun …)"
+            ) from None
+    port = 20000 + (int(found["SLURM_JOB_ID"]) * 8 + int(found["SLURM_STEP_ID"]) % 8) % 40000  # alike on all
+    return {
+        "RANK": found["SLURM_PROCID"],
+        "LOCAL_RANK": found["SLURM_LOCALID"],
+        "WORLD_SIZE": found["SLURM_STEP_NUM_TASKS"],
+        "MASTER_ADDR": first,
+        "MASTER_PORT": str(port),
+    }
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any]:
-    """DeepSpeed's settings for the options, and whatever `--deepspeed` adds to them.
-
-    The optimizer is handed over as an object: an `optimizer` block would make one group of all parameters and
-    lose the parts' learning rates. Raises UsageError where the file contradicts an option.
-    """
-    zero: dict[str, Any] = {"stage": options.zero}
-    if options.offload_optimizer:
-        zero["offload_optimizer"] = {"device": "cpu"}
-    if options.offload_parameters:
-        zero["offload_param"] = {"device": "cpu"}
-    settings: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": options.batch,
-        "gradient_accumulation_steps": options.accumulation,
-        "gradient_clipping": options.clip,
-        "bf16": {"enabled": dtype is torch.bfloat16},
-        "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-        "steps_per_print": 1 << 30,
-    }
-    if options.deepspeed is not None:
-        _merge(settings, read_deepspeed_file(options.deepspeed), options.deepspeed)
-    return settings
-
-
-def read_deepspeed_file(path: Path) -> dict[str, Any]:
-    """A DeepSpeed JSON file without optimizer and scheduler."""
-    try:
-        found = json.loads(regular(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--deepspeed {path}: cannot be read as JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"--deepspeed {path}: expected a JSON object")
-    for block in ("optimizer", "scheduler"):
-        if block in found:
-            raise UsageError(
-                f"--deepspeed {path}: {block}: would override the learning rates of the parts; remove it and use "
-                "--optimizer, --learning-rate and --schedule"
-            )
-    if found.get("fp16", {}).get("enabled") is True:
-        raise UsageError(f"--deepspeed {path}: fp16.enabled true contradicts --dtype; use bfloat16 or float32")
-    return found
-
-
-def _merge(settings: dict[str, Any], found: Mapping[str, Any], path: Path, above: str = "") -> None:
-    for key, value in found.items():
-        name = f"{above}{key}"
-        if value == "auto":
-            continue  # the Hugging Face trainer's word for "as the options say"
-        if key not in settings:
-            settings[key] = value
-        elif isinstance(settings[key], dict) and isinstance(value, dict):
-            _merge(settings[key], value, path, f"{name}.")
-        elif settings[key] != value:
-            raise UsageError(
-                f"--deepspeed {path}: {name} {json.dumps(value)} contradicts the options, which make it "
-                f"{json.dumps(settings[key])}"
-            )
 
 
 def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.device) -> torch.optim.Optimizer:
@@ -201,7 +172,14 @@ def connected(process: Process) -> Iterator[None]:
     if process.world_size == 1:  # a store for others listens at every address of the machine, without a password
         alone = torch.distributed.HashStore()  # type: ignore[attr-defined]
         torch.distributed.init_process_group(backend, store=alone, rank=0, world_size=1)
-    deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    try:
+        deepspeed.init_distributed(dist_backend=backend, verbose=False)
+    except torch.distributed.DistError as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        reason = str(error).partition("\n")[0]
+        raise RunError(
+            f"the processes of the training cannot meet at {where} ({reason}); start it again"
+        ) from error
     try:
         yield
     finally:
@@ -230,8 +208,7 @@ def settle_threads(path: Path, process: Process, work: Callable[[], object] | No
     elif recorded is not None:
         now, why = recorded, "as the run was begun"
     elif work is not None:
-        beside = int(os.environ.get("LOCAL_WORLD_SIZE") or process.world_size)
-        most = max(1, min(now, cores() // beside))
+        most = max(1, min(now, cores() // _beside(process)))
         now, why = fastest(work, torch.set_num_threads, most), f"fastest of 1 to {most}"
     else:
         why = "as it was"
@@ -240,6 +217,22 @@ def settle_threads(path: Path, process: Process, work: Callable[[], object] | No
         if recorded is None:
             write_json(path, {"threads": now})
         say(f"PyTorch's threads per process: {now} ({why})")
+
+
+def share_cores(process: Process) -> None:
+    """Have the processes of a machine share its cores, where its processor updates weights beside GPUs: torchrun
+    leaves each a single thread. A number that the user has set is kept."""
+    own = explicit()
+    by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
+    if own is None or (own == "OMP_NUM_THREADS" and by_torchrun):
+        torch.set_num_threads(max(1, cores() // _beside(process)))
+        if process.first:
+            say(f"PyTorch's threads per process: {torch.get_num_threads()} (this machine's cores, shared)")
+
+
+def _beside(process: Process) -> int:
+    """Processes of the run on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE") or process.world_size)
 
 
 def _recorded_threads(path: Path) -> int | None:
@@ -263,6 +256,11 @@ def _agreed(value: Any, process: Process) -> Any:
     return values[0]
 
 
+def placed(placement: Placement, options: TrainOptions, process: Process) -> Placement:
+    """Also where the network is loaded: on this process's card, unless none holds all of it (ZeRO 3)."""
+    return placement if options.zero == 3 else replace(placement, device=process.device)
+
+
 def start_engine(
     model: torch.nn.Module,
     options: TrainOptions,
@@ -277,11 +275,16 @@ def start_engine(
     for module in uneven:
         deepspeed.utils.set_z3_leaf_module(module, True)
 
+    config = deepspeed_config(options, dtype)
+    if (
+        options.zero == 3
+    ):  # one parameter after the other: the engine would move the whole network to the GPU first
+        deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=dtype)
     engine, *_ = deepspeed.initialize(
-        model=model,
-        optimizer=make_optimizer(options, groups, process.device),
-        config=deepspeed_config(options, dtype),
+        model=model, optimizer=make_optimizer(options, groups, process.device), config=config
     )
+    if process.device.type == "cuda":
+        torch.cuda.empty_cache()  # in which parameters of ZeRO 3 were whole
     _keep_norms(engine)
     return engine
 

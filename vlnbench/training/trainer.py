@@ -16,17 +16,20 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
+from vlnbench.training.arithmetic import settle_arithmetic
+from vlnbench.training.deepspeed_file import deepspeed_config
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.family.sources import with_weights
 from vlnbench.training.family.spec import Trainable
 from vlnbench.training.objectives import get_objective, make_objective
 from vlnbench.training.objectives.protocol import Begun, Objective, Rehearses
-from vlnbench.training.options import TrainOptions, plain
+from vlnbench.training.options import TrainOptions, flag, plain
 from vlnbench.training.parts import count, format_groups, freeze, groups, merge_adapters
 from vlnbench.training.run.folder import (
     BASE,
     COUNTS,
+    HANG,
     LOG,
     MODEL,
     OUT_OF_MEMORY,
@@ -36,14 +39,16 @@ from vlnbench.training.run.folder import (
     run_manifest,
 )
 from vlnbench.training.run.log import Phases, taken
+from vlnbench.training.run.speed import Speed
 from vlnbench.training.run.states import load_state, save_state
 from vlnbench.training.setup import (
     Process,
     barrier,
     connected,
-    deepspeed_config,
     find_process,
+    placed,
     settle_threads,
+    share_cores,
     start_engine,
 )
 from vlnbench.training.watch import HangWatch
@@ -80,8 +85,9 @@ def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
     options.check(process.world_size)
     parse_trackers(options.tracker)  # a missing package is named before anything is written
     kind = spec.load_trainable()
+    unlike = _unlike(kind.checkpoints, source, options)
     options = kind.checkpoints.settled(source, options)
-    placement = kind.checkpoints.placement(options, process.device)
+    placement = placed(kind.checkpoints.placement(options, process.device), options, process)
     deepspeed_config(options, placement.dtype)  # a contradicting file is named before anything is read
     started_from = _identify(kind.checkpoints, source, options)
     objective = make_objective(options, kind.trains, process)
@@ -91,22 +97,25 @@ def train(options: TrainOptions, chosen: Chosen | None = None) -> Trained:
             described = {"family": spec.name, "objective": options.objective, **objective.manifest()}
             manifest = run_manifest(options, started_from, described, process.world_size, placement)
             stack.enter_context(open_run(options, manifest))
+            if unlike:
+                say(unlike)
             say(objective.describe())
+            for ended in (OUT_OF_MEMORY, HANG):  # of attempts before this one
+                (options.out / ended).unlink(missing_ok=True)
         if (options.out / MODEL).exists():
             if process.first:
                 say(f"{options.out / MODEL}: this run is complete")
             return Trained(options.out / MODEL, 0, 0.0, None)
-        watch = stack.enter_context(HangWatch(process, options.hang_minutes))
+        watch = stack.enter_context(HangWatch(process, options.hang_minutes, options.out / HANG))
+        speed = stack.enter_context(Speed(process))
         watch.at("connecting to the other processes")
         stack.enter_context(connected(process))
         watch.at("making the checkpoint to start from")
         texts = chain(objective.texts(), *(each.texts() for each in named))
         base = _base(options, kind.checkpoints, source, texts, process)
-        if process.first:
-            (options.out / OUT_OF_MEMORY).unlink(missing_ok=True)
         barrier(process)
         try:
-            run = stack.enter_context(_Run(options, kind, base, process, objective, placement, watch))
+            run = stack.enter_context(_Run(options, kind, base, process, objective, placement, watch, speed))
             return run.go()
         except (RuntimeError, GpuMemoryError) as error:
             if not is_gpu_memory(error) or process.device.type != "cuda":
@@ -132,6 +141,17 @@ def _advice(options: TrainOptions, chosen: Chosen, process: Process, error: Exce
     except UsageError as unplanned:
         return f"{first}\n{unplanned}"
     return f"{first}\n{format_plan(planned, suggest(planned, chosen))}"
+
+
+def _unlike(checkpoints: Checkpoints, source: Source, options: TrainOptions) -> str:
+    """One line on inputs that are given and are not those of the checkpoint; empty where there are none."""
+    names = options.INPUTS if source.path else ()
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    bare: dict[str, Any] = dict.fromkeys(given)
+    own = checkpoints.settled(source, replace(options, **bare)) if given else options
+    others = {name: told for name in given if (told := getattr(own, name)) not in (None, given[name])}
+    shown = ", ".join(f"{flag(name)} {given[name]} instead of {told}" for name, told in others.items())
+    return f"inputs other than the checkpoint's: {shown}" if others else ""
 
 
 def _identify(checkpoints: Checkpoints, source: Source, options: TrainOptions) -> str:
@@ -171,10 +191,13 @@ class _Run:
         objective: Objective,
         placement: Placement,
         watch: HangWatch,
+        speed: Speed,
     ) -> None:
         self._options, self._kind, self._base = options, kind, base
         trains = kind.trains
-        self._process, self._objective, self._hangs = process, objective, watch
+        self._process, self._objective, self._hangs, self._speed = process, objective, watch, speed
+        self._watch = vram.start(process.device.index)
+        self._watch.begin("load")
         watch.at("loading weights")
         self._schedule = objective.schedule
         self._used = 0.0  # CPU seconds of this process at the last line of the log
@@ -187,15 +210,18 @@ class _Run:
         if process.first:
             write_json(options.out / COUNTS, {**count(model, trained, options), "data": objective.counts()})
             say("\n".join(filter(None, (format_groups(model, trained, options), trains.remark(model, options)))))
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.tf32
+        settle_arithmetic(placement.dtype, tf32=options.tf32, deterministic=options.deterministic)
         self._settle_threads(model)
         self._phases = Phases(process.device, watch.phase)
         objective.prepare(model, base, self._phases)
         watch.at("starting DeepSpeed")
+        self._watch.begin("engine")
         self._engine = start_engine(model, options, trained, process, placement.dtype, trains.uneven(model))
         if options.compile:
             self._engine.compile()
-        self._watch = vram.start()
+        else:
+            speed.count(model)
+        self._watch.begin("steps")
         watch.at("reading the last state")
         self._start = load_state(self._engine, options.out / STATE)
         objective.begin(Begun(self._engine, self._start, self._watch))
@@ -204,6 +230,8 @@ class _Run:
         """Choose PyTorch's threads on the CPU by timing a batch, or take those with which the run was begun."""
         objective = self._objective
         if self._process.device.type != "cpu":
+            if self._options.offload_optimizer:
+                share_cores(self._process)
             return
         if not isinstance(objective, Rehearses):
             settle_threads(self._options.out / THREADS, self._process, None)
@@ -236,6 +264,7 @@ class _Run:
                 tracked = TrackedRun(str(options.out), options.out, plain(options))
                 trackers = stack.enter_context(Trackers(parse_trackers(options.tracker), tracked))
             losses: list[torch.Tensor] = []
+            self._speed.take(1.0)  # what the start took is not of any step
             logged, self._used = time.monotonic(), time.process_time()
             for step in range(self._start + 1, schedule.steps + 1):
                 losses.append(self._step(step))
@@ -250,7 +279,7 @@ class _Run:
                     now = time.monotonic()
                     if self._process.first:
                         rate = len(losses) * schedule.windows_per_step / (now - logged)
-                        entry = self._entry(step, loss, rate) | notes
+                        entry = self._entry(step, loss, rate) | self._speed.take(now - logged) | notes
                         append_line(log, entry)
                         trackers.log(numbers(entry), step)
                         progress.update(step, schedule.steps, training_note(entry))

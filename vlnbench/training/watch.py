@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
 from vlnbench.training.setup import Process
+from vlnbench.util.durable.files import write_json
 from vlnbench.util.processes.watchdog import EXIT_CODE
 from vlnbench.util.progress import say
 
@@ -46,13 +49,15 @@ LOOK_S = 1.0
 class HangWatch:
     """Ends the process with exit code 124 if nothing is done for `minutes`; 0 never does. A context manager.
 
+    note: a file that then holds the line: a launcher of several processes hands their exit codes on as 1.
+
     `at` says what is done from now on, which is progress. The line on stderr names the process, its host and
     device, the step, the phase and the call to other processes that it waits in, or the last one it has made:
     calls on a GPU return before they are done. The stacks of all threads follow.
     """
 
-    def __init__(self, process: Process, minutes: float) -> None:
-        self._process, self._limit_s = process, 60 * minutes
+    def __init__(self, process: Process, minutes: float, note: Path | None = None) -> None:
+        self._process, self._limit_s, self._note = process, 60 * minutes, note
         self._what, self._phase, self._since = "starting", "", time.monotonic()
         self._last_call = ""
         self._began = time.monotonic()
@@ -108,16 +113,14 @@ class HangWatch:
             if time.monotonic() - self._since > self._limit_s:
                 os.write(2, f"{self.line()}\n".encode())
                 faulthandler.dump_traceback(2)
+                if self._note is not None:
+                    with suppress(OSError):
+                        write_json(self._note, {"rank": self._process.rank, "line": self.line()})
                 os._exit(EXIT_CODE)
 
     def _note_calls(self) -> None:
         """Remember the last call to other processes: on a GPU it is over before the others have come."""
-        for name in COLLECTIVES:
-            original = getattr(torch.distributed, name, None)
-            if original is None:
-                continue
-            setattr(torch.distributed, name, self._noting(name, original))
-            self._restore.append(partial(setattr, torch.distributed, name, original))
+        self._restore = wrap_collectives(self._noting)
 
     def _noting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -126,6 +129,20 @@ class HangWatch:
             return original(*arguments, **named)
 
         return noting
+
+
+def wrap_collectives(wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> list[Callable[[], None]]:
+    """Put `wrap(name, function)` in the place of every function by which processes wait for each other.
+
+    DeepSpeed keeps some of them from when it is started. Returns what takes them back, in any order.
+    """
+    restore: list[Callable[[], None]] = []
+    for name in COLLECTIVES:
+        original = getattr(torch.distributed, name, None)
+        if original is not None:
+            setattr(torch.distributed, name, wrap(name, original))
+            restore.append(partial(setattr, torch.distributed, name, original))
+    return restore
 
 
 def _collective(frame: FrameType | None) -> str:

@@ -10,6 +10,7 @@ import sys
 from vlnbench.errors import GpuMemoryError
 from vlnbench.util.machine import installed_version
 from vlnbench.util.progress import say
+from vlnbench.util.visible import one_line
 
 _SAID = re.compile(
     r"\b(CUDA|HIP|NCCL|Cuda failure)\b.*out of memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
@@ -42,7 +43,21 @@ def is_gpu_memory(error: BaseException) -> bool:
     if isinstance(error, GpuMemoryError):
         return True
     torch = sys.modules.get("torch")
-    return (torch is not None and isinstance(error, torch.OutOfMemoryError)) or bool(_SAID.search(str(error)))
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return bool(_SAID.search(one_line(error, 10_000)))
+
+
+def free_bytes(gpu: str | None) -> int | None:
+    """Memory that PyTorch could still take on the GPU of this process, cached blocks included.
+
+    gpu: its name, None where nothing is computed on one; then None.
+    """
+    torch = sys.modules.get("torch")
+    if gpu is None or torch is None or not torch.cuda.is_initialized():
+        return None
+    cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return int(torch.cuda.mem_get_info()[0]) + int(cached)
 
 
 def make_room() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import sys
 import sysconfig
 import traceback
@@ -15,8 +16,11 @@ from types import ModuleType
 from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.util.visible import one_line, visible
 
 _OWN_PACKAGES = ("agents", "envs")
+_LONGEST, _HALF_STACK = 400, 20_000
+"""Characters of an exception in a line, and of a half of its stack."""
 
 
 def import_string(text: str) -> Any:
@@ -41,14 +45,37 @@ def import_string(text: str) -> Any:
     return getattr(module, attribute)
 
 
+def first_line(text: str) -> str:
+    """The first line of the docstring of a class that an import string names, without importing its module."""
+    module_name, _, name = text.partition(":")
+    spec = importlib.util.find_spec(module_name)
+    assert spec is not None
+    assert spec.origin is not None
+    body = ast.parse(Path(spec.origin).read_bytes()).body
+    found = next(each for each in body if isinstance(each, ast.ClassDef) and each.name == name)
+    return (ast.get_docstring(found) or "").partition("\n")[0]
+
+
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the last file and line that is neither a library's nor vlnbench's core."""
+    """An exception in one line, with the last file and line that is neither a library's nor vlnbench's core.
+
+    Raises nothing, whatever the exception does.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({Path(error.filename).name}:{error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if not _is_library(each.filename)]
-    where = f" ({Path((own or frames)[-1].filename).name}:{(own or frames)[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+    last = (own or frames)[-1:]
+    where = "".join(f" ({one_line(Path(each.filename).name)}:{each.lineno})" for each in last)
+    return f"{one_line(type(error).__name__)}: {one_line(error, _LONGEST)}{where}"
+
+
+def stack(error: BaseException) -> str:
+    """Where an exception came from, as Python prints it, in text that can be kept and shown."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > 2 * _HALF_STACK:
+        text = f"{text[:_HALF_STACK]}\n...\n{text[-_HALF_STACK:]}"
+    return visible(text)
 
 
 def _is_library(file: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -48,6 +49,20 @@ def visible(found: list[Gpu]) -> tuple[str, ...]:
     if given is None:
         return tuple(map(str, range(len(found))))
     return tuple(name.strip() for name in given.split(",") if name.strip()) if found else ()
+
+
+def memory() -> int | None:
+    """Bytes of this machine's memory, None where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def free_space(path: Path) -> tuple[int, Path]:
+    """Bytes that are free where a path lies or would lie, and the folder above it that is there."""
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(there).free, there
 
 
 def cores() -> int:
@@ -95,6 +110,13 @@ def _cpu() -> str | None:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
+def c_compiler() -> str | None:
+    """The C compiler that triton calls for kernels of torch.compile, None where there is none."""
+    named = os.environ.get("CC")
+    found = (shutil.which(each) for each in ([named] if named else ["gcc", "clang"]))
+    return next(filter(None, found), None)
+
+
 def installed_version(package: str) -> str | None:
     """Version of an installed distribution, None where it is not installed."""
     try:
@@ -109,9 +131,11 @@ def git_revision() -> str | None:
     try:
         commands = (["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
         head, status = (
-            subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run(
+                command, cwd=here, capture_output=True, text=True, check=True, timeout=60
+            ).stdout.strip()
             for command in commands
         )
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+dirty" if status else "")

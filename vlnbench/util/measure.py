@@ -1,7 +1,8 @@
 """Memory as it was: what a process took of its GPU and of the host, and what a command took in one of its own.
 
 Peaks of a GPU are None where there is none, never 0. PyTorch counts what its allocator handed out and reserved;
-NVML, where its Python package is installed, sees the whole process with its CUDA context.
+NVML, where its Python package is installed (`pip install 'vlnbench[gpu]'`), sees the whole process with its CUDA
+context, if it is not in a container, and the whole card.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ class VramPeaks:
 
     allocated, reserved: PyTorch's allocator. alloc_retries: how often it had to give cached memory back to go on,
     which means that memory is nearly full. ooms: allocations that failed. device: this process by NVML, None where
-    NVML or the process's own share is not to be had. capacity: the GPU's memory. host: largest resident size of
-    the process since it began, whatever `start` says.
+    NVML or the process's own share is not to be had. card: all that was in use on the GPU, whoever used it, by
+    NVML. capacity: the GPU's memory. host: largest resident size of the process since it began, whatever `start`
+    says. phases: allocated in each phase.
     """
 
     allocated: int | None
@@ -47,6 +49,8 @@ class VramPeaks:
     capacity: int | None
     gpu: str | None
     host: int
+    card: int | None = None
+    phases: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +67,30 @@ class CommandPeaks:
 
 
 class Vram:
-    """Watches this process from `start` on. One per process; `peaks` may be asked for as often as one likes."""
+    """Watches what this process takes of one GPU. One per process; `peaks` may be asked for as often as one likes.
 
-    def __init__(self) -> None:
-        self._torch = _torch_with_cuda()
-        self._before = self._counts()
+    device: number of the GPU; default PyTorch's current one. torch: None without a GPU. Until `start` it knows
+    what PyTorch has counted since the process began.
+    """
+
+    def __init__(self, torch: Any, device: int | None = None) -> None:
+        self._torch = torch
+        self._earlier, self._before = (0, 0), (0, 0)
         self._sampler: _Sampler | None = None
-        self._earlier = (0, 0)
+        self._phase = ""
         self.phases: dict[str, int] = {}
-        """Largest allocation in bytes inside of each phase so far; empty without a GPU."""
+        """Largest allocation in bytes inside of each phase that has ended; empty without a GPU."""
+        if torch is not None:
+            self._device: int = torch.cuda.current_device() if device is None else device
+            self._sampler = _Sampler.of_this_process(_names(torch, self._device))
 
     def start(self) -> Vram:
-        """Begin, or begin anew: peaks and counts start from here."""
-        if self._torch is None:
-            return self
-        self._torch.cuda.reset_peak_memory_stats()
-        self._before, self._earlier, self.phases = self._counts(), (0, 0), {}
-        if self._sampler is not None:
-            self._sampler.stop()
-        device = self._torch.cuda.current_device()
-        self._sampler = _Sampler.of_this_process(_uuid(self._torch, device))
+        """Begin anew: peaks and counts start from here."""
+        if self._torch is not None:
+            self._torch.cuda.reset_peak_memory_stats(self._device)
+            self._before, self._earlier, self._phase, self.phases = self._counts(), (0, 0), "", {}
+            if self._sampler is not None:
+                self._sampler.start_anew()
         return self
 
     def peaks(self) -> VramPeaks:
@@ -90,65 +98,93 @@ class Vram:
         host = peak_host_bytes()
         if self._torch is None:
             return VramPeaks(None, None, None, None, None, None, None, host)
-        cuda = self._torch.cuda
-        properties = cuda.get_device_properties(cuda.current_device())
+        properties = self._torch.cuda.get_device_properties(self._device)
         retries, ooms = (now - then for now, then in zip(self._counts(), self._before, strict=True))
+        now, seen = self._now(), (None, None) if self._sampler is None else self._sampler.peaks
         return VramPeaks(
-            allocated=max(self._earlier[0], cuda.max_memory_allocated()),
-            reserved=max(self._earlier[1], cuda.max_memory_reserved()),
+            allocated=max(self._earlier[0], now[0]),
+            reserved=max(self._earlier[1], now[1]),
             alloc_retries=retries,
             ooms=ooms,
-            device=None if self._sampler is None else self._sampler.peak,
+            device=seen[0],
             capacity=properties.total_memory,
             gpu=properties.name,
             host=host,
+            card=seen[1],
+            phases=self._with_phase(now[0]),
         )
+
+    @property
+    def allocated(self) -> int:
+        """Bytes that PyTorch has allocated now; of a machine with a GPU."""
+        return int(self._torch.cuda.memory_allocated(self._device))
+
+    def begin(self, phase: str) -> None:
+        """Count what is allocated from here on for a phase, too, until the next one begins; "" for none."""
+        if self._torch is not None:
+            now = self._now()
+            self.phases = self._with_phase(now[0])
+            self._earlier = max(self._earlier[0], now[0]), max(self._earlier[1], now[1])
+            self._torch.cuda.reset_peak_memory_stats(self._device)
+        self._phase = phase
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count what is allocated inside on its own as well: `phases`. Phases do not lie in one another."""
-        if self._torch is None:
-            yield
-            return
-        self._restart()
+        """The same for what is inside; afterwards the phase around it goes on."""
+        around = self._phase
+        self.begin(name)
         try:
             yield
         finally:
-            peak = self._torch.cuda.max_memory_allocated()
-            self.phases[name] = max(self.phases.get(name, 0), peak)
-            self._restart()
-
-    def _restart(self) -> None:
-        """Have PyTorch count anew, and keep what it has counted."""
-        cuda = self._torch.cuda
-        allocated, reserved = self._earlier
-        self._earlier = max(allocated, cuda.max_memory_allocated()), max(reserved, cuda.max_memory_reserved())
-        cuda.reset_peak_memory_stats()
+            self.begin(around)
 
     def stop(self) -> None:
         """End the sampling thread."""
         if self._sampler is not None:
             self._sampler.stop()
-            self._sampler = None
+
+    def _with_phase(self, allocated: int) -> dict[str, int]:
+        """The phases, and the one that is under way."""
+        if not self._phase:
+            return self.phases
+        return {**self.phases, self._phase: max(self.phases.get(self._phase, 0), allocated)}
+
+    def _now(self) -> tuple[int, int]:
+        """What PyTorch allocated and reserved at most since it was last told to count anew."""
+        cuda = self._torch.cuda
+        return cuda.max_memory_allocated(self._device), cuda.max_memory_reserved(self._device)
 
     def _counts(self) -> tuple[int, int]:
-        if self._torch is None:
-            return 0, 0
-        found = self._torch.cuda.memory_stats()
+        found = self._torch.cuda.memory_stats(self._device)
         return found.get("num_alloc_retries", 0), found.get("num_ooms", 0)
 
 
-def start() -> Vram:
+def start(device: int | None = None) -> Vram:
     """Watch this process from here on."""
-    return Vram().start()
+    import torch
+
+    return Vram(torch if torch.cuda.is_available() else None, device).start()
 
 
-def current_peaks() -> VramPeaks:
-    """What this process has taken since it began; PyTorch is not imported for it."""
-    torch = sys.modules.get("torch")
+def since_the_beginning(phase: str) -> Vram | None:
+    """Watch this process, of which all so far is one phase; None where PyTorch has not computed on a GPU."""
+    torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():  # to ask more would take memory of the GPU
-        return VramPeaks(None, None, None, None, None, None, None, peak_host_bytes())
-    return Vram().peaks()
+        return None
+    watch = Vram(torch)
+    watch._phase = phase
+    return watch
+
+
+def highest(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The larger of each number of two `VramPeaks` as mappings, where it is known; one of them may be empty."""
+    found = dict(one)
+    for name, value in other.items():
+        if isinstance(value, Mapping):
+            found[name] = highest(found.get(name) or {}, value)
+        elif not isinstance(value, int) or (found.get(name) or 0) < value:
+            found[name] = found.get(name) if value is None else value
+    return found
 
 
 def peak_host_bytes() -> int:
@@ -215,16 +251,13 @@ def _family(pid: int) -> set[int]:
     return found
 
 
-def _torch_with_cuda() -> Any:
-    """PyTorch, if it sees a GPU."""
-    import torch
-
-    return torch if torch.cuda.is_available() else None
-
-
-def _uuid(torch: Any, device: int) -> str:
-    """The GPU's name for NVML, whose numbering CUDA_VISIBLE_DEVICES does not change."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+def _names(torch: Any, device: int) -> list[str]:
+    """Names that NVML may know a GPU by, whose numbering CUDA_VISIBLE_DEVICES does not change."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    given = visible[device].strip() if device < len(visible) else ""
+    part = [given] if given.startswith("MIG-") else []  # a part of a GPU may say the uuid of the whole
+    uuid = torch.cuda.get_device_properties(device).uuid
+    return [*part, f"GPU-{uuid}", f"MIG-{uuid}"]
 
 
 def _nvml() -> Any:
@@ -262,31 +295,34 @@ def _held(nvml: Any, handle: Any, family: set[int]) -> int:
 
 
 class _Sampler:
-    """A thread that keeps the largest value of NVML's count for this process on one GPU."""
+    """A thread that keeps the largest values of NVML's counts on one GPU: for this process, and for all."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        self._peak = 0
+        self._own = self._all = 0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vram", daemon=True)
         self._thread.start()
 
     @classmethod
-    def of_this_process(cls, uuid: str) -> _Sampler | None:
-        """A running sampler, None where NVML is missing or does not know the GPU."""
+    def of_this_process(cls, names: Sequence[str]) -> _Sampler | None:
+        """A running sampler, None where NVML is missing or does not know the GPU by any of these names."""
         nvml = _nvml()
         if nvml is None:
             return None
-        try:
-            return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
-        except nvml.NVMLError:  # a part of a GPU, or one that is lent by a virtual machine's host
-            return None
+        for name in names:
+            with suppress(nvml.NVMLError):
+                return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(name))
+        return None  # one that is lent by a virtual machine's host, perhaps
 
     @property
-    def peak(self) -> int | None:
-        """Bytes, None where NVML does not tell this process's share."""
+    def peaks(self) -> tuple[int | None, int | None]:
+        """Bytes of this process and of all; None where NVML does not tell."""
         self._look()
-        return self._peak or None
+        return self._own or None, self._all or None
+
+    def start_anew(self) -> None:
+        self._own = self._all = 0
 
     def stop(self) -> None:
         self._done.set()
@@ -297,4 +333,6 @@ class _Sampler:
             self._look()
 
     def _look(self) -> None:
-        self._peak = max(self._peak, _held(self._nvml, self._handle, {os.getpid()}))
+        self._own = max(self._own, _held(self._nvml, self._handle, {os.getpid()}))
+        with suppress(self._nvml.NVMLError):
+            self._all = max(self._all, self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)

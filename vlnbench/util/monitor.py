@@ -20,7 +20,10 @@ PEAKS = Kind(
     lambda value: (
         type(value) is list
         and all(
-            type(each) is dict and all(COUNT.or_null().fits(each.get(kind)) for kind in KINDS) for each in value
+            type(each) is dict
+            and all(COUNT.or_null().fits(each.get(kind)) for kind in KINDS)
+            and PHASES.fits(each.get("phases", {}))
+            for each in value
         )
     ),
 )
@@ -72,11 +75,32 @@ def memory_note(peaks: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def _computed(entry: Mapping[str, Any]) -> str:
+    """Operations of a GPU per second, and what share of its card that is."""
+    if "tflops" not in entry:
+        return ""
+    share = entry["card_share"]
+    return f"{entry['tflops']:.1f} TFLOPS" + ("" if share is None else f" ({100 * share:.0f} % of the card)")
+
+
+def _communication(entry: Mapping[str, Any]) -> str:
+    """The share of the phases' time in which a process waits for the others."""
+    total = sum((entry.get("seconds") or {}).values())
+    if not total or "communication" not in entry:
+        return ""
+    return f"of that {100 * entry['communication'] / total:.0f} % communication"
+
+
 def training_note(entry: Mapping[str, Any]) -> str:
-    """One line about an entry of a training log: loss, speed, where the time went, memory and its balance."""
+    """One line about an entry of a training log: loss, speed, where the time went, memory and its balance.
+
+    Communication is also part of what it is waited for in, so its share is beside the others.
+    """
     parts = [
         f"loss {entry['loss']:.4f}, {entry['windows_per_s']:.2f} windows/s",
+        _computed(entry),
         shares(entry.get("seconds") or {}),
+        _communication(entry),
         memory_note(entry.get("memory") or []),
     ]
     return "; ".join(filter(None, parts))

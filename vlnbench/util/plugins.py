@@ -28,6 +28,7 @@ KINDS = {
     "simulators": "simulator",
     "rewards": "reward",
     "trackers": "tracker",
+    "results": "format of results",
 }
 """Groups of entry points, without the `vlnbench.` before their names: what one entry of each is called."""
 

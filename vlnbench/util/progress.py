@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from vlnbench.util.visible import visible
+
 PLAIN_INTERVAL_S = 10.0
 FIRST_BEAT_S, LAST_BEAT_S = 15.0, 120.0
 """Until something is said of work of which nothing has ended yet, the first time and later."""
@@ -43,7 +45,7 @@ class Progress:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = Bar(
                 *(columns if self._label else (BarColumn(bar_width=8), MofNCompleteColumn())),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=Console(stderr=True),
             )
             self._task = self._bar.add_task(self._label, total=None, note="")
@@ -65,7 +67,7 @@ class Progress:
         """Report that `done` of `total` units are finished (total None: unknown)."""
         self._began.set()
         if self._live:
-            self._bar.update(self._task, completed=done, total=total, note=note)
+            self._bar.update(self._task, completed=done, total=total, note=visible(note))
             return
         now = time.monotonic()
         if done == total or now - self._last_line >= PLAIN_INTERVAL_S:
@@ -79,7 +81,7 @@ class Progress:
     def say(self, line: str) -> None:
         """A line that stays, above the bar where there is one."""
         if self._live:
-            self._bar.console.print(line, markup=False, highlight=False)
+            self._bar.console.print(visible(line), markup=False, highlight=False)
         else:
             say(line)
 
@@ -107,4 +109,4 @@ class StepProgress:
 
 def say(line: str) -> None:
     """One line for the user, on stderr: stdout carries results only."""
-    print(line, file=sys.stderr, flush=True)
+    print(visible(line), file=sys.stderr, flush=True)

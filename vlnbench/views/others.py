@@ -151,6 +151,6 @@ def read_all(folders: Sequence[Path], read: Any) -> tuple[list[Any], list[str]]:
     for folder in folders:
         try:
             found.append(read(folder))
-        except UsageError as error:
+        except (UsageError, OSError) as error:
             problems.append(str(error))
     return found, problems

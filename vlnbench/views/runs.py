@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.costs import hours
+from vlnbench.evaluation.columns.table import Numbers, Values, finest, pair
+from vlnbench.evaluation.costs import Hours, hours
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.evaluation.recorded import RecordedRun
+from vlnbench.evaluation.recorded import TabledRun, load_table, named_apart
 from vlnbench.evaluation.stats import Estimate, estimate
-from vlnbench.evaluation.summary import METRICS, Metric, Summary, difference_kind, summarize
-from vlnbench.leaderboard.committed import read_run
-from vlnbench.leaderboard.compare import by_key
+from vlnbench.evaluation.summary import (
+    METRICS,
+    Metric,
+    Summary,
+    difference_kind,
+    summarize_table,
+    value_of,
+    values_of,
+)
+from vlnbench.leaderboard.committed import read_entry
+from vlnbench.leaderboard.comparable import mismatches
 from vlnbench.report.build import DEFAULT_NAME
 from vlnbench.util.durable.locks import in_use
 
@@ -34,10 +45,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A run with its table. name: what it is called in the view, unlike all others."""
+    """A run with the scores of `PAIRED`. name: what it is called in the view, unlike all others."""
 
-    run: RecordedRun
+    run: TabledRun
     summary: Summary
+    took: Hours
     name: str
 
     @property
@@ -58,16 +70,18 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[str]]:
     found, problems = [], []
     for folder in folders:
         try:
-            run, entry = read_run(folder, trajectories=False)
-            summary = summarize(run.rows.values(), list(run.rows), run.identity)
-        except UsageError as error:
+            run = load_table(folder)
+            entry, summary = read_entry(run), summarize_table(run.table, run.identity)
+            took = hours(run.table, run.attempts)
+        except (UsageError, OSError) as error:
             problems.append(str(error))
             continue
-        found.append((run, summary, entry.name))
-    names = [name for _, _, name in found]
+        paired = {_BY_LABEL[label].field: run.table.scores[_BY_LABEL[label].field] for label in PAIRED}
+        run = replace(run, table=replace(run.table, scores=paired, seconds={}))  # not all of all runs at once
+        found.append((run, summary, took, entry.name))
+    names = named_apart([run for run, *_ in found], [name for *_, name in found])
     shown = [
-        NamedRun(run, summary, name if names.count(name) == 1 else f"{name} ({run.folder})")
-        for run, summary, name in found
+        NamedRun(run, summary, took, name) for (run, summary, took, _), name in zip(found, names, strict=True)
     ]
     return sorted(shown, key=lambda each: (each.group, -_mean(each.summary), each.name)), problems
 
@@ -75,8 +89,8 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[NamedRun], list[str]]:
 def run_json(shown: NamedRun, page: Path | None, number: int) -> Json:
     """A run for the page. page: where it is written, for links; None: it is served, with reports by number."""
     run, identity = shown.run, shown.run.identity
-    took = hours(run.rows.values(), run.attempts)
-    labels = ["PARTIAL"] if len(run.rows) < identity.planned else []
+    labels = ["PARTIAL"] if len(run.table) < identity.planned else []
+    labels += [f"imported ({identity.imported})"] if identity.imported else []
     labels += [identity.choice] if identity.choice else []
     labels += ["privileged"] if run.manifest.get("agent_privileged") else []
     labels += ["split is not whole"] if identity.partial else []
@@ -84,15 +98,15 @@ def run_json(shown: NamedRun, page: Path | None, number: int) -> Json:
         "name": shown.name,
         "agent": identity.agent,
         "folder": str(run.folder),
-        "done": len(run.rows),
+        "done": len(run.table),
         "planned": identity.planned,
-        "episodes": f"{len(run.rows)} of {identity.split_size * identity.repeats}",
+        "episodes": f"{len(run.table)} of {identity.split_size * identity.repeats}",
         "running": in_use(run.folder),
         "labels": labels,
         "simulator": identity.simulator,
         "errors": shown.summary.n_errors,
         "metrics": {label: _value(shown.summary.metrics[label], _BY_LABEL[label]) for label in SHOWN},
-        "hours": {name: _rounded(value) for name, value in asdict(took).items()},
+        "hours": {name: _rounded(value) for name, value in asdict(shown.took).items()},
         "report": _report(run.folder, page, number),
         "seed": identity.seed,
     }
@@ -103,18 +117,37 @@ def pairs(shown: Sequence[NamedRun]) -> list[Json]:
 
     Over the episodes that both have; n says how many.
     """
+    values = [{label: values_of(_BY_LABEL[label], each.run.table) for label in PAIRED} for each in shown]
+    found = []
+    for members in _alike(shown):
+        for a, b in members:
+            first, second = shown[a].run.table, shown[b].run.table
+            places = pair(first, second)
+            gained = {label: values[b][label][places[1]] - values[a][label][places[0]] for label in PAIRED}
+            scenes = finest(first.scene[places[0]], second.scene[places[1]])
+            told = {label: _gained(_BY_LABEL[label], of, scenes) for label, of in gained.items()}
+            if any(value is not None for value in told.values()):
+                wins, losses = (int(np.count_nonzero(gained["SR"] * sign > 0)) for sign in (1, -1))
+                found.append({"a": a, "b": b, **told, "wins": wins, "losses": losses})
+    return found
+
+
+def _alike(shown: Sequence[NamedRun]) -> Iterator[Iterator[tuple[int, int]]]:
+    """Pairs of runs of the same episodes; imported ones of the same protocol fit what they do not contradict."""
     by_shared: dict[tuple[object, ...], list[int]] = {}
     for i, each in enumerate(shown):
         by_shared.setdefault(each.shared, []).append(i)
-    values = {label: [by_key(_BY_LABEL[label], each.run) for each in shown] for label in PAIRED}
-    found = []
     for members in by_shared.values():
-        for a, b in combinations(members, 2):
-            pair = {label: _paired(_BY_LABEL[label], of[a], of[b]) for label, of in values.items()}
-            if all(value is None for value in pair.values()):
-                continue
-            found.append({"a": a, "b": b, **pair, **_wins(values["SR"][a], values["SR"][b])})
-    return found
+        yield combinations(members, 2)
+    imported = {i for i, each in enumerate(shown) if each.run.identity.imported}
+    yield (
+        (a, b)
+        for a, b in combinations(range(len(shown)), 2)
+        if (a in imported or b in imported)
+        and shown[a].group == shown[b].group
+        and shown[a].shared != shown[b].shared
+        and not mismatches(shown[a].run, shown[b].run)
+    )
 
 
 def report_of(folder: Path) -> Path | None:
@@ -132,24 +165,14 @@ def _report(folder: Path, page: Path | None, number: int) -> str | None:
     return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
 
 
-def _wins(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Json:
-    both = [(a[key][1], b[key][1]) for key in a if key in b]
-    return {"wins": sum(y > x for x, y in both), "losses": sum(y < x for x, y in both)}
-
-
-def _paired(metric: Metric, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> Json | None:
-    keys = sorted(key for key in a if key in b)
-    differences = [b[key][1] - a[key][1] for key in keys]
-    found = estimate(differences, [a[key][0].scene_id for key in keys], difference_kind(metric))
-    return _value(found, metric)
+def _gained(metric: Metric, differences: Values, scenes: Numbers) -> Json | None:
+    there = ~np.isnan(differences)
+    return _value(estimate(differences[there], scenes[there], difference_kind(metric)), metric)
 
 
 def _value(value: Estimate | None, metric: Metric) -> Json | None:
-    if value is None:
-        return None
-    numbers = (value.mean, value.se, value.low, value.high)
-    mean, se, low, high = (None if x is None else round(x * metric.scale, 4) + 0.0 for x in numbers)
-    return {"mean": mean, "se": se, "low": low, "high": high, "n": value.n}
+    found = value_of(value, metric)
+    return None if found is None else asdict(found)
 
 
 def _rounded(value: Any) -> Any:

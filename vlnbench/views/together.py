@@ -12,13 +12,14 @@ import numpy as np
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.shape import scene_name
 from vlnbench.evaluation.recorded import remake_split
-from vlnbench.evaluation.records import Row, read_trajectories
+from vlnbench.evaluation.records import Row, RowKey, read_rows, read_trajectories
 from vlnbench.interfaces import Episode, Trajectory
 from vlnbench.report.build import draw_floors
 from vlnbench.report.data import ReportRow, RunData
-from vlnbench.report.failures import ending, kinds
+from vlnbench.report.failures import Ending, how_ended, kinds
 from vlnbench.report.maps import scene_storeys
-from vlnbench.report.payload import encode_path, storey_json
+from vlnbench.report.payload import storey_json
+from vlnbench.report.walks import encode_path
 from vlnbench.views.runs import NamedRun
 
 Json = dict[str, Any]
@@ -44,12 +45,12 @@ def together(shown: Sequence[NamedRun], data_root: Path, env: str | None) -> tup
     for members in (members for members in by_group.values() if len(members) > 1):
         taken = []
         for i in members:
-            walks += len(shown[i].run.rows)
+            walks += len(shown[i].run.table)
             if walks > MOST_WALKS:
                 notes.append(
                     f"{shown[i].name} is left out of the episodes side by side: more than {MOST_WALKS} ways"
                 )
-                walks -= len(shown[i].run.rows)
+                walks -= len(shown[i].run.table)
             else:
                 taken.append(i)
         if len(taken) > 1:
@@ -74,13 +75,15 @@ def _group(
     episodes, data = _episodes(members, data_root, notes)
     walked: dict[tuple[str, int], list[Json | None]] = {}
     first: dict[tuple[str, int], Row] = {}
+    entries: list[ReportRow] = []
     for place, (_, each) in enumerate(members):
-        trajectories = read_trajectories(each.run.folder) if _has_trajectories(each.run.folder) else {}
-        for key, row in each.run.rows.items():
+        rows, trajectories = _walked(each.run.folder, notes)
+        for row, ended in zip(rows, how_ended(rows), strict=True):
             name = (row.episode_id, row.repeat)
-            first.setdefault(name, row)
-            walked.setdefault(name, [None] * len(members))[place] = _walk(row, trajectories.get(key))
-    entries = [ReportRow(row, ending(row), None, episodes.get(row.episode_id)) for row in first.values()]
+            if name not in first:
+                first[name] = row
+                entries.append(ReportRow(row, ended, None, episodes.get(row.episode_id)))
+            walked.setdefault(name, [None] * len(members))[place] = _walk(row, ended, trajectories.get(row.key))
     drawn = scene_storeys(entries)
     if data is not None and env is not None:
         drawn, _ = draw_floors(replace(data, entries=tuple(entries)), env)
@@ -108,8 +111,15 @@ def _order(name: tuple[str, int]) -> tuple[int, str, int]:
     return (len(text), text, repeat) if text.isdigit() else (1000, text, repeat)
 
 
-def _has_trajectories(folder: Path) -> bool:
-    return any((folder / f"trajectories.jsonl{suffix}").is_file() for suffix in ("", ".gz"))
+def _walked(folder: Path, notes: list[str]) -> tuple[list[Row], dict[RowKey, Trajectory]]:
+    """Rows and trajectories of a run, as far as they can be read."""
+    rows: list[Row] = []
+    try:
+        rows = read_rows(folder)
+        return rows, read_trajectories(folder)
+    except (UsageError, OSError) as error:
+        notes.append(str(error))
+        return rows, {}
 
 
 def _episodes(
@@ -127,8 +137,8 @@ def _episodes(
             plan, split = remake_split(each.run, data_root)
         except UsageError:
             continue
-        data = RunData(each.run, each.summary, (), split.scenes_dir, None)
         found |= {episode.episode_id: episode for episode in plan.episodes}
+        data = RunData(each.run, each.summary, (), None, split.scenes_dir, None)
     if data is None:
         identity = members[0][1].run.identity
         notes.append(
@@ -148,9 +158,9 @@ def _told(episode: Episode | None) -> Json:
     return told
 
 
-def _walk(row: Row, trajectory: Trajectory | None) -> Json:
+def _walk(row: Row, ended: Ending, trajectory: Trajectory | None) -> Json:
     """How an episode ended: kind, SPL and NE, steps; and its way in centimeters, if it was recorded."""
-    result: Json = {"kind": list(_KINDS).index(ending(row))}
+    result: Json = {"kind": list(_KINDS).index(ended)}
     if row.status == "ok":
         for name, short, digits in (("spl", "spl", 4), ("distance_to_goal", "ne", 2), ("steps", "steps", 0)):
             value = row.scores.get(name)

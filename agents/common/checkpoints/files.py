@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 
 from vlnbench.errors import UsageError
-from vlnbench.util.durable.limits import MAX_VALUE, read_bounded, regular
+from vlnbench.util.durable.limits import MAX_VALUE, read_bounded
 from vlnbench.util.hub import fetched
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -130,17 +129,6 @@ def generation_settings(folder: Path) -> GenerationSettings:
     if not 0 < top_p <= 1:
         raise fields.error("top_p", "a share above 0, at most 1")
     return GenerationSettings(frozenset(eos), penalty, top_p)
-
-
-def content_hash(paths: Iterable[Path]) -> str:
-    """SHA-256 (hexadecimal) over names and contents of files."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with regular(path).open("rb") as file:
-            while block := file.read(1 << 22):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def read_json(path: Path, most: int = MAX_VALUE) -> dict[str, Any]:

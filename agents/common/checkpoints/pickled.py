@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import pickletools
 import re
 import warnings
 import zipfile
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from vlnbench.util.hub import fetched
 
 MAX_PICKLE = 8 << 20
 """Bytes of a checkpoint's pickle, which holds names and settings, about 0.3 MB."""
+_PICKLES = 5
+"""Magic number, version, sizes of numbers, content, and names of storages."""
 LONGEST = 120
 """Characters of what a file or a library says, in a message."""
 
@@ -38,12 +42,15 @@ def read_pickled(path: Path, settings: Sequence[str] = (), checksums: bool = Fal
     """
     try:
         with fetched(regular(path)).open("rb") as file:
-            zipped = file.read(2) == b"PK"
+            content = file.read(MAX_PICKLE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); expected a file of PyTorch") from None
+    zipped = content.startswith(b"PK")
     try:
         if zipped:
             _check_archive(path, checksums)
+        else:
+            _check_pickles(path, content)
         # A habitat-lab node is a dictionary with attributes, as an OrderedDict is, which is all that torch fills.
         known = torch.serialization.safe_globals([(OrderedDict, name) for name in settings])
         with warnings.catch_warnings(), known:
@@ -97,6 +104,22 @@ def _check_archive(path: Path, checksums: bool) -> None:
             raise UsageError(f"{path}: its members claim more bytes than the file has")
         if checksums and (damaged := archive.testzip()) is not None:
             raise UsageError(f"{path} is damaged at {reason(damaged)}; copy it again")
+
+
+def _check_pickles(path: Path, begin: bytes) -> None:
+    """Refuse a file of before torch 1.6 whose pickles, which lie before its numbers, do not end within `begin`.
+
+    A number in a pickle takes two bytes there, and sixteen and more in memory.
+    """
+    read = io.BytesIO(begin)
+    try:
+        for _ in range(_PICKLES):
+            deque(pickletools.genops(read), maxlen=0)
+    except ValueError:  # if they are damaged, torch says so
+        if read.tell() == MAX_PICKLE:
+            raise UsageError(
+                f"{path}: its pickle is longer than a checkpoint's; torch.save writes none such"
+            ) from None
 
 
 def _tensors_in(content: Any) -> Iterator[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +16,15 @@ import torch
 from torch import nn
 
 from agents.common.checkpoints.files import DTYPES
+from agents.common.checkpoints.quantized import elements
+from agents.common.options import QuantizeOptions
 from vlnbench.errors import UsageError
+from vlnbench.interfaces import Scalar
+from vlnbench.rollout.agent_options import DeviceOptions
+from vlnbench.training.arithmetic import settle_arithmetic
 from vlnbench.util.hub import spoken
 from vlnbench.util.loading import describe
+from vlnbench.util.machine import c_compiler
 from vlnbench.util.progress import say
 
 
@@ -28,6 +36,30 @@ class Placement:
     dtype: torch.dtype
     attn: str
 
+    def loading(self, options: QuantizeOptions) -> dict[str, Any]:
+        """How a checkpoint's network is loaded."""
+        own = {"dtype": self.dtype, "device": self.device, "attn": self.attn}
+        return own | {"trust_pickle": options.trust_pickle, "quantize": options.quantize}
+
+    def identity(self, options: DeviceOptions) -> dict[str, Scalar]:
+        """What of a run's identity this is; the number of the device decides nothing."""
+        own: dict[str, Scalar] = {"device": self.device.type, "dtype": self.dtype_name, "attn": self.attn}
+        return own | self.on_gpu(options)
+
+    def on_gpu(self, options: DeviceOptions) -> dict[str, Scalar]:
+        """What of it only a GPU adds.
+
+        Float32 is not rounded to TF32, which runs of before were. In half precision kernels are chosen by the
+        number of rows: episodes that share a pass change each other's last digits, and so may close choices.
+        """
+        if self.device.type != "cuda":
+            return {}
+        single = self.dtype is torch.float32
+        found: dict[str, Scalar] = (
+            {"tf32": False} if single else {"episodes_in_a_pass": "one" if options.batch == 1 else "several"}
+        )
+        return found | ({"deterministic": True} if options.deterministic else {})
+
     @property
     def dtype_name(self) -> str:
         """The dtype's name as options and config files write it."""
@@ -37,21 +69,26 @@ class Placement:
         """One line on a checkpoint that is loaded so: how many parameters, also by part, and where they are."""
         counts: Counter[str] = Counter()
         for name, parameter in model.named_parameters():
-            counts[part_of(name) if part_of else ""] += parameter.numel()
+            counts[part_of(name) if part_of else ""] += elements(parameter)
         parts = ", ".join(f"{part} {count / 1e6:,.1f} M" for part, count in counts.items())
         size = f"{counts.total() / 1e6:,.1f} M parameters" + (f" ({parts})" if part_of else "")
         return f"checkpoint {spoken(folder)}: {size}; {self.dtype_name} on {self.device}, {self.attn} attention"
 
 
-def place(device: str, dtype: str, attn: str, checkpoint_dtype: torch.dtype) -> Placement:
+def place(
+    device: str, dtype: str, attn: str, checkpoint_dtype: torch.dtype, deterministic: bool = False
+) -> Placement:
     """Resolve the options of these names; `checkpoint_dtype` is what the dtype `auto` means on CUDA.
 
-    Raises UsageError for what this machine cannot do.
+    On CUDA, how exactly this process computes is settled, too (`settle_arithmetic`). Raises UsageError for what
+    this machine cannot do.
     """
     found = _device(device)
     if found.type == "cuda":
         torch.cuda.set_device(found)  # which memory and name are then asked of
     precision = _dtype(dtype, found, checkpoint_dtype)
+    if found.type == "cuda":
+        settle_arithmetic(precision, deterministic=deterministic)
     return Placement(found, precision, _attn(attn, found, precision))
 
 
@@ -115,3 +152,15 @@ def _flash_fails(device: torch.device, dtype: torch.dtype) -> str | None:
     except Exception as error:
         return f"does not work here ({describe(error)})"
     return None
+
+
+def compiler_lacking(device: torch.device) -> str | None:
+    """What torch.compile misses on this machine, None if nothing."""
+    if device.type == "cuda":
+        if not find_spec("triton"):
+            return "torch.compile needs the package triton on a GPU"
+        return None if c_compiler() else "triton needs a C compiler (gcc or clang, or CC names one)"
+    compiler = os.environ.get("CXX", "g++")
+    return (
+        None if shutil.which(compiler) else f"torch.compile needs a C++ compiler on a CPU ({compiler} not found)"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Any, Protocol
 
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
@@ -101,16 +101,34 @@ def load_tokenizer(folder: Path, tokens: Sequence[str], lender: str) -> Tokenize
             if tokenizer is None:
                 from transformers import Qwen2TokenizerFast  # type: ignore[attr-defined]  # made at run time
 
+                _check_names(folder)
                 tokenizer = Qwen2TokenizerFast.from_pretrained(readable, local_files_only=True)
-    except Exception as error:  # the Rust tokenizer raises nothing more specific
+            found = {
+                text: tokenizer.encode(text, add_special_tokens=False) for text in tokens
+            }  # settings are used
+    except BaseException as error:  # the Rust tokenizer raises nothing more specific, and panics
+        if isinstance(error, UsageError) or not _is_of_file(error):
+            raise
         reason = short(" ".join(f"{type(error).__name__}: {error}".split()))
         raise UsageError(f"{folder}: tokenizer cannot be read ({reason})") from error
-    for text in tokens:
-        if len(tokenizer.encode(text, add_special_tokens=False)) != 1:
+    for text, ids in found.items():
+        if len(ids) != 1:
             raise UsageError(
                 f"{folder}: tokenizer has no token {text!r}; expected the Qwen2 tokenizer of the checkpoint"
             )
     return tokenizer
+
+
+def _check_names(folder: Path) -> None:
+    """Raise UsageError for names that a terminal would obey: the library prints those that it does not know."""
+    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+        left: list[Any] = [read_json(path)] if path.is_file() else []
+        while left:
+            value = left.pop()
+            left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            for name in value if isinstance(value, dict) else ():
+                if not name.isprintable():
+                    raise UsageError(f"{path}: field {short(name)}: expected a name that can be printed")
 
 
 @contextmanager
@@ -143,14 +161,21 @@ def load_by_file(folder: Path, tokens: Sequence[str], lender: str) -> Tokenizer:
             read_json(path, MAX_TABLE)
             with _unmarked(folder) as readable:
                 tokenizer = _Plain(tokenizers.Tokenizer.from_file(str(readable / path.name)))
-    except UsageError:
-        raise
-    except Exception as error:  # the Rust tokenizer raises nothing more specific
+        counts = {text: len(tokenizer.encode(text, add_special_tokens=False)) for text in tokens}
+        tokenizer.encode("", add_special_tokens=True)  # what it puts around texts is used
+    except BaseException as error:  # the Rust tokenizer raises nothing more specific, and panics
+        if isinstance(error, UsageError) or not _is_of_file(error):
+            raise
         raise UsageError(f"{path}: cannot be read ({short(' '.join(str(error).split()))})") from error
-    for text in tokens:
-        if len(tokenizer.encode(text, add_special_tokens=False)) != 1:
+    for text, count in counts.items():
+        if count != 1:
             raise UsageError(f"{path}: has no token {text!r}; expected the tokenizer of {lender}")
     return tokenizer
+
+
+def _is_of_file(error: BaseException) -> bool:
+    """Whether a tokenizer's library raised it for what a file holds; its panics are no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 class _Plain:
@@ -186,10 +211,11 @@ def _plain(folder: Path) -> Tokenizer | None:
     said = read_json(folder / "tokenizer_config.json")
     backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     rules = (str(backend.pre_tokenizer), str(backend.decoder))
-    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    named = {said.get(name, _END_OF_TEXT) for name in ("unk_token", "eos_token", "pad_token")} - {None}
-    named |= set(said.get("additional_special_tokens", ())) | ({said.get("bos_token")} - {None})
-    if said.keys() - _KNOWN or rules != _qwen2_rules() or not named <= special:
+    special = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
+    named = [said.get(name, _END_OF_TEXT) for name in ("unk_token", "eos_token", "pad_token")]
+    named += [said.get("bos_token"), *said.get("additional_special_tokens", ())]
+    usual = all(each is None or each in special for each in named)
+    if said.keys() - _KNOWN or rules != _qwen2_rules() or not usual:
         return None
     backend.normalizer = normalizers.NFC()
     return _Plain(backend)

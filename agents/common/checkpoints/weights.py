@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +16,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from agents.common.checkpoints import quantized
 from agents.common.checkpoints.adapters import Adapters, adapter_files, is_adapter, read_adapters
 from agents.common.checkpoints.files import CONFIG, GENERATION, read_json
 from agents.common.checkpoints.pickled import LONGEST, read_pickled, reason
@@ -27,7 +25,8 @@ from agents.common.inputs import INPUTS, Inputs
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import other_content
 from vlnbench.util.durable.fields import TEXT
-from vlnbench.util.durable.limits import MAX_TABLE, regular
+from vlnbench.util.durable.folder import appearing
+from vlnbench.util.durable.limits import MAX_HEADER, MAX_TABLE, regular
 from vlnbench.util.hub import ADAPTER_CONFIG, BESIDE, PICKLES, TENSORS, fetched
 from vlnbench.util.progress import say
 
@@ -171,8 +170,11 @@ def fill(
     dtype: torch.dtype,
     device: torch.device,
     named: Callable[[str], str] = str,
+    quantize: str | None = None,
 ) -> None:
     """Put the tensors of `files` in place of what the model holds, one at a time; others are left out.
+
+    quantize: how the language model's blocks keep theirs; see `quantized`.
 
     Raises UsageError for numbers that are not finite, in a file or as `dtype`: an agent with them walks, too.
     """
@@ -187,12 +189,17 @@ def fill(
             whole = adapters.over(name, tensor) if adapters else tensor
             parent, _, leaf = name.rpartition(".")
             module = model.get_submodule(parent)
-            placed = whole.to(device=device, dtype=dtype if whole.is_floating_point() else whole.dtype)
+            few_bits = quantize is not None and leaf == "weight" and quantized.is_taken(parent, module)
+            there = "cpu" if few_bits else device
+            placed = whole.to(device=there, dtype=dtype if whole.is_floating_point() else whole.dtype)
             if not _is_finite(placed):
                 narrow = f" as {dtype}; choose another --dtype" if _is_finite(whole) else ""
                 where = adapters.path if adapters and not narrow and _is_finite(tensor) else path
                 raise UsageError(f"{where}: {stored} holds numbers that are not finite{narrow}")
-            if leaf in module._buffers:
+            if few_bits:
+                assert quantize is not None
+                model.set_submodule(parent, quantized.quantize(module, placed, quantize, device))
+            elif leaf in module._buffers:
                 module.register_buffer(leaf, placed)
             else:
                 module.register_parameter(leaf, nn.Parameter(placed))
@@ -254,7 +261,7 @@ def write_folder(
     """
     if "torch_dtype" in config:
         config = {name: value for name, value in config.items() if name != "dtype"}
-    with appearing(folder) as made:
+    with appearing(folder, "checkpoint") as made:
         (made / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if inputs is not None:
             (made / INPUTS).write_text(inputs.text())
@@ -262,19 +269,6 @@ def write_folder(
             if path.is_file():
                 shutil.copyfile(path, made / path.name)
         write(model, made, shard_size)
-
-
-@contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
-    """A new folder to write a checkpoint into, which then gets its name. Raises UsageError if `folder` exists."""
-    if folder.exists():
-        raise UsageError(f"{folder} exists already: give a new folder for the checkpoint")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
-        made = Path(name, "checkpoint")
-        made.mkdir()
-        yield made
-        os.rename(made, folder)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Entry]]:
@@ -304,7 +298,11 @@ def _tensor(entry: Entry) -> Tensor:
 def _opened(path: Path) -> Any:
     """A safetensors file, whose header and length have been checked against one another."""
     try:
-        return safe_open(fetched(regular(path)), framework="pt")
+        with fetched(regular(path)).open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+        if MAX_HEADER < length < path.stat().st_size:  # else it is damaged, as safetensors says
+            raise UsageError(f"{path}: a header of {length:,} bytes; expected at most {MAX_HEADER >> 20} MiB")
+        return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
         raise UsageError(f"{path} is damaged: {reason(error)}; copy it again") from None
 

@@ -55,3 +55,27 @@ class Batches:
             self.most = halved(len(part), "episodes in a pass")
             undo(part)
         return made
+
+    def drain(
+        self,
+        items: Sequence[Item],
+        work: Callable[[Sequence[Item]], object],
+        undo: Callable[[Sequence[Item]], Sequence[Item]],
+    ) -> None:
+        """Have `work` work on all items, which itself keeps to at most `most` at once. undo: what of them is left,
+        with what failed undone.
+
+        Raises what `work` raises, also where a GPU has no room for a single item.
+        """
+        left = items
+        while left:
+            at_once = min(self.most, len(left))
+            try:
+                work(left)
+            except Exception as error:
+                if not is_gpu_memory(error) or at_once == 1:
+                    raise
+            else:
+                return
+            self.most = halved(at_once, "episodes in a pass")
+            left = undo(left)

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.common.answers.noted import told
 from agents.common.decoders.turns import Turn
 from agents.common.decoders.windows import Windows
 from agents.common.sight.instead import Instead
 from agents.common.sight.options import FramesOptions
 from agents.common.towers.siglip import network_input, resize
-from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.interfaces import Action, Answer, Episode, Observation
 
 
 class Writes(Protocol):
@@ -35,6 +36,14 @@ class Writes(Protocol):
 
     def actions(self, answer: Sequence[int]) -> list[Action]:
         """The actions that an answer names, at least one."""
+        ...
+
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        """The actions that an answer names, None if it names none."""
+        ...
+
+    def text(self, answer: Sequence[int]) -> str:
+        """An answer in words."""
         ...
 
     def reworded(self, answer: Sequence[int], actions: Sequence[Action]) -> list[int]:
@@ -59,7 +68,7 @@ class Answers(Protocol):
 @dataclass(slots=True)
 class _Running:
     """One episode under way. `asked`: step of the last turn; `window`: first step of its window; `step`: of the
-    last look."""
+    last look; `told`: images of the last turn and the actions read from its answer, until that is told."""
 
     instruction: str
     seed: int
@@ -70,6 +79,7 @@ class _Running:
     answer: list[int] = field(default_factory=list)
     asked: int = 0
     step: int = 0
+    told: tuple[int, list[Action] | None] | None = None
 
 
 class EpisodeLoop:
@@ -128,14 +138,24 @@ class EpisodeLoop:
         if turns:
             for turn, answer in zip(turns, self._decoder.run(turns), strict=True):
                 running = self._slots[turn.slot]
-                running.answer = answer
-                running.queue.extend(self._prompts.actions(answer))
+                read = self._prompts.read(answer)
+                running.answer, running.told = answer, (len(turn.images), read)
+                running.queue.extend(read or [Action.STOP])
                 self.truncated_turns += len(answer) >= self._decoder.max_new_tokens
         actions = {slot: self._slots[slot].queue.popleft() for slot in observations}
         for slot, action in actions.items():
             if action is Action.STOP:
                 self._end(slot)
         return actions
+
+    def answered(self, slot: int) -> list[Answer]:
+        """What the model answered, if it was asked for the action just given."""
+        running = self._slots[slot]
+        found, running.told = running.told, None
+        if found is None:
+            return []
+        images, actions = found
+        return [told(self._model, slot, self._prompts.text(running.answer), running.answer, actions, images)]
 
     def ahead(self, slot: int) -> list[Action]:
         """The queued actions up to the next frame that is looked at: for a turn, or to become memory."""

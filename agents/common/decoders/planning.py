@@ -5,9 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agents.common.decoders.turns import IMAGE_BATCH, PROMPT_TOKENS, TURN_TOKENS, Network, window_tokens
+from agents.common.decoders.cache import stepped, turn_columns
+from agents.common.decoders.turns import IMAGE_BATCH, Network
+from agents.common.decoders.windows import PROMPT_TOKENS, TURN_TOKENS, window_tokens
 from vlnbench.training.family.plans import Acting
 
+META = torch.device("meta")
+"""Networks are planned in shapes, as on a GPU."""
 ANSWER_TOKENS = 8
 """Tokens of a usual answer: one per action, and the ends."""
 
@@ -21,15 +25,17 @@ def acting(
     tokens = window_tokens(config, config.num_future_steps, ANSWER_TOKENS)
     longest = window_tokens(config, 1, max_new_tokens)
     entries = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    cache = entries * tokens * network.dtype.itemsize * count
+    column = entries * network.dtype.itemsize
+    most = column * (stepped(longest, META) + turn_columns(longest, META)) * count
     size = config.vision.image_size
     images = torch.zeros(count * (config.num_history + 1), 3, size, size, device="meta")
     opening = PROMPT_TOKENS + TURN_TOKENS + (config.num_history + 1) * config.image_tokens
     embeddings = torch.zeros(count, opening, config.hidden_size, dtype=network.dtype, device="meta")
-    caches = {f"keys and values of {tokens:,} tokens per episode": cache}
+    name, beside = f"keys and values of {tokens:,} tokens per episode", column * turn_columns(tokens, META) * count
+    caches = {name: beside}
     if keeps:
-        caches = dict.fromkeys(caches, cache // count * (kept or count))
-        caches["the same side by side during a turn"] = cache
+        each = column * stepped(tokens, META)
+        caches = {name: each * (kept or count), "the same side by side during a turn": beside}
     return Acting(
         caches=caches,
         passes={
@@ -38,7 +44,7 @@ def acting(
         },
         notes=[
             f"a window with {max_new_tokens} tokens of answer at every step would have {longest:,}: "
-            f"{2 * entries * longest * network.dtype.itemsize * count / 1e9:.1f} GB of keys and values"
+            f"{most / 1e9:.1f} GB of keys and values"
         ],
     )
 

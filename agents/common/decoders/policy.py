@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.generate import Row
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.sampling import Sampler
-from agents.common.decoders.turns import Decoder, Row, Turn
-from agents.common.language.family import IGNORED
+from agents.common.decoders.turns import Decoder, Turn
 from vlnbench.interfaces import Action, Agent, Episode, Observation, Scalar, Sensor
 from vlnbench.training.family.policy import Question, Recorded, Sampling
 from vlnbench.training.family.trains import SetContent

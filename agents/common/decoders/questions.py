@@ -11,9 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.common.answers.noted import told
 from agents.common.sight.instead import Instead
 from agents.common.sight.options import FramesOptions
-from vlnbench.interfaces import Action, Episode, Observation
+from vlnbench.interfaces import Action, Answer, Episode, Observation, Sensor
 
 Q = TypeVar("Q", bound="Asking")
 
@@ -34,6 +35,8 @@ class Running:
     frames: list[NDArray[np.uint8]] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     queue: deque[Action] = field(default_factory=deque)
+    told: tuple[Sequence[int], Sequence[Action] | None, int] | None = None
+    """The last answer, what was read from it and how many frames it was asked with, until it is told."""
 
 
 class QuestionLoop(ABC, Generic[Q]):
@@ -41,6 +44,9 @@ class QuestionLoop(ABC, Generic[Q]):
 
     An answer that cannot be read is one `instead`, which `unreadable` counts.
     """
+
+    sensors: frozenset[Sensor] = frozenset({"rgb"})
+    privileged = False
 
     def __init__(self, answers: Any, instead: Action = Action.STOP, shown: Instead | None = None) -> None:
         """answers: its `run` gives the tokens of the answer to each question. shown: frames in place of those that
@@ -62,6 +68,14 @@ class QuestionLoop(ABC, Generic[Q]):
     def read(self, answer: Sequence[int]) -> Sequence[Action] | None:
         """The actions of an answer, None where it cannot be read."""
 
+    @abstractmethod
+    def text(self, answer: Sequence[int]) -> str:
+        """An answer in words."""
+
+    @abstractmethod
+    def images(self, question: Q) -> int:
+        """How many frames a question shows."""
+
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         self._slots[slot] = Running(episode.instruction, seed)
 
@@ -77,10 +91,20 @@ class QuestionLoop(ABC, Generic[Q]):
                 actions = self.read(answer)
                 self.unreadable += actions is None
                 self._slots[question.slot].queue.extend(actions or [self._instead])
+                self._slots[question.slot].told = answer, actions, self.images(question)
         chosen = {slot: self._slots[slot].queue.popleft() for slot in observations}
         for slot, action in chosen.items():
             self._slots[slot].done.append(action)
         return chosen
+
+    def answered(self, slot: int) -> list[Answer]:
+        """What the network answered, if it was asked for the action just given."""
+        running = self._slots[slot]
+        found, running.told = running.told, None
+        if found is None:
+            return []
+        answer, actions, images = found
+        return [told(self._answers, slot, self.text(answer), answer, actions, images)]
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See frames on which somebody else acts: what was planned is forgotten."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, Qwen2Config, Qwen2Model, SiglipVisionConfig, SiglipVisionModel
 
-from agents.common.decoders.cache import CacheView
+from agents.common.decoders.cache import CacheColumns, CacheView
 from agents.common.decoders.sizes import WindowedSizes
 from agents.common.packing.skeleton import add_vision
 
@@ -50,10 +50,7 @@ def vision_config(config: WindowedSizes, attn: str) -> SiglipVisionConfig:
 
 
 class _InPlace(DynamicCache):
-    """A `CacheView` as transformers' cache.
-
-    Writing in place spares the copy of the whole cache per layer and token that appending to tensors costs.
-    """
+    """A `CacheView` as transformers' cache."""
 
     def __init__(self, view: CacheView) -> None:
         super().__init__()
@@ -62,10 +59,7 @@ class _InPlace(DynamicCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        layer = self._view.entries(key_states.shape[-2])[layer_idx]
-        layer[0, ..., self._view.length :, :] = key_states
-        layer[1, ..., self._view.length :, :] = value_states
-        return layer[0], layer[1]
+        return self._view.put(layer_idx, key_states, value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self._view.length
@@ -75,6 +69,22 @@ class _InPlace(DynamicCache):
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
         return self._view.length + int(query_length), 0
+
+
+class _InColumns(DynamicCache):
+    """`CacheColumns` as transformers' cache."""
+
+    def __init__(self, into: CacheColumns) -> None:
+        super().__init__()
+        self._into = into
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        return self._into.put(layer_idx, key_states, value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self._into.buffer.shape[-2]
 
 
 class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of transformers
@@ -92,6 +102,18 @@ class Backbone(Qwen2Model):  # type: ignore[no-untyped-call]  # a class hook of 
             self.rotary_emb = type(self.rotary_emb)(config=self.config)
         embeddings = self.get_submodule("vision_tower.vision_tower.vision_model.embeddings")
         embeddings.register_buffer("position_ids", torch.arange(patches, device=device)[None], persistent=False)
+
+
+def read_in_columns(blocks: Any, embeddings: Tensor, positions: Tensor, into: CacheColumns) -> Tensor:
+    """As `read`, of a whole buffer."""
+    found: Tensor = blocks(
+        inputs_embeds=embeddings,
+        attention_mask=into.seen,
+        position_ids=positions,
+        use_cache=True,
+        **{_CACHE: _InColumns(into)},
+    ).last_hidden_state
+    return found
 
 
 def read(blocks: Any, embeddings: Tensor, positions: Tensor, view: CacheView, mask: Tensor | None) -> Tensor:

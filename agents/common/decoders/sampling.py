@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.common.decoders.turns import Row
+from agents.common.decoders.generate import Row
+from agents.common.upload import upload
 
 
 class Draws(NamedTuple):
@@ -64,18 +65,18 @@ class Sampler:
             total = sums.gather(-1, ends)
         else:
             ends, total = torch.full_like(sums[..., :1], sums.shape[-1] - 1).long(), sums[..., -1:]
-        drawn = (sums <= numbers.to(sums.device)[..., None] * total).sum(dim=-1, keepdim=True)
+        drawn = (sums <= upload(numbers, sums.device)[..., None] * total).sum(dim=-1, keepdim=True)
         picked = tokens.gather(-1, torch.minimum(drawn, ends))
-        logs = log_probabilities.gather(-1, picked)[..., 0].tolist()
-        found: list[list[int]] = picked[..., 0].tolist()
+        logs = log_probabilities.gather(-1, picked)
+        told: list[list[list[float]]] = torch.cat([picked.double(), logs.double()], dim=-1).tolist()  # in one copy
         for row, (slot, place, tokens_wanted) in enumerate(wanted):
             for offset in range(tokens_wanted):
-                self._log_probabilities[slot][place + offset] = logs[row][offset]
-        return found
+                self._log_probabilities[slot][place + offset] = told[row][offset][1]
+        return [[int(token) for token, _ in row] for row in told]
 
     def choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
-        """Draw the token of every position, as `turns.Choose` says."""
-        wanted = [Draws(row.turn.slot, len(row.output), 0 if row.done else 1 + len(row.guess)) for row in rows]
+        """Draw the token of every position, as `generate.Choose` says."""
+        wanted = [Draws(row.turn.slot, len(row.output), 1 + len(row.guess)) for row in rows]
         return self.draw(wanted, logits)
 
     def _number(self, slot: int, place: int) -> float:

@@ -11,6 +11,8 @@ from vlnbench.errors import UsageError
 if TYPE_CHECKING:
     from agents.common.decoders.sizes import WindowedSizes  # loads torch
 
+PROMPT_TOKENS, TURN_TOKENS = 1024, 48  # generous: system, task and instruction text; text of one later turn
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -44,6 +46,16 @@ class Windows:
         """Steps between frames that can become memory: every boundary's memory steps are multiples of it."""
         return self.num_frames // self.num_history
 
+    @property
+    def turns(self) -> int:
+        """Turns of a whole window, each with one frame."""
+        return self.num_frames // self.num_future_steps
+
+    @property
+    def images(self) -> int:
+        """Frames that a whole window shows, remembered ones and current ones."""
+        return self.num_history + self.turns
+
     def boundary(self, step: int) -> int:
         """Step at which the window that holds `step` begins."""
         return step - step % self.num_frames
@@ -51,3 +63,11 @@ class Windows:
     def memory_steps(self, boundary: int) -> range:
         """Steps of the frames that the window beginning at `boundary` remembers, oldest first: none at 0."""
         return range(0, boundary, max(boundary // self.num_history, 1))
+
+
+def window_tokens(config: WindowedSizes, steps_per_turn: int, answer: int) -> int:
+    """Tokens of a window whose turns take `steps_per_turn` steps and answers of `answer` tokens."""
+    turns = -(-config.num_frames // steps_per_turn)
+    prompt = PROMPT_TOKENS + config.num_history * config.image_tokens
+    tokens = prompt + turns * (config.image_tokens + TURN_TOKENS + answer)
+    return min(tokens, config.max_position_embeddings)

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from agents.common.checkpoints.placement import place
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.packing.samples import collate
 from vlnbench.training.family.checkpoints import Checkpoints, Placement
 from vlnbench.training.family.policy import Scored, scored
 from vlnbench.training.family.trains import Trains
-
-IGNORED = -100
-"""The label that takes no part in the loss; PyTorch's own."""
 
 
 class LanguageCheckpoints(Checkpoints):
@@ -24,6 +22,10 @@ class LanguageCheckpoints(Checkpoints):
     def placement(self, options: Any, device: torch.device) -> Placement:
         found = place(str(device), options.dtype, options.attn, torch.bfloat16)
         return Placement(found.dtype, {"attn": found.attn})
+
+    def shapes(self, model: Any) -> Any:
+        with torch.device("meta"):
+            return type(model)(model.config)
 
 
 class LanguageTrains(Trains):

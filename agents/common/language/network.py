@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.language.family import IGNORED
+from agents.common.decoders.placeholders import IGNORED
+from agents.common.upload import upload
 from vlnbench.errors import UsageError
 
 
@@ -25,6 +26,7 @@ class SeeingNetwork(nn.Module):
 
     model: Any
     lm_head: nn.Linear
+    patch_features: Any
 
     def speak(self, config: Any, attn: str) -> None:
         """Take in Llama's blocks and the output layer.
@@ -51,10 +53,16 @@ class SeeingNetwork(nn.Module):
 
     def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
         """Input embeddings (..., length, hidden) of expanded ids; features (N, ..., hidden) in order."""
-        expanded = expanded.to(self.device)
+        expanded = upload(expanded, self.device)
         text: Tensor = self.model.embed_tokens(expanded.clamp(min=0))
         slots = (expanded < 0)[..., None].expand_as(text)
         return text.masked_scatter(slots, features.to(text.dtype))
+
+    def features_of(self, images: Sequence[Tensor]) -> Tensor:
+        """Features of the frames (k, 3, S, S) of all samples, or of features of them, which stay as they are."""
+        seen = torch.cat(list(images)).to(self.device, self.dtype)
+        found: Tensor = self.patch_features(seen) if seen.ndim == 4 else seen
+        return found
 
     def answered(
         self, rows: Sequence[tuple[Tensor, Tensor]], features: Tensor, at_labels: bool, longest: int | None = None

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from vlnbench.training.family.changes import Change, Fields
+from vlnbench.training.family.plans import Plans
 from vlnbench.training.options import StepOptions
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class LanguagePlans(Plans):
+    """Plans of a family whose language model's weights may be kept in fewer bits."""
+
+    def quantized(self, network: nn.Module, kind: str) -> nn.Module:
+        from agents.common.checkpoints.quantized import plan
+
+        plan(network, kind)
+        return network
+
+    def inference_changes(self, options: Any) -> Iterator[Change]:
+        """Fewer bits."""
+        for kind, cost in (("int8", 11), ("nf4", 13)):
+            if options.quantize is None:
+                price = "other answers, slower where the card was fast enough"
+                yield Change("quantize", f"--quantize {kind}", cost, (("quantize", kind),), price)
 
 
 def operations(
@@ -36,9 +58,9 @@ def part_changes(options: StepOptions, vision: str, language: str, frozen: str) 
         yield Change("vision", f"--tunable-parts {','.join(rest)}", 12, (("tunable_parts", rest),), frozen)
     if language in parts and not options.lora_rank:
         rest = tuple(part for part in parts if part != language)
-        fields: Fields = (("tunable_parts", rest), ("lora_rank", 64), ("zero", min(options.zero, 2)))
         words = [f"--tunable-parts {','.join(rest)}"] if rest else []
-        adapters = [*words, "--lora-rank 64", *(["--zero 2"] if options.zero > 2 else [])]
-        yield Change("language", " ".join(adapters), 15, fields, "language model learns through adapters only")
         if rest:
-            yield Change("language", words[0], 20, fields[:1], "language model frozen")
+            yield Change("parts", words[0], 4, (("tunable_parts", rest),), "language model frozen")
+        fields: Fields = (("tunable_parts", rest), ("lora_rank", 64), ("zero", min(options.zero, 2)))
+        adapters = [*words, "--lora-rank 64", *(["--zero 2"] if options.zero > 2 else [])]
+        yield Change("adapters", " ".join(adapters), 5, fields, "language model learns through adapters only")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from agents.common.checkpoints.quantized import is_quantized
 from agents.common.decoders.sizes import WindowedSizes
 from agents.common.towers.siglip import used_blocks
 
@@ -41,9 +42,9 @@ class _Block:
 def fast_enough(model: Any) -> bool:
     """Whether a model runs faster through this module, whose arithmetic is that of SDPA attention in float32.
 
-    Adapters are modules of their own, which it would leave out.
+    Adapters are modules of their own, which it would leave out; weights in few bits are no matrices.
     """
-    if any(hasattr(module, "base_layer") for module in model.modules()):
+    if any(hasattr(module, "base_layer") or is_quantized(module) for module in model.modules()):
         return False
     count = sum(parameter.numel() for parameter in model.parameters())
     return would_be_fast(count, model.attn, model.device, model.dtype)

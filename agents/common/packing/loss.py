@@ -35,7 +35,7 @@ def pack(network: Any, options: TrainOptions) -> None:
     Not where blocks are recomputed, compiled, taken apart by ZeRO 3 or have adapters or dropout in them: those
     work on the modules of transformers.
     """
-    if torch.cuda.is_available():  # where the network will be; until the engine takes it, it is the host's
+    if torch.cuda.is_available():  # where the network will be, if it is not there
         return
     untouched = options.gradient_checkpointing or options.compile or options.zero == 3 or options.lora_rank
     if untouched or network.config.attention_dropout or not fast_enough(network):

@@ -45,8 +45,15 @@ class Chat:
 
     def actions(self, answer: Sequence[int]) -> list[Action]:
         """The actions that an answer names, in order; a single STOP if it names none."""
-        text = self._tokenizer.decode(answer, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return [SYMBOLS[symbol] for symbol in _SYMBOL.findall(text)] or [Action.STOP]
+        return self.read(answer) or [Action.STOP]
+
+    def read(self, answer: Sequence[int]) -> list[Action] | None:
+        """The actions that an answer names, None if it names none."""
+        return [SYMBOLS[symbol] for symbol in _SYMBOL.findall(self.text(answer))] or None
+
+    def text(self, answer: Sequence[int]) -> str:
+        """An answer in words and symbols, with the marks of its block."""
+        return self._tokenizer.decode(answer, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def reworded(self, answer: Sequence[int], actions: Sequence[Action]) -> list[int]:
         """An answer that names other actions instead, between the words that stand around its own.

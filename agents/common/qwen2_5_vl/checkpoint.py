@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from agents.common.checkpoints import files, weights
+from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
@@ -36,7 +37,12 @@ def load_tokenizer(folder: Path, config: QwenConfig, tokenizer: Path | None = No
 
 def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
     """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return files.content_hash(weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle))
+    return hashes.content_hash(read_files(folder, tokenizer=tokenizer, trust_pickle=trust_pickle))
+
+
+def read_files(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> Iterator[Path]:
+    """The files that loading with these arguments reads."""
+    return weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle)
 
 
 def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:

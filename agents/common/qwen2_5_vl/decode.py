@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
-from agents.common.decoders.batches import Batches, groups
+from agents.common.decoders.cache import CacheColumns, CacheView, TurnCache
+from agents.common.decoders.generate import Choose, Generator, Row
 from agents.common.qwen2_5_vl.image import Grid
-from agents.common.qwen2_5_vl.language import KeyValues, expand
+from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.network import QwenNetwork
-
-Row = tuple[Tensor, Tensor]
-"""A question's expanded ids and their positions."""
+from agents.common.upload import upload
 
 
 class Question(Protocol):
@@ -29,19 +29,16 @@ class Question(Protocol):
     def input_ids(self) -> list[int]: ...
 
 
-Choose = Callable[[Sequence[Any], Sequence[Sequence[int]], Tensor], list[int]]
-"""The next token of every answer; of questions, answers so far, and logits float32 (rows, vocabulary)."""
-
 Q = TypeVar("Q", bound=Question)
 
 
-class Decoder(ABC, Generic[Q]):
-    """Answers questions, at most `max_batch` in one pass.
+class Decoder(Generator, Generic[Q]):
+    """Answers questions, each of which stands alone, as `Generator` does requests.
 
-    The repetition penalty sees the question and the answer so far, image placeholders included, as published. An
-    answer ends with an end token, included, or after `max_new_tokens`. `choose` takes the place of greedy
-    decoding, without the penalty then.
+    The repetition penalty sees the question, too, image placeholders included, as published.
     """
+
+    guesses = False
 
     def __init__(
         self,
@@ -50,10 +47,16 @@ class Decoder(ABC, Generic[Q]):
         max_new_tokens: int,
         max_batch: int,
         choose: Choose | None,
+        graphs: bool = False,
     ) -> None:
-        self.settings = settings
-        self.max_new_tokens, self._batches = max_new_tokens, Batches(max_batch)
-        self._network, self._choose = model.eval(), choose
+        super().__init__(
+            model,
+            settings,
+            max_new_tokens=max_new_tokens,
+            max_batch=max_batch,
+            choose=choose,
+            graphs=model.attention if graphs else None,
+        )
 
     @abstractmethod
     def grids(self, question: Q) -> list[Grid]:
@@ -69,100 +72,62 @@ class Decoder(ABC, Generic[Q]):
 
         Raises ValueError, before any is answered, where placeholders and images do not match.
         """
-        token = self._network.config.image_token
-        rows = [expand(each.input_ids, self.grids(each), token) for each in questions]
-        return in_batches(rows, self._batches, lambda batch: self._answer(batch, questions, rows))
+        return self._answer(lambda i: self._row(questions[i]), len(questions))
 
-    def _answer(self, batch: list[int], questions: Sequence[Q], rows: Sequence[Row]) -> list[list[int]]:
-        """The answers to a batch of all questions, by their positions."""
-        asked = [questions[i] for i in batch]
-        return decode(
-            self._network,
-            [rows[i] for i in batch],
-            torch.cat([self.fused(question) for question in asked]),
-            self.settings,
-            self.max_new_tokens,
-            lambda answers, logits, seen: self._next(asked, answers, logits, seen),
-        )
+    def _row(self, question: Q) -> Row:
+        ids, positions = expand(question.input_ids, self.grids(question), self.model.config.image_token)
+        return row_of(question, ids, positions)
 
-    def _next(
-        self, questions: Sequence[Q], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> list[int]:
-        """The next token of every answer. seen: which tokens a row has, (rows, vocabulary)."""
-        if self._choose is not None:
-            return self._choose(questions, answers, logits)
-        scores = penalized(logits, seen, self.settings.repetition_penalty)
-        best: list[int] = self.allowed(answers, scores).argmax(-1).tolist()
-        return best
+    def _look(self, rows: Sequence[Row]) -> list[Tensor]:
+        return [self.fused(row.turn) for row in rows]
 
-    def allowed(self, answers: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
-        """The scores (rows, vocabulary) of what may follow; of all, if a family does not say otherwise."""
+    def _read(
+        self, rows: Sequence[Row], ids: Tensor, features: Tensor, view: CacheView, mask: Tensor | None
+    ) -> Tensor:
+        return read(self.model, rows, ids, features, view, mask)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.model.logits(hidden)
         return scores
 
+    def _captured(self, ids: Tensor, positions: Tensor, into: CacheColumns) -> Tensor:
+        blocks = self.model.model
+        return self._logits(blocks(blocks.embed_tokens(ids), positions.expand(3, -1, -1), into)).float()
 
-def in_batches(
-    rows: Sequence[Row], batches: Batches, answer: Callable[[list[int]], list[list[int]]]
-) -> list[list[int]]:
-    """The answers to `rows`, in their order; those of like length are answered together.
 
-    answer: of a batch, by its positions in `rows`.
+def row_of(turn: Any, ids: Tensor, positions: Tensor) -> Row:
+    """A question with its expanded ids (length,) and their positions (3, length); see `expand`."""
+    behind = int(positions.max()) + 1 - len(ids)
+    return Row(turn, 0, ids, positions=positions, offset=behind, penalized=frozenset(ids.tolist()))
+
+
+def read(
+    model: QwenNetwork, rows: Sequence[Row], ids: Tensor, features: Tensor, view: CacheView, mask: Tensor | None
+) -> Tensor:
+    """Hidden states (rows, length, hidden) of what rows feed: questions, or the tokens behind them; see
+    `Generator`."""
+    if view.length == 0:  # padding is on the right, where causal attention never looks
+        parts = [row.positions.T for row in rows if row.positions is not None]
+        positions = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).permute(2, 0, 1)
+        embeddings = model.embed(ids, features)
+    else:
+        places = torch.tensor([row.length + row.offset for row in rows])[:, None] + torch.arange(ids.shape[1])
+        positions = places.expand(3, -1, -1)
+        embeddings = model.model.embed_tokens(upload(ids, model.device))
+        view = view if mask is None else replace(view, seen=mask[:, None, None])
+    hidden: Tensor = model.model(embeddings, upload(positions, model.device), view)
+    return hidden
+
+
+def reading(model: QwenNetwork, questions: Sequence[tuple[Tensor, Tensor]], fused: Tensor) -> Tensor:
+    """Scores (rows, vocabulary), float32, of the first token of answers: what a decoder does, for plans.
+
+    questions: expanded ids and positions. fused: embeddings of all their images.
     """
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
-
-    def chunk(some: Sequence[int]) -> list[list[int]]:
-        left, answers = list(some), []
-        for size in groups([len(rows[i][0]) for i in some]):
-            answers += answer(left[:size])
-            left = left[size:]
-        return answers
-
-    answers = dict(zip(order, batches.run(order, chunk), strict=True))
-    return [answers[i] for i in range(len(rows))]
-
-
-def decode(
-    model: QwenNetwork,
-    rows: Sequence[Row],
-    fused: Tensor,
-    settings: GenerationSettings,
-    longest: int,
-    choose: Callable[[Sequence[Sequence[int]], Tensor, Tensor], list[int]],
-) -> list[list[int]]:
-    """Answer one batch. fused: embeddings of all its images. choose: the next token of every answer, by answers so
-    far, float32 logits (rows, vocabulary), and which tokens a row has seen, of the same shape. An answer ends with
-    an end token, included, or after `longest`."""
-    device = model.device
-    past, hidden = read(model, rows, fused)
-    following = torch.tensor([int(positions.max()) + 1 for _, positions in rows], device=device)
-    seen = torch.zeros(len(rows), model.config.vocab_size, dtype=torch.bool, device=device)
-    for row, (ids, _) in zip(seen, rows, strict=True):
-        row[ids.to(device)] = True
-    answers: list[list[int]] = [[] for _ in rows]
-
-    def is_whole(answer: Sequence[int]) -> bool:
-        return len(answer) == longest or bool(answer and answer[-1] in settings.eos)
-
-    while True:
-        best = choose(answers, model.logits(hidden).float(), seen)
-        for answer, token in zip(answers, best, strict=True):
-            if not is_whole(answer):
-                answer.append(token)
-        if all(map(is_whole, answers)):
-            return answers
-        tokens = torch.tensor(best, device=device)
-        seen[torch.arange(len(rows)), tokens] = True
-        embedded = model.model.embed_tokens(tokens[:, None])
-        hidden = model.model(embedded, following.expand(3, -1)[..., None], past)[:, 0]
-        following = following + 1
-
-
-def read(model: QwenNetwork, rows: Sequence[Row], fused: Tensor) -> tuple[KeyValues, Tensor]:
-    """What questions leave behind: keys and values, and the last states (rows, hidden)."""
-    lengths = [len(ids) for ids, _ in rows]
-    past = KeyValues(model.config, lengths, like=fused)
-    return past, model.hidden(rows, fused, past)[torch.arange(len(rows)), torch.tensor(lengths) - 1]
-
-
-def penalized(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Logits of which those that are `seen` are made less likely."""
-    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+    rows = [row_of(None, *each) for each in questions]
+    longest = max(len(row.ids) for row in rows)
+    cache = TurnCache(model.config, len(rows), longest, fused)
+    view, mask = cache.open(range(len(rows)), [len(row.ids) for row in rows])
+    ids = torch.nn.utils.rnn.pad_sequence([row.ids for row in rows], batch_first=True)
+    hidden = read(model, rows, ids, fused, view, mask)
+    return model.logits(hidden[torch.arange(len(rows)), torch.tensor([len(row.ids) - 1 for row in rows])]).float()

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from agents.common.qwen2_5_vl.config import BLOCK, MERGE, PATCH
+from agents.common.upload import upload
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 """Per channel, of Qwen's image processor (CLIP's)."""
@@ -70,7 +71,7 @@ def patches(frames: Tensor) -> Tensor:
     count, height, width, _ = frames.shape
     rows, columns = grid_of(height, width)
     shown = scaled(frames[:, : rows * BLOCK, : columns * BLOCK])
-    mean, std = (torch.tensor(values, device=frames.device)[:, None, None] for values in (MEAN, STD))
+    mean, std = (upload(torch.tensor(values), frames.device)[:, None, None] for values in (MEAN, STD))
     cut = ((shown - mean) / std).reshape(count, 3, rows, MERGE, PATCH, columns, MERGE, PATCH)
     cut = cut.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(count, rows * columns * MERGE**2, 3, 1, PATCH, PATCH)
     return cut.expand(-1, -1, -1, 2, -1, -1).flatten(2)

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from agents.common.decoders.cache import CacheColumns, CacheView
 from agents.common.qwen2_5_vl.config import QwenConfig
 from agents.common.qwen2_5_vl.image import Grid
 from agents.common.qwen2_5_vl.layers import GatedMLP, RMSNorm, angles, rotate
-
-SPARE = 8  # columns a cache grows by, beyond what is asked for
 
 
 def expand(ids: Sequence[int], grids: Sequence[Grid], image_token: int) -> tuple[Tensor, Tensor]:
@@ -43,32 +42,8 @@ def expand(ids: Sequence[int], grids: Sequence[Grid], image_token: int) -> tuple
     return torch.tensor(ids).repeat_interleave(torch.tensor(repeats)), torch.cat(positions, dim=1)
 
 
-class KeyValues:
-    """Keys and values of one batch for every layer, in buffers with room for a few more entries.
-
-    `fed` entries are there. Rows are padded on the right when they are first fed, so later entries of all rows lie
-    side by side; `valid` (rows, columns) says which entries are no padding.
-    """
-
-    def __init__(self, config: QwenConfig, lengths: Sequence[int], like: Tensor) -> None:
-        self.fed = 0
-        columns = max(lengths) + SPARE
-        shape = (config.num_hidden_layers, 2, len(lengths), config.num_key_value_heads, columns, config.head_dim)
-        self._buffer = like.new_zeros(shape)  # zeros: what is masked still meets a weight of 0, and 0 * NaN is NaN
-        ends = torch.tensor(lengths, device=like.device)[:, None]
-        column = torch.arange(columns, device=like.device)
-        self.valid = (column < ends) | (column >= max(lengths))
-
-    def put(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a layer's keys and values (rows, kv heads, new, head) and return all of them."""
-        end = self.fed + keys.shape[2]
-        if end > self._buffer.shape[-2]:
-            more = end + SPARE - self._buffer.shape[-2]
-            self._buffer = functional.pad(self._buffer, (0, 0, 0, more))
-            self.valid = functional.pad(self.valid, (0, more), value=True)
-        self._buffer[layer, 0, :, :, self.fed : end] = keys
-        self._buffer[layer, 1, :, :, self.fed : end] = values
-        return self._buffer[layer, 0, :, :, :end], self._buffer[layer, 1, :, :, :end]
+Past = CacheView | CacheColumns
+"""What came before, to which a layer adds what is new; queries attend to what is `seen` of it."""
 
 
 class LanguageAttention(nn.Module):
@@ -84,7 +59,7 @@ class LanguageAttention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, keys)
         self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
 
-    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: KeyValues | None) -> Tensor:
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: Past | None) -> Tensor:
         q, k, v = (
             project(x).unflatten(2, (-1, self.head_dim)).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -93,7 +68,7 @@ class LanguageAttention(nn.Module):
         mask = None
         if past is not None:
             k, v = past.put(self.layer, k, v)
-            mask = past.valid[:, None, None, : k.shape[2]] if past.fed else None
+            mask = past.seen
         groups = q.shape[1] // k.shape[1]
         k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
         mixed = attend(q, k, v, mask, self.eager)
@@ -102,12 +77,16 @@ class LanguageAttention(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, eager: bool) -> Tensor:
-    """Attention (rows, heads, queries, head); causal where there is no mask and as many queries as keys."""
+    """Attention (rows, heads, queries, head); where there is no mask, queries are the last of the keys: all there
+    are, or a single one."""
+    queries, keys = q.shape[2], k.shape[2]
     if not eager:
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None and queries > 1
+        )
     seen = mask
     if seen is None:
-        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
     scores = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).masked_fill(~seen, -torch.inf)
     weights: Tensor = scores.softmax(-1, dtype=torch.float32).to(v.dtype)
     return weights @ v
@@ -135,7 +114,7 @@ class LanguageLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: KeyValues | None) -> Tensor:
+    def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: Past | None) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), turns, past)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -146,17 +125,17 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: QwenConfig, eager: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.eager = config, eager
         self.embed_tokens = Embeddings(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(LanguageLayer(config, i, eager) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.checkpointing = False
 
-    def forward(self, x: Tensor, positions: Tensor, past: KeyValues | None = None) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, past: Past | None = None) -> Tensor:
         """Hidden states (rows, length, hidden) of embeddings x at `positions` (3, rows, length).
 
         Without `past`, and where that is empty, tokens see those before them in their row, so padding has to be on
-        the right. Where `past` holds something, a single new token per row sees all of its row.
+        the right. Where `past` holds something, they see what it says, or a single new token per row all of it.
         """
         turns = self._turns(positions, x.dtype)
         for layer in self.layers:
@@ -164,8 +143,6 @@ class LanguageModel(nn.Module):
                 x = checkpoint(layer, x, turns, past, use_reentrant=False)
             else:
                 x = layer(x, turns, past)
-        if past is not None:
-            past.fed += x.shape[1]
         out: Tensor = self.norm(x)
         return out
 

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.qwen2_5_vl.config import QwenConfig
 from agents.common.qwen2_5_vl.image import grid_of, patches
-from agents.common.qwen2_5_vl.language import KeyValues, LanguageModel
+from agents.common.qwen2_5_vl.language import LanguageModel
 from agents.common.qwen2_5_vl.vision import VisionTower
-
-IGNORED = -100
-"""The label that takes no part in the loss."""
+from agents.common.upload import upload
 
 NEVER = -1e9
 """A score that no softmax gives a chance; finite, so that a chance of 0 times its logarithm is 0 and not NaN."""
@@ -51,6 +50,11 @@ class QwenNetwork(nn.Module):
             self.lm_head = nn.Linear(self.config.hidden_size, self.config.vocab_size, bias=False)
 
     @property
+    def attention(self) -> str:
+        """The kind of the language model's attention."""
+        return "eager" if self.model.eager else "sdpa"
+
+    @property
     def device(self) -> torch.device:
         return self.model.norm.weight.device
 
@@ -67,12 +71,12 @@ class QwenNetwork(nn.Module):
         trained = any(parameter.requires_grad for parameter in self.visual.blocks.parameters())
         with torch.set_grad_enabled(trained and torch.is_grad_enabled()):
             return self.visual.features(
-                patches(frames.to(self.device)).to(self.dtype), grid_of(*frames.shape[1:3])
+                patches(upload(frames, self.device)).to(self.dtype), grid_of(*frames.shape[1:3])
             )
 
     def embed(self, expanded: Tensor, fused: Tensor) -> Tensor:
         """Input embeddings (..., length, hidden) of expanded ids; `fused` (embeddings, hidden) in their order."""
-        expanded = expanded.to(self.device)
+        expanded = upload(expanded, self.device)
         text: Tensor = self.model.embed_tokens(expanded)
         places = (expanded == self.config.image_token)[..., None].expand_as(text)
         return text.masked_scatter(places, fused.to(text.dtype))
@@ -82,16 +86,14 @@ class QwenNetwork(nn.Module):
         scores: Tensor = self.model.embed_tokens(hidden) if self.config.tied else self.lm_head(hidden)
         return scores
 
-    def hidden(
-        self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor, past: KeyValues | None = None
-    ) -> Tensor:
+    def hidden(self, rows: Sequence[tuple[Tensor, Tensor]], fused: Tensor) -> Tensor:
         """Hidden states (rows, length, hidden) of expanded ids with their positions, padded on the right.
 
         `fused`: embeddings of all images of all rows, in order.
         """
         ids = nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)
         positions = nn.utils.rnn.pad_sequence([row.T for _, row in rows], batch_first=True).permute(2, 0, 1)
-        out: Tensor = self.model(self.embed(ids, fused), positions.to(self.device), past)
+        out: Tensor = self.model(self.embed(ids, fused), positions.to(self.device))
         return out
 
     def output(
@@ -138,7 +140,7 @@ def undrawn(logits: Tensor, token: int) -> Tensor:
     An answer that is drawn becomes part of a sample, and there the image token would ask for a frame that nobody
     gave. Drawing and learning from what was drawn must both leave it out, or their log-probabilities would differ.
     """
-    return logits.index_fill(-1, torch.tensor([token], device=logits.device), NEVER)
+    return logits.index_fill(-1, upload(torch.tensor([token]), logits.device), NEVER)
 
 
 def spread_labels(labels: Sequence[int], ids: Sequence[int], expanded: Tensor, image_token: int) -> Tensor:

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.generate import Row
 from agents.common.decoders.policy import Recorder
-from agents.common.decoders.sampling import Draws
 from agents.common.qwen2_5_vl.network import undrawn
 from vlnbench.interfaces import Action
 from vlnbench.training.family.policy import Sampling
@@ -26,8 +26,6 @@ class QwenRecorder(Recorder):
         actions = self._prompts.read(answer)
         return actions or (Action.STOP,), actions is not None and answer[-1] in self._settings.eos
 
-    def choose(self, questions: Sequence[Any], answers: Sequence[Sequence[int]], logits: Tensor) -> list[int]:
-        """Draw the next token of every answer by its row of logits (rows, vocabulary)."""
-        wanted = [Draws(asked.slot, len(told), 1) for asked, told in zip(questions, answers, strict=True)]
-        scores = undrawn(logits, self._model.config.image_token)[:, None]
-        return [token for (token,) in self._sampler.draw(wanted, scores)]
+    def choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        """As `Sampler.choose`, of anything but images."""
+        return self._sampler.choose(rows, undrawn(logits, self._model.config.image_token))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.common.sets.trajectories import BELOW, stays_below
+from agents.common.sets.records import Records
 from vlnbench.data.sets import CONVERSATIONS, read_list
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
@@ -26,7 +26,6 @@ SYMBOLS = {
     "→": Action.TURN_RIGHT,
 }
 """How answers write actions."""
-_ROLES = ("human", "gpt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +75,9 @@ def read_conversations(folder: Path) -> list[Conversation]:
     Raises UsageError for records that break the format and for images that are missing, with their number.
     """
     path = folder / CONVERSATIONS
-    records = read_list(path, "conversations", f"expected a folder of conversations with {CONVERSATIONS}")
-    conversations = [_conversation(path, index, record) for index, record in enumerate(records)]
+    found = read_list(path, "conversations", f"expected a folder of conversations with {CONVERSATIONS}")
+    records = Records(path, folder)
+    conversations = [_conversation(records, index, record) for index, record in enumerate(found)]
     images = list(dict.fromkeys(image for each in conversations for image in each.images))
     missing = [image for image in images if not image.is_file()]
     if missing:
@@ -88,28 +88,16 @@ def read_conversations(folder: Path) -> list[Conversation]:
     return conversations
 
 
-def _conversation(path: Path, index: int, record: Any) -> Conversation:
-    def fail(name: str, expected: str) -> UsageError:
-        return UsageError(f"{path}: record {index}: field {name!r}: expected {expected}")
-
-    if not isinstance(record, dict):
-        raise UsageError(f"{path}: record {index}: expected an object with image and conversations")
-    images, turns = record.get("image"), record.get("conversations")
+def _conversation(records: Records, number: int, record: Any) -> Conversation:
+    record = records.fields(number, record, " with image and conversations")
+    images = record.get("image")
     images = [images] if isinstance(images, str) else images
     if not isinstance(images, list) or not images or not all(isinstance(name, str) and name for name in images):
-        raise fail("image", "the path of an image or a list of paths")
-    outside = next((name for name in images if not stays_below(name)), None)
-    if outside is not None:
-        raise fail("image", f"{BELOW}, found {outside!r}")
-    if not isinstance(turns, list) or not turns or len(turns) % 2:
-        raise fail("conversations", "turns of human and gpt by turns")
-    for number, turn in enumerate(turns):
-        role = _ROLES[number % 2]
-        if not isinstance(turn, dict) or turn.get("from") != role or not isinstance(turn.get("value"), str):
-            raise fail(f"conversations[{number}]", f'an object with "from": "{role}" and a text as value')
-    texts = [turn["value"] for turn in turns]
-    tags = [text.count(TAG) for text in texts]
+        raise records.fail(number, "image", "the path of an image or a list of paths")
+    paths = tuple(records.root / records.below(number, "image", name) for name in images)
+    pairs = records.turns(number, record.get("conversations"))
+    tags = [text.count(TAG) for turn in pairs for text in turn]
     if tags[0] != len(images) or any(tags[1:]):
-        raise fail("conversations", f"{TAG} in the first turn once for each of {len(images)} images, nowhere else")
-    pairs = tuple(zip(texts[::2], texts[1::2], strict=True))
-    return Conversation(tuple(path.parent / name for name in images), pairs)
+        expected = f"{TAG} in the first turn once for each of {len(images)} images, nowhere else"
+        raise records.fail(number, "conversations", expected)
+    return Conversation(paths, pairs)

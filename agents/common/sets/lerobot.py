@@ -15,6 +15,7 @@ from PIL import Image
 
 from agents.common.sets.trajectories import Trajectory, read_trajectories
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.folder import appearing
 from vlnbench.util.progress import Progress
 
 CAMERA = "observation.images.front"
@@ -34,9 +35,9 @@ def write_lerobot(folder: Path, out: Path, fps: int, videos: bool) -> Written:
     Features of a frame: `observation.images.front` (height, width, 3; uint8), `action` (1; what is to be done at
     it: 0 STOP, 1 FORWARD, 2 LEFT, 3 RIGHT), `is_example` (1; 0 where what was done is not to be learned), and the
     instruction as `task`. fps: steps have no clock; timestamps are the number of the step over this. videos:
-    frames as compressed videos, which change them, instead of images. Raises UsageError, with nothing written,
-    without the library, for walks that break their format, for pictures of several sizes and for an `out` that
-    exists.
+    frames as compressed videos, which change them, instead of images. The dataset is there as a whole or not at
+    all. Raises UsageError, with nothing written, without the library, for walks that break their format, for
+    pictures of several sizes and for an `out` that exists.
     """
     if fps < 1:
         raise UsageError(f"--fps {fps}: expected at least 1")
@@ -51,18 +52,19 @@ def write_lerobot(folder: Path, out: Path, fps: int, videos: bool) -> Written:
         "action": {"dtype": "int64", "shape": (1,), "names": ["action"]},
         "is_example": {"dtype": "int64", "shape": (1,), "names": ["is_example"]},
     }
-    dataset = dataset_type.create(
-        repo_id=f"vlnbench/{out.name}", fps=fps, features=features, root=out, use_videos=videos
-    )
     total = sum(len(walk.instructions) for walk in walks)
     episodes = frames = 0
-    with Progress("writing episodes") as progress:
+    with appearing(out, "dataset") as made, Progress("writing episodes") as progress:
+        made.rmdir()  # the library makes it itself
+        dataset = dataset_type.create(
+            repo_id=f"vlnbench/{out.name}", fps=fps, features=features, root=made, use_videos=videos
+        )
         for walk in walks:
             for instruction in walk.instructions:
                 frames += _add(dataset, walk, instruction)
                 episodes += 1
                 progress.update(episodes, total)
-    dataset.finalize()
+        dataset.finalize()
     return Written(episodes, frames)
 
 
@@ -72,7 +74,7 @@ def _dataset_type() -> Any:
     except ImportError as error:
         raise UsageError(
             f"LeRobot's library cannot be imported ({error}); it needs an environment of its own, see "
-            "docs/train.md"
+            "docs/how-to/collect.md"
         ) from error
     return LeRobotDataset
 

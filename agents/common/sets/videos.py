@@ -1,20 +1,19 @@
 """Folders of questions about videos and pictures, in the layout of video LLaVA's training files.
 
-`<folder>/conversations.json` lists records with `id`, `video` or `image` or neither (the path of a file below the
-folder) and `conversations`, turns of "human" and "gpt" by turns.
+A JSON file lists records with `id`, `video` or `image` or neither (the path of a file below the folder) and
+`conversations`, turns of "human" and "gpt" by turns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.common.sets.trajectories import BELOW, stays_below
-from vlnbench.data.sets import CONVERSATIONS, read_list
+from agents.common.sets.records import Records
 from vlnbench.errors import UsageError
-
-_ROLES = ("human", "gpt")
+from vlnbench.util.durable.json_stream import elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +26,34 @@ class Record:
     turns: tuple[tuple[str, str], ...]
 
 
-def read_records(folder: Path) -> tuple[list[Record], int]:
-    """The records of a folder in order, and how many are left out because their files are missing.
+def read_records(
+    file: Path, odd: Callable[[Record], str | None], example: str
+) -> tuple[list[Record], tuple[str, ...]]:
+    """The records of a file in order, and lines on those that are left out.
 
-    Raises UsageError for records that break the format, and where all files are missing.
+    odd: the answer of a record that is in another form than `example`, None where none is. Raises UsageError for
+    records that break the format, and where nothing is left.
     """
-    path = folder / CONVERSATIONS
-    found = [
-        _record(path, number, each)
-        for number, each in enumerate(read_list(path, "records", f"expected a set with {CONVERSATIONS}"))
-    ]
-    there = {file: file.is_file() for each in found if (file := each.file) is not None}
-    if there and not any(there.values()):
-        raise UsageError(f"{path}: none of its videos and pictures is below {folder}; extract the archives")
-    kept = [each for each in found if each.file is None or there[each.file]]
-    return kept, len(found) - len(kept)
+    records, kept = Records(file, file.parent), list[Record]()
+    for number, each in enumerate(elements(file)):
+        record = _record(records, number, each)
+        if (answer := odd(record)) is not None:
+            records.odd.append((number, answer))
+        elif record.file is not None and not records.has(str(record.file.relative_to(file.parent))):
+            records.lost.append(str(record.file.relative_to(file.parent)))
+        else:
+            kept.append(record)
+    left_out = records.left_out(example, "are left out")
+    if not kept:
+        raise UsageError(left_out[-1] if left_out else f"{file}: expected a list of records")
+    return kept, left_out
 
 
-def _record(path: Path, number: int, record: Any) -> Record:
-    def fail(name: str, expected: str) -> UsageError:
-        return UsageError(f"{path}: record {number}: field {name!r}: expected {expected}")
-
-    if not isinstance(record, dict):
-        raise UsageError(f"{path}: record {number}: expected an object with id, video or image, and conversations")
+def _record(records: Records, number: int, record: Any) -> Record:
+    record = records.fields(number, record, " with id, video or image, and conversations")
     kind = "video" if "video" in record else "image"
-    file, turns = record.get(kind), record.get("conversations")
-    if file is not None and not (isinstance(file, str) and file and stays_below(file)):
-        raise fail(kind, f"{BELOW}, found {str(file)[:80]!r}")
-    if not isinstance(turns, list) or not turns or len(turns) % 2:
-        raise fail("conversations", "turns of human and gpt by turns")
-    for place, turn in enumerate(turns):
-        role = _ROLES[place % 2]
-        if not isinstance(turn, dict) or turn.get("from") != role or not isinstance(turn.get("value"), str):
-            raise fail(f"conversations[{place}]", f'an object with "from": "{role}" and a text as value')
-    texts = [turn["value"] for turn in turns]
-    pairs = tuple(zip(texts[::2], texts[1::2], strict=True))
-    where = None if file is None else path.parent / file
-    return Record(str(record.get("id", number)), where, kind == "video" and file is not None, pairs)
+    file = None if record.get(kind) is None else records.root / records.below(number, kind, record[kind])
+    if file is not None and file.suffix == ".pkl":
+        raise records.fail(number, kind, "a video: features in pickle files are not read")
+    turns = records.turns(number, record.get("conversations"))
+    return Record(str(record.get("id", number)), file, kind == "video" and file is not None, turns)

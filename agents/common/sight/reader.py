@@ -14,6 +14,7 @@ from PIL import Image
 
 from agents.common.packing.frames import Frame, Known, frame_key
 from agents.common.sight.augment import augment
+from agents.common.sight.decoding import frame_count, frames_at
 from agents.common.sight.pictures import content_of, decoded
 from agents.common.towers.siglip import network_input, resize
 from vlnbench.training.kept_frames import KeptFrames, keep_frames, kept_name
@@ -46,14 +47,39 @@ class FrameReader:
     def behind_black(self, paths: Sequence[Path | None], rng: random.Random) -> torch.Tensor | list[Frame]:
         """As `read`, after as many black frames as there are None."""
         there = [path for path in paths if path is not None]
-        black = torch.full((3, self._image_size, self._image_size), -1.0)
         count = len(paths) - len(there)
         if self._known is None:
-            frames = self.read(there, rng) if there else black[None][:0]
-            return torch.cat([black.expand(count, -1, -1, -1), torch.as_tensor(frames)])
-        known = self._known(BLACK)
-        one = Frame(BLACK, known, None if known is not None else black)
-        return [one] * count + [self._keyed_frame(path, self._known) for path in there]
+            frames = self.read(there, rng) if there else self._black[None][:0]
+            return torch.cat([self._black.expand(count, -1, -1, -1), torch.as_tensor(frames)])
+        return [self._black_frame(self._known)] * count + [self._keyed_frame(path, self._known) for path in there]
+
+    def video(self, path: Path, choose: Callable[[int], Sequence[int]]) -> torch.Tensor | list[Frame]:
+        """As `read`, the frames of a video of which `choose` gives the numbers when told how many there are; below
+        0: black ones. Nothing is jittered."""
+        numbers = choose(frame_count(path))
+        if self._known is None:
+            shown = {number: resize(each, self._image_size) for number, each in frames_at(path, numbers).items()}
+            black = np.zeros((self._image_size, self._image_size, 3), np.uint8)
+            return network_input([shown.get(number, black) for number in numbers])
+        content = content_of(path, REMEDY)
+        keys = {number: frame_key(content + b"%d" % number) for number in numbers if number >= 0}
+        known = {number: self._known(key) for number, key in keys.items()}
+        lost = [number for number, features in known.items() if features is None]
+        resized = {number: resize(each, self._image_size) for number, each in frames_at(path, lost).items()}
+        pixels = {number: network_input([each])[0] for number, each in resized.items()}
+        black_frame = self._black_frame(self._known)
+        return [
+            Frame(keys[number], known[number], pixels.get(number)) if number >= 0 else black_frame
+            for number in numbers
+        ]
+
+    @property
+    def _black(self) -> torch.Tensor:
+        return torch.full((3, self._image_size, self._image_size), -1.0)
+
+    def _black_frame(self, known: Known) -> Frame:
+        features = known(BLACK)
+        return Frame(BLACK, features, None if features is not None else self._black)
 
     def keeping(self, folder: Path, file: Path, items: Sequence[Sequence[Path]]) -> FrameReader:
         """A reader of one set's resized frames, which are kept in `folder`; `file` tells the set.

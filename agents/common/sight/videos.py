@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.common.packing.frames import Frame, Known, frame_key
-from agents.common.sight.pictures import MOST_PIXELS, content_of, decoded
+from agents.common.sight.decoding import frames_of
+from agents.common.sight.pictures import content_of, decoded
 from agents.common.sight.reader import REMEDY
 from agents.common.towers.eva import crop, network_input, squared
-from vlnbench.errors import UsageError
-from vlnbench.util.durable.limits import regular
 
 JITTER, DROPPED, DOUBLED, LAST_DOUBLED = 0.05, 0.1, 0.03, 0.06
 """Shares of frames, as Uni-NaVid is trained (arXiv 2412.06224)."""
@@ -116,33 +114,3 @@ def jittered(frame: NDArray[np.uint8], draws: np.random.RandomState) -> NDArray[
                 mean = colors.mean(axis=(0, 1) if kind == "contrast" else 2, keepdims=True)
             frame = np.clip((colors - mean) * factor + mean, 0, 255).astype(np.uint8)
     return frame
-
-
-@lru_cache(maxsize=1)
-def frames_of(path: Path, per_second: int = 1) -> list[NDArray[np.uint8]]:
-    """Frames of a video, RGB, uint8 (height, width, 3), so many for a second. Raises UsageError for none."""
-    step, found = 1, []
-    for number, (rate, frame) in enumerate(_decoded(path)):
-        step = max(round(rate / per_second), 1)
-        if number % step == 0:
-            found.append(np.ascontiguousarray(frame[..., ::-1]))
-    if not found:
-        raise UsageError(f"{path}: cannot be read as a video; extract it again")
-    return found
-
-
-def _decoded(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Frames of a video, BGR, each with the rate that the file says."""
-    try:
-        video = cv2.VideoCapture(str(regular(path)))
-        rate = video.get(cv2.CAP_PROP_FPS)
-        while (read := video.read())[0]:
-            frame = np.asarray(read[1], np.uint8)
-            if max(frame.shape) > MOST_PIXELS:
-                raise UsageError(
-                    f"{path}: {frame.shape[1]}x{frame.shape[0]} pixels, expected at most {MOST_PIXELS}"
-                )
-            yield rate, frame
-        video.release()
-    except (OSError, cv2.error) as error:
-        raise UsageError(f"{path}: cannot be read as a video ({str(error)[:120]}); extract it again") from None

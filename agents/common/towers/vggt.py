@@ -20,7 +20,9 @@ from torch.nn import functional
 from agents.common.qwen2_5_vl.config import MERGE, PATCH
 from agents.common.qwen2_5_vl.image import grid_of, scaled
 from agents.common.qwen2_5_vl.layers import angles, rotate
-from agents.common.towers.vggt_sizes import GeometrySizes, Stored, head_shapes
+from agents.common.towers.geometry_sizes import GeometrySizes
+from agents.common.towers.vggt_sizes import Stored, head_shapes
+from agents.common.upload import upload
 
 FIRST, RECENT = 8, 48
 """Frames that are kept from the beginning and from the end."""
@@ -87,6 +89,17 @@ class Scale(nn.Module):
         return x * self.gamma
 
 
+class Norm(nn.LayerNorm):
+    """In float32 under autocast, as CUDA's list has it; the CPU's, otherwise the same here, has it not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_meta or not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        return functional.layer_norm(
+            x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps
+        )
+
+
 class GeometryAttention(nn.Module):
     """Self-attention; `normed` norms queries and keys per head."""
 
@@ -94,8 +107,8 @@ class GeometryAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.qkv = nn.Linear(width, 3 * width)
-        self.q_norm = nn.LayerNorm(width // heads) if normed else nn.Identity()
-        self.k_norm = nn.LayerNorm(width // heads) if normed else nn.Identity()
+        self.q_norm = Norm(width // heads) if normed else nn.Identity()
+        self.k_norm = Norm(width // heads) if normed else nn.Identity()
         self.proj = nn.Linear(width, width)
 
     def forward(
@@ -137,10 +150,10 @@ class GeometryBlock(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int, *, normed: bool, eps: float) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.norm1 = Norm(width, eps=eps)
         self.attn = GeometryAttention(width, heads, normed)
         self.ls1 = Scale(width)
-        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.norm2 = Norm(width, eps=eps)
         self.mlp = MLP(width, hidden)
         self.ls2 = Scale(width)
 
@@ -169,7 +182,7 @@ class Encoder(nn.Module):
             GeometryBlock(width, sizes.heads, sizes.dino_intermediate_size, normed=False, eps=1e-6)
             for _ in range(sizes.dino_depth)
         )
-        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.norm = Norm(width, eps=1e-6)
 
     def forward(self, images: Tensor) -> Tensor:
         """Patch tokens (N, patches, width) of images (N, 3, height, width), sides multiples of a patch."""
@@ -227,9 +240,9 @@ class Aggregator(nn.Module):
     def layers(self, images: Tensor, caches: Sequence[FrameCache]) -> Iterator[Tensor]:
         """Every layer's tokens (N, camera + registers + patches, 2 * width), computed as they are asked for:
         the frame block's beside the global block's."""
-        mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in (MEAN, STD))
+        mean, std = (upload(torch.tensor(values), images.device)[:, None, None] for values in (MEAN, STD))
         patches = self.patch_embed(((images - mean) / std).to(self.camera_token.dtype))
-        later = torch.tensor([int(cache.seen > 0) for cache in caches], device=images.device)
+        later = upload(torch.tensor([int(cache.seen > 0) for cache in caches]), images.device)
         special = torch.cat((self.camera_token[0, later], self.register_token[0, later]), dim=1)
         tokens = torch.cat((special, patches), dim=1)
         turns = self._turns(images.shape[2] // PATCH, images.shape[3] // PATCH, images.device)

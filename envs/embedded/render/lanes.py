@@ -5,7 +5,7 @@ the CPU has (AVX, SSE, NEON). The compiler vectorizes long loops by itself, but 
 this way, a run of nine pixels costs two steps and not nine.
 
 Values of these types live inside kernels only; functions that take them are `inner_kernel` or `inline_kernel`.
-Before you change anything here, or update numba, read docs/maintenance.md.
+Before you change anything here, or update numba, read docs/how-to/maintenance.md.
 """
 
 from __future__ import annotations

@@ -1,42 +1,42 @@
-"""The EnvDrop-like augmentation set: many more paths in the train houses, told by a noisy machine speaker."""
+"""Sets to train on: many more walks in the train houses, told by a machine speaker.
+
+Two kinds. `noise` (the first edition calls it envdrop) are walks in the houses as they are, told by a speaker that
+errs. `envdrop` is environment dropout as Tan et al. meant it (arXiv 1904.04195): every house is recolored and
+refurnished, so that a walk goes through a house that is not there otherwise, and each text was checked.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.dataset import Progress, fingerprint
+from envs.houses.edition import SCENES_DIR, SPEAKER
+from envs.houses.files.dataset import Progress, at_once, take
 from envs.houses.files.episode_files import Told, cut, write_r2r_split
-from envs.houses.files.manifest import (
-    ENVDROP_MANIFEST,
-    R2R_DIR,
-    SCENES_DIR,
-    SPLITS,
-    VERSION,
-    first_id,
-    house_names,
-    is_complete,
-)
+from envs.houses.files.manifest import house_names, is_complete
+from envs.houses.files.scenes import fingerprint, write_scene
 from envs.houses.files.statistics import Totals
-from envs.houses.files.telling import SPEAKER_PHRASINGS, speak
+from envs.houses.files.telling import SPEAKER_PHRASINGS, speak, speak_truly
 from envs.houses.language.checker import check_text
 from envs.houses.language.instructions import Noise
 from envs.houses.options import HousesConfig
-from envs.houses.plan.house import House, make_house
+from envs.houses.plan.house import House, dropped_name, make_house
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import write_bytes
 from vlnbench.util.durable.limits import regular
 from vlnbench.util.durable.locks import locked
+from vlnbench.util.processes.pool import in_processes
 
-SPLIT = "envdrop"
 TIMES_TRAIN = 5
-"""Episodes of the set for every episode of train, unless told otherwise."""
+"""Episodes of a set for every episode of train, unless told otherwise."""
+ENVIRONMENTS = 2
+"""Recolored, refurnished houses for every train house."""
 _CHECKED_PER_HOUSE = 10
 """Trajectories of a house whose texts are checked, to know how noisy the speaker turned out."""
 
@@ -64,110 +64,171 @@ class EnvDropManifest:
 def augment(
     root: Path,
     config: HousesConfig,
+    split: str = "envdrop",
     episodes: int | None = None,
     noise: Noise | None = None,
     progress: Progress | None = None,
 ) -> EnvDropManifest:
-    """Write `datasets/houses_r2r/envdrop/` for a finished benchmark; a set that is there already is kept.
+    """Write `datasets/houses_r2r/{split}/` for a finished benchmark; a set that is there already is kept.
 
-    `episodes`: how many, default five times those of train. Ids continue those of train, so that both sets can be
-    joined. The same configuration, number and noise give the same bytes. Raises UsageError if the benchmark of
-    this configuration is not below `root`, or its houses do not have that many trajectories.
+    `split`: one of the edition's additions. `episodes`: how many, default five times those of train. `noise`: of
+    the speaker that errs. Ids continue those of train, so that both sets can be joined. The same arguments give
+    the same bytes. Raises UsageError if the benchmark of this configuration is not below `root`, or its houses do
+    not have that many trajectories.
     """
+    edition = config.edition
     wanted = TIMES_TRAIN * config.train_episodes if episodes is None else episodes
     if wanted < 1:
-        raise UsageError(f"houses: envdrop_episodes = {wanted}: give 1 or more")
+        raise UsageError(f"{edition.name}: {split}_episodes = {wanted}: give 1 or more")
     if not is_complete(root, config, ("train",)):
-        raise UsageError(f"{root}: the houses of these options are not there; run `vlnbench data houses` first")
-    noise = noise or Noise()
-    if kept := _finished(root, config, wanted, noise):
+        raise UsageError(
+            f"{root}: the houses of these options are not there; run `vlnbench data {edition.name}` first"
+        )
+    asked = _Asked(root, config, split, wanted, (noise or Noise()) if split == edition.noisy else Noise(0, 0, 0))
+    if kept := _finished(asked):
         return kept
     try:
         with locked(root, wait=True):  # one writer; the others find its work done
-            kept = _finished(root, config, wanted, noise)
-            return kept or _augment(root, config, wanted, noise, progress or (lambda stage, done, total: None))
+            kept = _finished(asked)
+            return kept or _augment(asked, progress or (lambda stage, done, total: None))
     except OSError as error:
         raise UsageError(f"{root}: cannot be written ({error.strerror}); choose a writable folder") from error
 
 
-def _augment(root: Path, config: HousesConfig, wanted: int, noise: Noise, report: Progress) -> EnvDropManifest:
-    (root / ENVDROP_MANIFEST).unlink(missing_ok=True)
-    first = config.train_episodes + 1, first_id(len(SPLITS))
-    tally = _Tally()
-    rows = cut(_rows(root, config, wanted, noise, tally, report), wanted)
-    folder = R2R_DIR / SPLIT
-    trajectories = write_r2r_split(root / folder, SPLIT, tally.counted(rows, wanted), first)
-    names = [folder / f"{SPLIT}.json.gz", folder / f"{SPLIT}_gt.json.gz"]
+@dataclass(frozen=True)
+class _Asked:
+    """What `augment` is asked for."""
+
+    root: Path
+    config: HousesConfig
+    split: str
+    wanted: int
+    noise: Noise
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / self.config.edition.addition_manifest(self.split)
+
+
+def _augment(asked: _Asked, report: Progress) -> EnvDropManifest:
+    root, config, edition = asked.root, asked.config, asked.config.edition
+    asked.manifest.unlink(missing_ok=True)
+    tally = _Tally(asked)
+    told = (_dropped if asked.split == edition.dropped else _spoken)(asked, tally, report)
+    rows = cut(told, asked.wanted)
+    folder = edition.r2r_dir / asked.split
+    first = config.train_episodes + 1, edition.first_id(asked.split)
+    trajectories = write_r2r_split(root / folder, asked.split, tally.counted(rows), first, edition.voices)
+    names = [*tally.scenes, *(folder / f"{asked.split}{end}.json.gz" for end in ("", "_gt"))]
     manifest = EnvDropManifest(
-        VERSION,
+        edition.version,
         config,
-        wanted,
+        asked.wanted,
         trajectories,
-        noise,
+        asked.noise,
         tally.checked,
         tally.untrue,
         dict(sorted(tally.problems.items())),
         tally.totals.means(),
         {name.as_posix(): fingerprint(root / name) for name in names},
     )
-    write_bytes(root / ENVDROP_MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
+    write_bytes(asked.manifest, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     return manifest
 
 
 class _Tally:
     """Counts while rows stream by."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+        self.scenes: list[Path] = []
         self.totals = Totals()
         self.checked = self.untrue = 0
         self.problems: Counter[str] = Counter()
 
-    def counted(self, rows: Iterator[Told], wanted: int) -> Iterator[Told]:
+    def counted(self, rows: Iterator[Told]) -> Iterator[Told]:
+        edition, wanted = self._asked.config.edition, self._asked.wanted
         for row in rows:
             self.totals.add(row)
             yield row
         if self.totals.episodes < wanted:
             raise UsageError(
-                f"houses: envdrop_episodes = {wanted}: the houses only have {self.totals.episodes}; "
+                f"{edition.name}: {self._asked.split}_episodes = {wanted}: the houses only have "
+                f"{self.totals.episodes}; "
                 "ask for fewer or for more train houses"
             )
 
-    def check(self, house: House, row: Told) -> None:
+    def check(self, house: House, rows: Sequence[Told]) -> None:
+        for row in rows:
+            self._check(house, row)
+
+    def _check(self, house: House, row: Told) -> None:
         walk = row.trajectory.walk
         for text in row.texts:
-            problems = check_text(house, text, "speaker", row.trajectory.yaw, (walk.actions, walk.locations))
+            problems = check_text(house, text, SPEAKER, row.trajectory.yaw, (walk.actions, walk.locations))
             self.checked += 1
             self.untrue += bool(problems)
             self.problems.update({problem.partition(":")[0] for problem in problems})
 
 
-def _rows(
-    root: Path, config: HousesConfig, wanted: int, noise: Noise, tally: _Tally, report: Progress
-) -> Iterator[Told]:
+def _spoken(asked: _Asked, tally: _Tally, report: Progress) -> Iterator[Told]:
     """Rows house by house; what one house cannot give, the next ones do."""
-    names = house_names(config)["train"]
-    left = -(-wanted // SPEAKER_PHRASINGS)
+    config, names = asked.config, house_names(asked.config)["train"]
+    left = -(-asked.wanted // SPEAKER_PHRASINGS)
     for done, name in enumerate(names):
-        report(SPLIT, done, len(names))
+        report(asked.split, done, len(names))
         house = make_house(name, config)
-        pathfinder = PathFinder.load((root / SCENES_DIR / house.scene_id).with_suffix(".navmesh"))
-        rng = random.Random(f"vlnbench {VERSION} {SPLIT} {config.seed} {name}")
+        pathfinder = PathFinder.load((asked.root / SCENES_DIR / house.scene_id).with_suffix(".navmesh"))
+        rng = random.Random(f"vlnbench {config.edition.version} {asked.split} {config.seed} {name}")
         share = -(-left // (len(names) - done))
-        for number, row in enumerate(islice(speak(house, pathfinder, noise, rng), share)):
+        errs = asked.split == config.edition.noisy
+        said = speak(house, pathfinder, asked.noise, rng) if errs else speak_truly(house, pathfinder, rng)
+        for number, row in enumerate(islice(said, share)):
             left -= 1
             if number < _CHECKED_PER_HOUSE:
-                tally.check(house, row)
+                tally.check(house, [row])
             yield row
-    report(SPLIT, len(names), len(names))
+    report(asked.split, len(names), len(names))
 
 
-def _finished(root: Path, config: HousesConfig, wanted: int, noise: Noise) -> EnvDropManifest | None:
+def _dropped(asked: _Asked, tally: _Tally, report: Progress) -> Iterator[Told]:
+    """Rows of every environment in turn, equally many of each."""
+    names = [
+        dropped_name(name, number) for name in house_names(asked.config)["train"] for number in range(ENVIRONMENTS)
+    ]
+    share = -(-asked.wanted // len(names))
+    work = [(asked.root, asked.config, name, share) for name in names]
+    report(asked.split, 0, len(names))
+    made = in_processes(_environment, work, at_once(len(work)))
+    for done, (name, (scene, rows)) in enumerate(zip(names, made, strict=True), start=1):
+        tally.scenes += [scene, scene.with_suffix(".navmesh")]
+        tally.check(make_house(name, asked.config), rows[:_CHECKED_PER_HOUSE])
+        yield from rows
+        report(asked.split, done, len(names))
+
+
+def _environment(root: Path, config: HousesConfig, name: str, episodes: int) -> tuple[Path, list[Told]]:
+    """Write an environment; its scene below the root, and as many rows as have these episodes."""
+    house = make_house(name, config)
+    scene = write_scene(root, house, config)
+    pathfinder = PathFinder.load((root / scene).with_suffix(".navmesh"))
+    rng = random.Random(f"vlnbench {config.edition.version} walks {config.seed} {name}")
+    return scene, list(cut(take(speak_truly(house, pathfinder, rng), episodes), episodes))
+
+
+def _finished(asked: _Asked) -> EnvDropManifest | None:
     """The manifest of exactly this set, if it is there with all its files."""
+    config, noise = asked.config, asked.noise
     try:
-        found = json.loads(regular(root / ENVDROP_MANIFEST).read_text())
-        asked = {"version": VERSION, "config": asdict(config), "episodes": wanted, "noise": asdict(noise)}
-        same = all(found[name] == value for name, value in asked.items())
-        if not same or any((root / n).stat().st_size != f["bytes"] for n, f in found["files"].items()):
+        found = json.loads(regular(asked.manifest).read_text())
+        wanted = {
+            "version": config.edition.version,
+            "config": asdict(config),
+            "episodes": asked.wanted,
+            "noise": asdict(noise),
+        }
+        same = all(found[name] == value for name, value in wanted.items())
+        if not same or any((asked.root / n).stat().st_size != f["bytes"] for n, f in found["files"].items()):
             return None
         return EnvDropManifest(**{**found, "config": config, "noise": noise})
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):

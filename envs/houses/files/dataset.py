@@ -2,50 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.embedded.navmesh.tiles.settings import NavMeshSettings
-from envs.embedded.render.scene import load_scene
 from envs.houses.files.episode_files import Told, cut, write_r2r_split, write_rxr_split
-from envs.houses.files.manifest import (
-    ENVDROP_MANIFEST,
-    GROUPS,
-    MANIFEST,
-    R2R_DIR,
-    RXR_DIR,
-    RXR_MANIFEST,
-    SCENES_DIR,
-    SPLITS,
-    VERSION,
-    HousesManifest,
-    first_id,
-    house_names,
-    is_complete,
-    written,
-)
+from envs.houses.files.looks import write_look
+from envs.houses.files.manifest import HousesManifest, house_names, is_complete, written
+from envs.houses.files.scenes import fingerprint, write_scene
 from envs.houses.files.statistics import summarize
 from envs.houses.files.telling import tell
-from envs.houses.model.model import house_primitives
 from envs.houses.options import HousesConfig
-from envs.houses.plan.house import House, make_house
-from envs.houses.shapes.glb_writer import glb_bytes
+from envs.houses.plan.house import make_house
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import write_bytes
-from vlnbench.util.durable.limits import regular
 from vlnbench.util.durable.locks import locked
 from vlnbench.util.machine import cores
 from vlnbench.util.processes.pool import in_processes
 
 _RXR_ENDS = ("guide", "guide_gt", "follower", "follower_gt")
 _HOUSES_WORTH_A_PROCESS = 8
-_LOOKS = ("seed", "rooms_min", "rooms_max", "storeys_share", "landmark_repetition", "distractors")
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage name, how many parts are done, and how many there are."""
@@ -54,18 +33,20 @@ Progress = Callable[[str, int, int], None]
 def generate(
     root: Path, config: HousesConfig, progress: Progress | None = None, splits: Sequence[str] = ()
 ) -> HousesManifest:
-    """Write splits of the benchmark (none: all) below a VLN-CE data root; the manifest of all that is there.
+    """Write splits of the benchmark (none: all that are drawn) below a VLN-CE data root; the manifest of all that
+    is there.
 
     Scenes go to `scene_datasets/houses/<house>/`, episodes to `datasets/houses_r2r/<split>/` and
-    `datasets/houses_rxr/<split>/`; train and val_seen have the same houses and are made together. The manifest
-    `datasets/houses_r2r/houses.json` is written last: what it names is there, and is not done again. After an
+    `datasets/houses_rxr/<split>/` (houses2 of the second edition); splits that have the same houses are made
+    together. The manifest `datasets/houses_r2r/houses.json` is written last: what it names is there, and is not
+    done again. After an
     interruption a further call keeps the scenes that were finished. The same configuration gives the same bytes,
     whichever split is asked for first.
 
     Raises UsageError if the configured houses have too few distinct trajectories, or the folder cannot be written.
     """
     report = progress or (lambda stage, done, total: None)
-    splits = splits or SPLITS
+    splits = splits or config.edition.drawn
     try:
         if not is_complete(root, config, splits):
             root.mkdir(parents=True, exist_ok=True)
@@ -82,44 +63,61 @@ def generate(
 
 
 def _generate(root: Path, config: HousesConfig, splits: Sequence[str], report: Progress) -> HousesManifest:
+    edition = config.edition
     before = written(root, config)
     if before is None:  # another configuration, or none
-        augmented = [ENVDROP_MANIFEST.with_name(f"envdrop{end}.json.gz") for end in ("", "_gt")]
-        for stale in (MANIFEST, RXR_MANIFEST, ENVDROP_MANIFEST, *augmented):
-            (root / stale).unlink(missing_ok=True)
-        before = HousesManifest(VERSION, config, {}, {}, {})
-    groups = [g for g in GROUPS if any(s in splits and s not in before.counts for s in GROUPS[g])]
+        _clear(root, config)
+        before = HousesManifest(edition.version, config, {}, {}, {})
+    wanted = {edition.group_of(edition.drawn_as(split)[0]) for split in splits}
+    groups = [g for g in edition.groups if g in wanted and not set(edition.groups[g]) <= set(before.counts)]
     told, scenes = _tell_all(root, config, groups, report)
     counts, statistics, files = dict(before.counts), dict(before.statistics), dict(before.files)
     new = list(scenes)
-    for split, groups_of_rows in told.items():
-        rows = _chosen(groups_of_rows, split, config)
-        first = first_id(SPLITS.index(split))
-        trajectories = write_r2r_split(root / R2R_DIR / split, split, rows, (1, first))
-        guides, followers = write_rxr_split(root / RXR_DIR / split, split, rows, (first, first))
-        new += [R2R_DIR / split / f"{split}{end}.json.gz" for end in ("", "_gt")]
-        new += [RXR_DIR / split / f"{split}_{end}.json.gz" for end in _RXR_ENDS]
+    for split, by_house in told.items():
+        rows = _chosen(by_house, split, config)
+        first = edition.first_id(split)
+        r2r, rxr = edition.r2r_dir / split, edition.rxr_dir / split
+        trajectories = write_r2r_split(root / r2r, split, rows, (1, first), edition.voices)
+        guides, followers = write_rxr_split(root / rxr, split, rows, (first, first))
+        new += [r2r / f"{split}{end}.json.gz" for end in ("", "_gt")]
+        new += [rxr / f"{split}_{end}.json.gz" for end in _RXR_ENDS]
         counts[split] = {
-            "houses": len(groups_of_rows),
+            "houses": len(by_house),
             "trajectories": trajectories,
             "episodes": getattr(config, f"{split}_episodes"),
             "rxr guide": guides,
             "rxr follower": followers,
         }
         statistics[split] = summarize(rows)
+    for split in (split for split in splits if split not in counts):
+        base, look = edition.drawn_as(split)
+        new += write_look(root, config, base, look, report)
+        counts[split] = {**counts[base], "rxr guide": 0, "rxr follower": 0}
+        statistics[split] = statistics[base]
     files |= {path.as_posix(): fingerprint(root / path) for path in new}
-    order = [split for split in SPLITS if split in counts]
+    order = [split for split in edition.splits if split in counts]
     manifest = HousesManifest(
-        VERSION,
+        edition.version,
         config,
         {split: counts[split] for split in order},
         {split: statistics[split] for split in order},
         dict(sorted(files.items())),
     )
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
-    for path in (RXR_MANIFEST, MANIFEST):
+    for path in (edition.rxr_manifest, edition.manifest):
         write_bytes(root / path, content)
     return manifest
+
+
+def _clear(root: Path, config: HousesConfig) -> None:
+    """Take away what says that another configuration is there, and the sets that were added to it."""
+    edition = config.edition
+    stale = [edition.manifest, edition.rxr_manifest]
+    for added in edition.additions:
+        folder = edition.r2r_dir / added
+        stale += [edition.addition_manifest(added), *(folder / f"{added}{end}.json.gz" for end in ("", "_gt"))]
+    for path in stale:
+        (root / path).unlink(missing_ok=True)
 
 
 def _tell_all(
@@ -127,11 +125,11 @@ def _tell_all(
 ) -> tuple[dict[str, list[list[Told]]], list[Path]]:
     """Trajectories of every house for the splits of some groups, and the files of the houses, below the root."""
     houses = [(group, name) for group in groups for name in house_names(config)[group]]
-    told: dict[str, list[list[Told]]] = {split: [] for group in groups for split in GROUPS[group]}
+    told: dict[str, list[list[Told]]] = {split: [] for group in groups for split in config.edition.groups[group]}
     files: list[Path] = []
     work = [(root, config, name, _shares(config, group)) for group, name in houses]
     report("houses", 0, len(houses))
-    made = in_processes(_make_ready_and_tell, work, _at_once(len(work)))
+    made = in_processes(_make_ready_and_tell, work, at_once(len(work)))
     for done, (scene, rows) in enumerate(made, start=1):
         files += [scene, scene.with_suffix(".navmesh")]
         for split, taken in rows.items():
@@ -141,35 +139,40 @@ def _tell_all(
     return told, files
 
 
-def _at_once(houses: int) -> int:
+def at_once(houses: int) -> int:
     """Processes that are worth their start, a few seconds each."""
     return max(1, min(cores(), houses // _HOUSES_WORTH_A_PROCESS))
 
 
 def _shares(config: HousesConfig, group: str) -> dict[str, int]:
-    """Episodes of one house for each split of its group; the first splits get the first trajectories."""
-    houses = len(house_names(config)[group])
-    return {split: -(-getattr(config, f"{split}_episodes") // houses) for split in reversed(GROUPS[group])}
+    """Episodes of one house for each split of its group; the first splits get the first trajectories, and those
+    that take far ones alone what is left."""
+    houses, edition = len(house_names(config)[group]), config.edition
+    far = [split for split in edition.groups[group] if split in edition.far]
+    splits = [*(split for split in reversed(edition.groups[group]) if split not in far), *far]
+    return {split: -(-getattr(config, f"{split}_episodes") // houses) for split in splits}
 
 
 def _make_ready_and_tell(
     root: Path, config: HousesConfig, name: str, shares: dict[str, int]
 ) -> tuple[Path, dict[str, list[Told]]]:
     """Write a house and take as many trajectories of it for each split as have the split's share of episodes."""
-    house = make_house(name, config)
-    scene = _write_scene(root, house, config)
-    rng = random.Random(f"vlnbench {VERSION} episodes {config.seed} {name}")
+    house, edition = make_house(name, config), config.edition
+    scene = write_scene(root, house, config)
+    rng = random.Random(f"vlnbench {edition.version} episodes {config.seed} {name}")
     stream = tell(house, PathFinder.load((root / scene).with_suffix(".navmesh")), config, rng)
-    return scene, {split: _take(stream, episodes) for split, episodes in shares.items()}
+    told = {}
+    for split, episodes in shares.items():
+        far = split in edition.far
+        told[split] = list(take((row for row in stream if row.trajectory.route.far or not far), episodes))
+    return scene, told
 
 
-def _take(stream: Iterator[Told], episodes: int) -> list[Told]:
-    """As many trajectories as have this many episodes."""
-    rows: list[Told] = []
+def take(stream: Iterator[Told], episodes: int) -> Iterator[Told]:
+    """As many trajectories as have this many episodes, and no look at the next."""
     while episodes > 0 and (row := next(stream, None)) is not None:
-        rows.append(row)
         episodes -= len(row.texts)
-    return rows
+        yield row
 
 
 def _chosen(groups: list[list[Told]], split: str, config: HousesConfig) -> list[Told]:
@@ -179,35 +182,6 @@ def _chosen(groups: list[list[Told]], split: str, config: HousesConfig) -> list[
     rows = list(cut(mixed, wanted))
     found = sum(len(row.texts) for row in rows)
     if found < wanted:
-        raise UsageError(f"houses: {split}_episodes = {wanted}: the houses only have {found}; ask for more houses")
+        name = config.edition.name
+        raise UsageError(f"{name}: {split}_episodes = {wanted}: the houses only have {found}; ask for more houses")
     return rows
-
-
-def _look(config: HousesConfig) -> str:
-    """What of a configuration decides how its houses look."""
-    options = {name: value for name, value in asdict(config).items() if name in _LOOKS}
-    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _write_scene(root: Path, house: House, config: HousesConfig) -> Path:
-    """Scene and navmesh of a house, unless an earlier call finished them; the path below `root`."""
-    path = SCENES_DIR / house.scene_id
-    target = root / path
-    tag = f"vlnbench {VERSION} {_look(config)} {house.name}"
-    if target.is_file() and target.with_suffix(".navmesh").is_file():
-        with target.open("rb") as file:
-            if f'"generator":"{tag}"'.encode() in file.read(512):
-                return path
-    target.with_suffix(".navmesh").unlink(missing_ok=True)  # its presence says that both are finished
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(target, glb_bytes(house_primitives(house, random.Random(f"{tag} hangings")), tag))
-    scene, settings = load_scene(target), NavMeshSettings()  # read back: built from what every reader will see
-    polymesh, detail = build_polymesh(scene.vertices, scene.triangles, settings)
-    PathFinder.from_polymesh(polymesh, detail, settings).save(target.with_suffix(".navmesh"))
-    return path
-
-
-def fingerprint(path: Path) -> dict[str, str | int]:
-    """SHA-256 and size of a file, as manifests hold them."""
-    data = regular(path).read_bytes()
-    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}

@@ -31,12 +31,14 @@ class Told:
     long_texts: tuple[str, ...] = ()
 
 
-def write_r2r_split(folder: Path, split: str, rows: Iterable[Told], first: tuple[int, int]) -> int:
+def write_r2r_split(
+    folder: Path, split: str, rows: Iterable[Told], first: tuple[int, int], voices: tuple[str, ...]
+) -> int:
     """Write `{split}.json.gz` and `{split}_gt.json.gz`; the number of trajectories.
 
-    `first`: the first episode id and the first trajectory id.
+    `first`: the first episode id and the first trajectory id. `voices`: whose words the vocabulary holds.
     """
-    words = vocabulary()
+    words = vocabulary(voices)
     index = {word: i for i, word in enumerate(words)}
     vocab = {
         "word_list": words,

@@ -8,23 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from envs.houses.options import HousesConfig
+from envs.houses.edition import Edition
+from envs.houses.options import CONFIGS, HousesConfig
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.limits import regular
-
-VERSION = "houses-3"
-"""Changes whenever the same configuration gives other bytes."""
-
-SPLITS = ("train", "val_seen", "val_unseen")
-GROUPS = {"train": ("train", "val_seen"), "unseen": ("val_unseen",)}
-"""Splits that have the same houses."""
-R2R_DIR = Path("datasets/houses_r2r")
-RXR_DIR = Path("datasets/houses_rxr")
-SCENES_DIR = Path("scene_datasets")
-MANIFEST = R2R_DIR / "houses.json"
-RXR_MANIFEST = RXR_DIR / "houses.json"
-ENVDROP_MANIFEST = R2R_DIR / "envdrop" / "envdrop_houses.json"
-_IDS_APART = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -42,17 +29,18 @@ class HousesManifest:
     files: dict[str, dict[str, str | int]]
 
 
-def is_complete(root: Path, config: HousesConfig, splits: Sequence[str] = SPLITS) -> bool:
-    """Whether splits of exactly this configuration lie below `root`, every file with its recorded size."""
+def is_complete(root: Path, config: HousesConfig, splits: Sequence[str] = ()) -> bool:
+    """Whether splits (none: all that are drawn) of exactly this configuration lie below `root`, every file with
+    its recorded size."""
     found = written(root, config)
-    return found is not None and set(splits) <= set(found.counts)
+    return found is not None and set(splits or config.edition.drawn) <= set(found.counts)
 
 
 def written(root: Path, config: HousesConfig) -> HousesManifest | None:
     """What was written of exactly this configuration; None if that is nothing, or a file is not as it was."""
     try:
-        manifest = json.loads(regular(root / MANIFEST).read_text())
-        same = manifest["version"] == VERSION and manifest["config"] == asdict(config)
+        manifest = json.loads(regular(root / config.edition.manifest).read_text())
+        same = manifest["version"] == config.edition.version and manifest["config"] == asdict(config)
         if same and all((root / name).stat().st_size == f["bytes"] for name, f in manifest["files"].items()):
             return HousesManifest(**{**manifest, "config": config})
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
@@ -60,39 +48,36 @@ def written(root: Path, config: HousesConfig) -> HousesManifest | None:
     return None
 
 
-def generated(root: Path) -> tuple[str, tuple[str, ...]] | None:
+def generated(root: Path, edition: Edition) -> tuple[str, tuple[str, ...]] | None:
     """Version of the generator, whatever its configuration, and the splits that it finished below `root`."""
     try:
-        manifest = json.loads(regular(root / MANIFEST).read_text())
+        manifest = json.loads(regular(root / edition.manifest).read_text())
         return str(manifest["version"]), tuple(manifest["counts"])
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{root / MANIFEST}: field 'version' or 'counts' cannot be read; run `vlnbench data houses`"
+            f"{root / edition.manifest}: field 'version' or 'counts' cannot be read; run "
+            f"`vlnbench data {edition.name}`"
         ) from error
 
 
-def read_config(root: Path) -> HousesConfig:
+def read_config(root: Path, edition: Edition) -> HousesConfig:
     """The configuration of the houses below a data root. Raises UsageError if their manifest does not tell it."""
+    kind = CONFIGS[edition.name]
     try:
-        options = json.loads(regular(root / MANIFEST).read_text())["config"]
-        return HousesConfig(**{field.name: options[field.name] for field in fields(HousesConfig)})
+        options = json.loads(regular(root / edition.manifest).read_text())["config"]
+        return kind(**{field.name: options[field.name] for field in fields(kind)})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{root / MANIFEST}: field 'config' cannot be read; run `vlnbench data houses`"
+            f"{root / edition.manifest}: field 'config' cannot be read; run `vlnbench data {edition.name}`"
         ) from error
 
 
-def identity(root: Path) -> str:
+def identity(root: Path, edition: Edition) -> str:
     """Hash of what decides the houses below a data root. Raises UsageError if their manifest cannot be read."""
-    content = json.dumps([VERSION, asdict(read_config(root))], sort_keys=True)
+    content = json.dumps([edition.version, asdict(read_config(root, edition))], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def first_id(split: int) -> int:
-    """First trajectory id and first instruction id of a split, given its number; splits are made in any order."""
-    return 1 + _IDS_APART * split
 
 
 def house_names(config: HousesConfig) -> dict[str, list[str]]:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.embedded.navmesh.pathfinder import PathFinder
-from envs.houses.files.manifest import SCENES_DIR, read_config
+from envs.houses.edition import SCENES_DIR
+from envs.houses.options import HousesConfig
 from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House, make_house
@@ -68,9 +69,9 @@ class _Seen:
     distance: float
 
 
-def house_views(root: Path, name: str, seed: int, count: int) -> tuple[str, list[Viewpoint]]:
+def house_views(root: Path, config: HousesConfig, name: str, seed: int, count: int) -> tuple[str, list[Viewpoint]]:
     """Scene file below the scenes directory, and `count` views, of the house of that name below a data root."""
-    house = make_house(name, read_config(root))
+    house = make_house(name, config)
     pathfinder = PathFinder.load((root / SCENES_DIR / house.scene_id).with_suffix(".navmesh"))
     rng = random.Random(f"vlnbench questions {seed} {name}")
     return house.scene_id, list(views(house, pathfinder, rng, count))

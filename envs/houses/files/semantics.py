@@ -10,15 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.houses.files.manifest import read_config
 from envs.houses.files.questions import EYE_M, HFOV_DEG, Viewpoint, turns_to
 from envs.houses.plan.catalog import FURNISHINGS
-from envs.houses.plan.house import make_house
+from envs.houses.plan.house import House
 from envs.houses.plan.layout import STOREY_M
 from envs.houses.plan.rooms import KINDS
 
@@ -49,10 +47,9 @@ class PixelLabels:
 
 
 class Semantics:
-    """What views of one house below a data root show."""
+    """What views of one house show."""
 
-    def __init__(self, root: Path, name: str) -> None:
-        house = make_house(name, read_config(root))
+    def __init__(self, house: House) -> None:
         self._house = house
         self._items = sorted(
             house.items, key=lambda item: item.footprint.width * item.footprint.depth * item.height

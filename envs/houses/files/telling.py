@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.houses.edition import SPEAKER
 from envs.houses.files.episode_files import Told
 from envs.houses.language.checker import check_clauses, check_text
 from envs.houses.language.grammar import RXR_VOICES, Clause, voice
@@ -26,11 +27,12 @@ def tell(house: House, pathfinder: PathFinder, config: HousesConfig, rng: random
 
     A trajectory for which no true and unambiguous text is found is left out.
     """
-    for trajectory in trajectories(house, pathfinder, rng, config.start_heading):
+    edition = config.edition
+    for trajectory in trajectories(house, pathfinder, rng, config.start_heading, near_kept=edition.near_kept):
         count = rng.choice(PHRASINGS)
         texts: list[str] = []
         for _ in range(count + _TRIES):
-            text = _r2r_text(house, trajectory, config.clause_dropout, rng)
+            text = _checked(house, trajectory, edition.voice, rng, config.clause_dropout)
             if text is not None and text not in texts:
                 texts.append(text)
             if len(texts) == count:
@@ -42,7 +44,7 @@ def tell(house: House, pathfinder: PathFinder, config: HousesConfig, rng: random
 
 def speak(house: House, pathfinder: PathFinder, noise: Noise, rng: random.Random) -> Iterator[Told]:
     """Trajectories of a house as the machine speaker tells them, four different texts each, unchecked."""
-    speaker = voice("speaker")
+    speaker = voice(SPEAKER)
     for trajectory in trajectories(house, pathfinder, rng, starts_per_room=_SPEAKER_STARTS):
         texts: list[str] = []
         while len(texts) < SPEAKER_PHRASINGS:
@@ -52,9 +54,21 @@ def speak(house: House, pathfinder: PathFinder, noise: Noise, rng: random.Random
         yield Told(house.scene_id, trajectory, tuple(texts))
 
 
-def _r2r_text(house: House, trajectory: Trajectory, dropout: float, rng: random.Random) -> str | None:
-    text = voice("r2r").say(brief(house, trajectory.route, rng, dropout), rng)
-    return None if check_text(house, text, "r2r", trajectory.yaw, _walk(trajectory)) else text
+def speak_truly(house: House, pathfinder: PathFinder, rng: random.Random) -> Iterator[Told]:
+    """The same by a speaker that does not err: every text is checked, and those that are wrong are told anew."""
+    for trajectory in trajectories(house, pathfinder, rng, starts_per_room=_SPEAKER_STARTS):
+        said = (_checked(house, trajectory, SPEAKER, rng) for _ in range(SPEAKER_PHRASINGS + _TRIES))
+        texts = tuple(dict.fromkeys(text for text in said if text is not None))[:SPEAKER_PHRASINGS]
+        if texts:
+            yield Told(house.scene_id, trajectory, texts)
+
+
+def _checked(
+    house: House, trajectory: Trajectory, name: str, rng: random.Random, dropout: float = 0.0
+) -> str | None:
+    """What a voice says of a trajectory; None if it is untrue or ambiguous."""
+    text = voice(name).say(brief(house, trajectory.route, rng, dropout), rng)
+    return None if check_text(house, text, name, trajectory.yaw, _walk(trajectory)) else text
 
 
 def _rxr_texts(house: House, trajectory: Trajectory, rng: random.Random) -> tuple[str, ...] | None:

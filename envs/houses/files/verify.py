@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from envs.houses.edition import Edition
 from envs.houses.files.manifest import read_config
 from envs.houses.language.checker import check_text
 from envs.houses.language.grammar import RXR_VOICES
@@ -26,17 +27,17 @@ class Verdict:
     first: str
 
 
-def verify(root: Path, episodes: Sequence[Episode], voice: str | None = None) -> Verdict:
+def verify(root: Path, edition: Edition, episodes: Sequence[Episode], voice: str | None = None) -> Verdict:
     """Check every instruction of some episodes with ground truth; their houses are made anew from the manifest.
 
     `voice`: the grammar to read with; default that of the episode's language. Raises UsageError if the manifest
     does not tell the configuration.
     """
-    config = read_config(root)
+    config = read_config(root, edition)
 
     @cache
     def house_of(scene_id: str) -> House:
-        return make_house(PurePosixPath(scene_id).stem, config)
+        return make_house(PurePosixPath(scene_id).parent.name, config)
 
     wrong, first = 0, ""
     problems: Counter[str] = Counter()
@@ -44,7 +45,7 @@ def verify(root: Path, episodes: Sequence[Episode], voice: str | None = None) ->
         assert episode.ground_truth is not None
         _, y, _, w = episode.start_rotation
         walk = episode.ground_truth.actions, episode.ground_truth.locations
-        name = voice or (episode.language if episode.language in RXR_VOICES else "r2r")
+        name = voice or (episode.language if episode.language in RXR_VOICES else edition.voice)
         found = check_text(
             house_of(episode.scene_id), episode.instruction, name, 2 * math.degrees(math.atan2(y, w)), walk
         )

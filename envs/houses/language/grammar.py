@@ -1,7 +1,8 @@
 """Clauses and sentences: what an instruction says, in four languages, written and read by one grammar.
 
-`lexicon.json` holds words and sentence templates. A voice is one way of talking: the R2R-like one, the noisy
-machine speaker of the augmentation set, and the RxR-like ones of four languages.
+`lexicon.json` holds words and sentence templates, `wide.json` those of a voice with many words for one thing. A
+voice is one way of talking: the R2R-like ones, the machine speaker of sets to train on, and the RxR-like ones of
+four languages.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ R2R_VOICES = ("r2r", "speaker")
 _SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
 _JOINED = 0.72
 """Chance that a clause is joined to the one before it."""
+_USUAL = 0.4
+"""Chance of the usual word where a voice has several."""
 _DESCRIPTIONS = frozenset({"here", "now", "see", "done"})
 _SIDES = ("left", "right")
 _SUFFIX = re.compile("( (ahead|ordinal|side|next))+$")
@@ -85,7 +88,7 @@ class Voice:
         before: Clause | None = None
         for clause in clauses:
             template = rng.choice(self._fitting(clause))
-            part = self._filled(template, clause)
+            part = self._filled(template, clause, rng)
             alone = before is not None and len(sentences[-1]) == 1
             glue = self._joints(sentences[-1][0], part, (before, clause)) if before and alone else []
             if glue and rng.random() < _JOINED:
@@ -112,12 +115,13 @@ class Voice:
         yield self._end
         for template in self._templates:
             yield _SLOT.sub(" ", template.text)
-            for slot, form in template.forms:
-                yield from self._choices(slot, form)
+        for slot, form in {form for template in self._templates for form in template.forms}:
+            yield from self._choices(slot, form)
 
-    def _filled(self, template: _Template, clause: Clause) -> str:
+    def _filled(self, template: _Template, clause: Clause, rng: random.Random) -> str:
         def surface(match: re.Match[str]) -> str:
-            return self._surface(match[1], str(getattr(clause, match[1])), match[2] or "")
+            words = self._surfaces(match[1], str(getattr(clause, match[1])), match[2] or "")
+            return words[0] if len(words) == 1 or rng.random() < _USUAL else rng.choice(words)
 
         return _SLOT.sub(surface, template.text)
 
@@ -156,19 +160,25 @@ class Voice:
     def _choices(self, slot: str, form: str) -> dict[str, str]:
         """Surface -> meaning of everything that can fill a slot."""
         if (slot, form) not in self._meanings:
-            self._meanings[slot, form] = {self._surface(slot, m, form): m for m in _meanings(slot)}
+            pairs = ((surface, m) for m in _meanings(slot) for surface in self._surfaces(slot, m, form))
+            self._meanings[slot, form] = dict(pairs)
         return self._meanings[slot, form]
 
-    def _surface(self, slot: str, meaning: str, form: str) -> str:
+    def _surfaces(self, slot: str, meaning: str, form: str) -> list[str]:
+        """What can be said for a meaning, the usual words first."""
         if slot in ("side", "ordinal"):
-            return _form(self._words[slot].get(meaning, meaning), form)
+            return [_form(self._words[slot].get(meaning, meaning), form)]
         table, names = ("room", KINDS) if slot in ("room", "next") else ("noun", FURNISHINGS)
         color, noun = ("", meaning) if meaning in names else meaning.split(" ", maxsplit=1)
-        entry = self._words[table].get(noun, noun)
+        colors = _several(self._words["color"].get(color, color)) if color else [""]
+        entries = _several(self._words[table].get(noun, noun))
+        return [self._phrase(word, entry, form) for entry in entries for word in colors]
+
+    def _phrase(self, color: str | Mapping[str, str], entry: str | Mapping[str, str], form: str) -> str:
         phrase = _form(entry, form)
         if color:
             feminine = isinstance(entry, dict) and entry["gender"] == "f"
-            word = _form(self._words["color"].get(color, color), "f" if feminine else form)
+            word = _form(color, "f" if feminine else form)
             phrase = phrase.replace("*", word) if "*" in phrase else f"{word} {phrase}"
         phrase = phrase.replace("* ", "")
         return f"{'an' if phrase[0] in 'aeiou' else 'a'} {phrase}" if form == "a" else phrase
@@ -201,13 +211,15 @@ class Voice:
 
 @cache
 def voice(name: str) -> Voice:
-    """The voice of that name: r2r, speaker, en-US, en-IN, hi-IN or te-IN."""
+    """The voice of that name: r2r, r2r-wide, speaker, en-US, en-IN, hi-IN or te-IN."""
     return Voice(name)
 
 
 @cache
 def _lexicon() -> Any:
-    return json.loads(Path(__file__).with_name("lexicon.json").read_text(encoding="utf-8"))
+    files = (Path(__file__).with_name(name) for name in ("lexicon.json", "wide.json"))
+    first, wide = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    return {section: {**first[section], **wide[section]} for section in ("words", "voices")}
 
 
 @cache
@@ -222,6 +234,10 @@ def _meanings(slot: str) -> tuple[str, ...]:
     return (*FURNISHINGS, *(f"{color} {what.noun}" for what in FURNISHINGS.values() for color in what.colors))
 
 
+def _several(entry: Any) -> list[Any]:
+    return entry if isinstance(entry, list) else [entry]
+
+
 def _form(entry: str | Mapping[str, str], form: str) -> str:
     """The form of a word, the direct one where it has no such form."""
     return entry if isinstance(entry, str) else entry.get(form, entry[""])
@@ -233,12 +249,12 @@ def tokenize(text: str) -> list[str]:
 
 
 @cache
-def vocabulary() -> tuple[str, ...]:
-    """Every word an R2R-like or augmented instruction can hold: padding, unknown, then sorted.
+def vocabulary(voices: tuple[str, ...] = R2R_VOICES) -> tuple[str, ...]:
+    """Every word an instruction of some voices can hold: padding, unknown, then sorted.
 
     It depends on the grammar alone, so that agents trained on one seed read instructions of another.
     """
-    words = {word for name in R2R_VOICES for surface in voice(name).surfaces() for word in tokenize(surface)}
+    words = {word for name in voices for surface in voice(name).surfaces() for word in tokenize(surface)}
     return ("<pad>", "<unk>", *sorted(words))
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from envs.houses.model.hangings import Hanging
 from envs.houses.model.shell import lamps_of
+from envs.houses.model.style import DAY, Lighting
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import CEILING_M, STOREY_M
 from envs.houses.plan.visibility import Boxes, blocked, item_boxes
@@ -21,13 +22,11 @@ from envs.houses.plan.visibility import Boxes, blocked, item_boxes
 Colors = NDArray[np.float64]
 """(n, 3) factors from 0 to 1 for red, green and blue."""
 
-_AMBIENT = 0.4
 _SKY = 0.07
 """Ambient light that faces looking up get more, and those looking down less."""
-_DARKEST, _BRIGHTEST = 0.3, 1.0
+_BRIGHTEST = 1.0
 _SHADOW = 0.3
 """Share of a light that reaches a point behind furniture, by way of the walls."""
-_LAMP_WARM, _LAMP_COLD, _DAYLIGHT = (1.0, 0.97, 0.9), (0.95, 0.98, 1.0), (0.93, 0.97, 1.0)
 _COLD_ROOMS = ("bathroom", "kitchen", "office", "laundry room", "gym", "workshop")
 
 
@@ -42,34 +41,41 @@ class Light:
     color: tuple[float, float, float]
 
 
-def lights_of(house: House, hangings: Sequence[Hanging], rng: random.Random) -> list[list[Light]]:
+def lights_of(
+    house: House, hangings: Sequence[Hanging], rng: random.Random, lighting: Lighting = DAY
+) -> list[list[Light]]:
     """The lights of every room: its lamps, windows, doorways and openings."""
     plan, found = house.plan, []
     for room, look in enumerate(house.looks):
         base = plan.floor_m(room)
-        tint = _LAMP_COLD if look.kind.name in _COLD_ROOMS else _LAMP_WARM
-        power = 0.55 + 0.3 * rng.random()
+        tint = lighting.cold if look.kind.name in _COLD_ROOMS else lighting.warm
+        power = lighting.lamps[0] + lighting.lamps[1] * rng.random()
         lamps = lamps_of(house, room)
         lights = [Light((x, base + CEILING_M - 0.15, z), (0, 0, 0), power, 2.6, tint) for x, z in lamps]
         for hanging in (h for h in hangings if h.room == room and h.wall.outer):
             (x, z), (fx, fz) = hanging.center, hanging.facing
-            lights.append(Light((x, base + 1.55, z), (fx, 0, fz), 0.75, 1.8, _DAYLIGHT))
+            lights.append(Light((x, base + 1.55, z), (fx, 0, fz), lighting.window, 1.8, lighting.daylight))
         for door in plan.doors_of(room):
             nx, nz = door.normal(room)
-            lights.append(Light((door.center[0], base + 1.2, door.center[1]), (nx, 0, nz), 0.2, 1.2, _LAMP_WARM))
+            middle = (door.center[0], base + 1.2, door.center[1])
+            lights.append(Light(middle, (nx, 0, nz), 0.2, 1.2, lighting.warm))
         for ramp in plan.ramps_of(room):
             side = -1 if room == ramp.rooms[0] else 1
             x, z = ramp.rect.center
-            lights.append(Light((x, ramp.bottom[1] + STOREY_M - 0.1, z), (0, side, 0), 0.3, 2.0, _LAMP_WARM))
+            lights.append(Light((x, ramp.bottom[1] + STOREY_M - 0.1, z), (0, side, 0), 0.3, 2.0, lighting.warm))
         found.append(lights)
     return found
 
 
 def shade(
-    points: NDArray[np.float64], normals: NDArray[np.float64], lights: Sequence[Light], obstacles: Boxes
+    points: NDArray[np.float64],
+    normals: NDArray[np.float64],
+    lights: Sequence[Light],
+    obstacles: Boxes,
+    lighting: Lighting = DAY,
 ) -> Colors:
     """Light that points (n, 3) of surfaces with unit normals (n, 3) give back."""
-    total = np.repeat(_AMBIENT + _SKY * normals[:, 1:2], 3, axis=1)
+    total = (lighting.ambient + _SKY * normals[:, 1:2]) * np.array(lighting.ambient_tint)
     lifted = points + 0.03 * normals
     for light in lights:
         way = np.array(light.position) - points
@@ -83,7 +89,8 @@ def shade(
             behind = blocked(lifted, np.array(light.position)[None], obstacles)
             gain = np.where(behind, gain * _SHADOW, gain)
         total += gain[:, None] * np.array(light.color)
-    return np.clip(total, _DARKEST, _BRIGHTEST)
+    lit: Colors = np.clip(total, lighting.darkest, _BRIGHTEST)
+    return lit
 
 
 def obstacles_of(house: House, room: int) -> Boxes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,30 @@ from envs.houses.model.hangings import Hanging, hang
 from envs.houses.model.lighting import Colors, Light, lights_of, obstacles_of, shade
 from envs.houses.model.ramps import opening_parts, ramp_surface, wedge_parts
 from envs.houses.model.shell import outside, room_parts, room_surfaces
-from envs.houses.plan.catalog import FURNISHINGS
+from envs.houses.model.style import DAY, Lighting, Paint, SharedStyle, Style, shared_paint
+from envs.houses.plan.catalog import CLOTH
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
 from envs.houses.plan.visibility import Boxes
 from envs.houses.shapes.glb_writer import Primitive
 from envs.houses.shapes.meshes import Part, Triangles, normals, place, shifted
-from envs.houses.shapes.textures import LUMINOUS, palette_png, palette_uv
+from envs.houses.shapes.textures import LUMINOUS
 
 _NO_BOXES: Boxes = np.empty((0, 6))
 _OUTSIDE_LIGHT = 0.8
 
 
-def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
-    """Textured triangles of a house, lit in their vertex colors. `rng` chooses pictures, windows and lamps."""
+def house_primitives(house: House, rng: random.Random, style: Style | None = None) -> list[Primitive]:
+    """Textured triangles of a house, lit in their vertex colors. `rng` chooses pictures, windows and lamps; style:
+    materials and light, those that all houses share where none are given."""
+    style = style or SharedStyle(house)
     hangings = hang(house, rng)
-    lights = lights_of(house, hangings, rng)
-    soup = _Soup()
+    lights = lights_of(house, hangings, rng, style.lighting)
+    soup = _Soup(style.paint, style.lighting)
     for room in range(len(house.plan.rooms)):
         obstacles = obstacles_of(house, room)
-        for surface in room_surfaces(house, room):
-            colors = _lit(surface.triangles, lights[room], obstacles)
+        for surface in room_surfaces(house, room, style):
+            colors = _lit(surface.triangles, lights[room], obstacles, style.lighting)
             soup.add(surface.name, surface.png, surface.triangles, surface.uv, colors)
         fixed = room_parts(house, room)
         for ramp in house.plan.ramps_of(room):
@@ -44,8 +48,9 @@ def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
         ]
         soup.add_parts(fixed + movable, lights[room])
     for ramp in house.plan.ramps:
-        surface = ramp_surface(house, ramp)
-        colors = _lit(surface.triangles, lights[ramp.rooms[0]] + lights[ramp.rooms[1]], _NO_BOXES)
+        surface = ramp_surface(house, ramp, style)
+        both = lights[ramp.rooms[0]] + lights[ramp.rooms[1]]
+        colors = _lit(surface.triangles, both, _NO_BOXES, style.lighting)
         soup.add(surface.name, surface.png, surface.triangles, surface.uv, colors)
     soup.add_parts(outside(house), None)
     return soup.primitives()
@@ -53,13 +58,15 @@ def house_primitives(house: House, rng: random.Random) -> list[Primitive]:
 
 def parts_primitive(parts: Sequence[Part], lights: Sequence[Light]) -> Primitive:
     """Solids of flat colors, lit."""
-    soup = _Soup()
+    soup = _Soup(shared_paint, DAY)
     soup.add_parts(parts, lights)
     return soup.primitives()[0]
 
 
 def _item_parts(item: Item) -> list[Part]:
-    parts = FURNISHINGS[item.noun].build(item.color)
+    parts = item.furnishing.build(item.color)
+    if item.noun in CLOTH:
+        parts = [replace(part, cloth=part.color == item.color) for part in parts]
     return _moved(parts, item.facing, (item.x, item.y, item.z))
 
 
@@ -70,15 +77,15 @@ def _hanging_parts(house: House, hanging: Hanging) -> list[Part]:
 
 def _moved(parts: list[Part], facing: tuple[int, int], to: tuple[float, float, float]) -> list[Part]:
     x, y, z = to
-    return [Part(shifted(place(part.triangles, facing, x, z), 0.0, y, 0.0), part.color) for part in parts]
+    return [replace(part, triangles=shifted(place(part.triangles, facing, x, z), 0.0, y, 0.0)) for part in parts]
 
 
-def _lit(triangles: Triangles, lights: Sequence[Light], obstacles: Boxes) -> Colors:
+def _lit(triangles: Triangles, lights: Sequence[Light], obstacles: Boxes, lighting: Lighting = DAY) -> Colors:
     """(3 n, 3) light in the corners of n triangles."""
     corners, repeated = triangles.reshape(-1, 3), np.repeat(normals(triangles), 3, axis=0)
     both = np.round(np.concatenate((corners, repeated), axis=1), 5)
     first, inverse = _distinct(both)
-    colors: Colors = shade(both[first, :3], both[first, 3:], lights, obstacles)[inverse]
+    colors: Colors = shade(both[first, :3], both[first, 3:], lights, obstacles, lighting)[inverse]
     return colors
 
 
@@ -96,7 +103,8 @@ def _distinct(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 class _Soup:
     """Triangles gathered by texture."""
 
-    def __init__(self) -> None:
+    def __init__(self, paint: Callable[[Part], Paint], lighting: Lighting) -> None:
+        self._paint, self._lighting = paint, lighting
         self._pieces: dict[bytes, list[tuple[str, NDArray[np.float64]]]] = {}
 
     def add(self, name: str, png: bytes, triangles: Triangles, uv: NDArray[np.float64], colors: Colors) -> None:
@@ -104,16 +112,21 @@ class _Soup:
         self._pieces.setdefault(png, []).append((name, np.concatenate(corners, axis=1)))
 
     def add_parts(self, parts: Sequence[Part], lights: Sequence[Light] | None) -> None:
-        """Solids of flat colors. Without lights they all have the same brightness."""
-        triangles = np.concatenate([part.triangles for part in parts])
-        counts = [3 * len(part.triangles) for part in parts]
-        uv = np.repeat([palette_uv(part.color) for part in parts], counts, axis=0)
-        if lights is None:
-            colors = np.full((3 * len(triangles), 3), _OUTSIDE_LIGHT)
-        else:
-            colors = _lit(triangles, lights, _NO_BOXES)
-            colors[np.repeat([part.color in LUMINOUS for part in parts], counts)] = 1.0
-        self.add("palette", palette_png(), triangles, uv, colors)
+        """Solids, each of one paint. Without lights they all have the same brightness."""
+        by_png: dict[bytes, list[tuple[Paint, Part]]] = {}
+        for part in parts:
+            paint = self._paint(part)
+            by_png.setdefault(paint.png, []).append((paint, part))
+        for png, painted in by_png.items():
+            triangles = np.concatenate([part.triangles for _, part in painted])
+            counts = [3 * len(part.triangles) for _, part in painted]
+            if lights is None:
+                colors = np.full((3 * len(triangles), 3), _OUTSIDE_LIGHT)
+            else:
+                colors = _lit(triangles, lights, _NO_BOXES, self._lighting)
+                colors[np.repeat([part.color in LUMINOUS for _, part in painted], counts)] = 1.0
+            uv = np.concatenate([paint.uv(part.triangles) for paint, part in painted])
+            self.add(painted[0][0].name, png, triangles, uv, colors)
 
     def primitives(self) -> list[Primitive]:
         return [

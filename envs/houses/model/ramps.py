@@ -11,20 +11,20 @@ from itertools import pairwise
 import numpy as np
 
 from envs.houses.model.shell import CELL_M, Surface
+from envs.houses.model.style import Style
 from envs.houses.plan.house import House
 from envs.houses.plan.layout import CEILING_M, RAMP_LENGTH_M, RAMP_WIDTH_M, STOREY_M, Ramp
 from envs.houses.shapes.meshes import Part, Triangles, areas, beam, block, box, breaks, colored, quads
-from envs.houses.shapes.textures import FLOOR_TILE_M, floor_png
+from envs.houses.shapes.textures import FLOOR_TILE_M
 
 _RAIL_M = 0.95
 _POST_M = 0.05
 _LIP_M = 0.01
 """The edge of an opening overlaps what it meets: no gaps of a pixel between them."""
 _HALF = RAMP_WIDTH_M / 2
-_TREAD = ("planks", (170, 132, 92))
 
 
-def ramp_surface(house: House, ramp: Ramp) -> Surface:
+def ramp_surface(house: House, ramp: Ramp, style: Style) -> Surface:
     """What one walks on."""
     stations = breaks(0.0, RAMP_LENGTH_M, CELL_M)
     faces = [
@@ -34,7 +34,7 @@ def ramp_surface(house: House, ramp: Ramp) -> Surface:
     ]
     placed = _to_world(quads(faces), house, ramp)
     uv = placed[..., (2, 0) if ramp.uphill[0] else (0, 2)] / FLOOR_TILE_M
-    return Surface("ramp", ramp.rooms[0], placed, uv, floor_png(*_TREAD))
+    return Surface("ramp", ramp.rooms[0], placed, uv, style.tread())
 
 
 def wedge_parts(house: House, ramp: Ramp) -> list[Part]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.houses.model.style import Style
 from envs.houses.plan.house import House, Wall, openings, walls_of
 from envs.houses.plan.layout import CEILING_M, DOOR_HEIGHT_M, STOREY_M, WALL_M, Door, Rect, around
 from envs.houses.shapes.meshes import Part, Triangles, box, breaks, cells, colored, normals, place, quads
-from envs.houses.shapes.textures import FLOOR_TILE_M, WALL_TILE_M, floor_png, pale, wall_png
+from envs.houses.shapes.textures import FLOOR_TILE_M, WALL_TILE_M
 
 FOUNDATION_M = 0.18
 """The outer walls start this far below the floor. Navigation meshes have height steps of 0.2 m counted from the
@@ -35,13 +36,12 @@ class Surface:
     png: bytes
 
 
-def room_surfaces(house: House, room: int) -> list[Surface]:
+def room_surfaces(house: House, room: int, style: Style) -> list[Surface]:
     """Floor and walls of a room."""
-    look, base = house.looks[room], house.plan.floor_m(room)
-    style, color = look.kind.floor
+    base = house.plan.floor_m(room)
     floor = quads([[(x, base, z) for x, z in reversed(cell)] for cell in _plates(house, room, below=True)])
-    found = [Surface(f"floor {room}", room, floor, floor[..., (0, 2)] / FLOOR_TILE_M, floor_png(style, color))]
-    png = wall_png(look.kind.wall, pale(look.wall_color, look.kind.paleness))
+    found = [Surface(f"floor {room}", room, floor, floor[..., (0, 2)] / FLOOR_TILE_M, style.floor(room))]
+    png = style.wall(room)
     for wall in walls_of(house.plan, room):
         triangles = _wall_triangles(house, room, wall)
         along = triangles[..., 0 if wall.along == "x" else 2]

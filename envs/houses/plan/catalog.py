@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envs.houses.shapes import furniture as shapes
 from envs.houses.shapes import landmarks as marks
 from envs.houses.shapes import toys
+from envs.houses.shapes import variants as makes
 from envs.houses.shapes.meshes import Part
 
 
@@ -16,6 +17,7 @@ class Furnishing:
     """What can stand in a room: its noun, footprint (width, depth), height, possible colors and shape.
 
     `place`: "wall" stands with its back to a wall, "middle" in the free middle of a room, "rug" under everything.
+    `make`: number among the makes of its noun.
     """
 
     noun: str
@@ -24,6 +26,7 @@ class Furnishing:
     colors: tuple[str, ...]
     build: Callable[[str], list[Part]]
     place: str = "wall"
+    make: int = 0
 
 
 _WOOD = ("brown", "white", "black")
@@ -103,3 +106,38 @@ LANDMARKS = tuple(item.noun for item in _LANDMARKS)
 
 FURNISHINGS = {item.noun: item for item in (*_FURNITURE, *_LANDMARKS)}
 """Everything that can stand in a house, by noun."""
+
+CLOTH = ("bed", "sofa", "armchair", "rug")
+"""Furniture whose main color is that of a cloth."""
+
+_MAKES: dict[str, tuple[tuple[tuple[float, float], float, Callable[[str], list[Part]]], ...]] = {
+    "bed": (((1.0, 2.0), 0.9, makes.single_bed), ((1.5, 2.0), 0.88, makes.low_bed)),
+    "nightstand": (((0.42, 0.42), 0.5, makes.round_nightstand),),
+    "wardrobe": (((1.05, 0.56), 1.85, makes.open_wardrobe),),
+    "sofa": (((1.8, 0.85), 0.76, makes.legged_sofa), ((1.6, 0.84), 0.82, makes.small_sofa)),
+    "armchair": (((0.82, 0.85), 0.76, makes.legged_armchair), ((0.82, 0.78), 0.76, makes.tub_chair)),
+    "coffee table": (((0.62, 0.62), 0.44, makes.round_table), ((0.9, 0.52), 0.42, makes.box_table)),
+    "television": (((1.1, 0.36), 1.16, makes.tv_on_legs),),
+    "bookshelf": (((0.82, 0.32), 1.7, makes.narrow_bookshelf),),
+    "dining table": (((1.5, 1.5), 0.86, makes.round_dining_table),),
+    "desk": (((1.2, 1.26), 1.16, makes.trestle_desk),),
+    "refrigerator": (((0.72, 0.74), 1.8, makes.tall_fridge),),
+    "bench": (((1.14, 0.42), 0.84, makes.backed_bench),),
+    "rug": (((1.72, 1.72), 0.02, makes.round_rug), ((2.2, 0.9), 0.02, makes.runner)),
+    "clock": (((0.42, 0.32), 1.82, makes.pillar_clock),),
+    "chest": (((0.82, 0.5), 0.5, makes.banded_chest),),
+    "kitchen counter": (((1.56, 0.62), 1.72, makes.bare_counter),),
+}
+"""Size, height and shape of further makes, for houses whose furniture differs."""
+
+MAKES: dict[str, tuple[Furnishing, ...]] = {
+    noun: (
+        usual,
+        *(
+            replace(usual, size=size, height=height, build=build, make=number)
+            for number, (size, height, build) in enumerate(_MAKES.get(noun, ()), start=1)
+        ),
+    )
+    for noun, usual in FURNISHINGS.items()
+}
+"""All makes by noun, the usual one first."""

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import ndimage
 
 from envs.houses.options import HousesConfig
-from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS, Furnishing
+from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS, MAKES, Furnishing
 from envs.houses.plan.layout import STOREY_M, WALL_M, Plan, Rect
 from envs.houses.plan.rooms import RoomLook
 
@@ -46,6 +46,12 @@ class Item:
     footprint: Rect
     storey: int = 0
     distractor: bool = False
+    make: int = 0
+
+    @property
+    def furnishing(self) -> Furnishing:
+        """What it is, of which make."""
+        return MAKES[self.noun][self.make]
 
     @property
     def y(self) -> float:
@@ -54,7 +60,7 @@ class Item:
     @property
     def height(self) -> float:
         """Meters from the floor to its top."""
-        return FURNISHINGS[self.noun].height
+        return self.furnishing.height
 
     @property
     def landmark(self) -> bool:
@@ -139,7 +145,9 @@ def furnish(
             if rng.random() < chance:
                 color = rng.choice(FURNISHINGS[noun].colors)
                 tries = _TRIES_ESSENTIAL if chance == 1.0 else _TRIES
-                placed = _try_item(floor, FURNISHINGS[noun], color, tries, rng)
+                makes = MAKES[noun]
+                what = rng.choice(makes) if config.edition.has_looks else makes[0]
+                placed = _try_item(floor, what, color, tries, rng)
                 if chance == 1.0 and placed is None:
                     return None
                 items += [placed] if placed else []
@@ -212,7 +220,7 @@ def _candidate(floor: RoomFloor, what: Furnishing, color: str, draw: tuple[tuple
         z = _snap(inner.center[1] + (across - 0.5) * max(0.0, inner.depth - depth - 2.0))
     x, z = round(x, 3), round(z, 3)
     footprint = Rect(x - width / 2, z - depth / 2, x + width / 2, z + depth / 2)
-    return Item(what.noun, color, floor.room, x, z, (fx, fz), footprint, floor.storey)
+    return Item(what.noun, color, floor.room, x, z, (fx, fz), footprint, floor.storey, make=what.make)
 
 
 def _snap(value: float) -> float:

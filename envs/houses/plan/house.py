@@ -21,7 +21,9 @@ from envs.houses.options import HousesConfig
 from envs.houses.plan.furnish import Item, furnish
 from envs.houses.plan.layout import WALL_M, Plan, around
 from envs.houses.plan.planner import make_plan
-from envs.houses.plan.rooms import RoomLook, choose_looks
+from envs.houses.plan.rooms import RoomLook, choose_looks, recolored
+
+_DROPPED = "_drop"
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ class House:
     plan: Plan
     looks: tuple[RoomLook, ...]
     items: tuple[Item, ...]
+    folder: str = "houses"
+    """Where the scenes of its edition lie."""
 
     @property
     def scene_id(self) -> str:
-        """Scene file below the scenes directory."""
-        return f"houses/{self.name}/{self.name}.glb"
+        """Scene file below the scenes directory, of the house's own look."""
+        return f"{self.folder}/{self.name}/{self.name}.glb"
 
     def title(self, room: int) -> str:
         """What instructions call a room."""
@@ -54,15 +58,33 @@ class Wall(NamedTuple):
     outer: bool
 
 
+def dropped_name(name: str, number: int) -> str:
+    """What a house is called that has the plan of another one, recolored and refurnished."""
+    return f"{name}{_DROPPED}{number}"
+
+
 def make_house(name: str, config: HousesConfig) -> House:
     """The house called `name` in the benchmark of this configuration."""
-    rng = random.Random(f"vlnbench houses {config.seed} {name}")
+    base, dropped, _ = name.partition(_DROPPED)
+    if dropped:
+        return _refurnished(make_house(base, config), name, config)
+    folder = config.edition.name
+    rng = random.Random(f"vlnbench {folder} {config.seed} {name}")
     while True:
         plan = make_plan(rng, config)
         looks = choose_looks(plan, rng)
         items = furnish(plan, looks, config, rng)
         if items is not None:
-            return House(name, plan, looks, items)
+            return House(name, plan, looks, items, folder)
+
+
+def _refurnished(house: House, name: str, config: HousesConfig) -> House:
+    rng = random.Random(f"vlnbench {house.folder} {config.seed} {name}")
+    looks = recolored(house.looks, rng)
+    while True:
+        items = furnish(house.plan, looks, config, rng)
+        if items is not None:
+            return House(name, house.plan, looks, items, house.folder)
 
 
 def walls_of(plan: Plan, room: int) -> list[Wall]:

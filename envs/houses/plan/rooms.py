@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.houses.plan.layout import Plan
@@ -175,6 +176,18 @@ def choose_looks(plan: Plan, rng: random.Random) -> tuple[RoomLook, ...]:
         else:
             looks.append(RoomLook(kind, rng.choice(kind.wall_colors), kind.name))
     return tuple(looks)
+
+
+def recolored(looks: Sequence[RoomLook], rng: random.Random) -> tuple[RoomLook, ...]:
+    """The same rooms with other wall colors; a room that is called by its color is called by the new one."""
+    bedrooms = list(KINDS["bedroom"].wall_colors)
+    rng.shuffle(bedrooms)
+    found = []
+    for look in looks:
+        color = bedrooms.pop() if look.kind.name == "bedroom" else rng.choice(look.kind.wall_colors)
+        named = look.title != look.kind.name
+        found.append(RoomLook(look.kind, color, f"{color} {look.kind.name}" if named else look.title))
+    return tuple(found)
 
 
 def _extra_kinds(rng: random.Random) -> list[str]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from envs.embedded.render.renderer import Renderer
 from envs.embedded.render.scene import load_scene
-from envs.houses.files.manifest import R2R_DIR, SCENES_DIR, read_config
+from envs.houses.edition import SCENES_DIR, Edition
+from envs.houses.files.manifest import read_config
 from envs.houses.plan.house import House, make_house
 from envs.houses.plan.visibility import visible
 from envs.houses.preview.shots import DrawnEpisode, Shot
@@ -28,7 +29,9 @@ _FRAMES_ALONG = 8
 _CORNER_M = 0.45
 
 
-def preview(data_root: Path, out: Path, split: str, house_name: str | None, episodes: int) -> str:
+def preview(
+    data_root: Path, edition: Edition, out: Path, split: str, house_name: str | None, episodes: int
+) -> str:
     """Draw a house of a generated split into a PNG file; returns what was drawn.
 
     Raises UsageError if the benchmark, split or house is not there, the file is not a PNG or cannot be written, or
@@ -38,10 +41,10 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
         raise UsageError(f"--out {out}: expected the name of a .png file in an existing folder")
     if not 1 <= episodes <= 8:
         raise UsageError(f"--episodes {episodes}: expected 1 to 8")
-    config = read_config(data_root)
-    walks, name = _walks(data_root, split, house_name, episodes)
+    config = read_config(data_root, edition)
+    walks, name, scene = _walks(data_root / edition.r2r_dir / split, house_name, episodes)
     house = make_house(name, config)
-    renderer = Renderer(load_scene(data_root / SCENES_DIR / house.scene_id))
+    renderer = Renderer(load_scene(data_root / SCENES_DIR / scene))
     along = list(_frames_along(renderer, walks[0]))
     rooms = list(_room_frames(renderer, house))
     try:
@@ -57,9 +60,9 @@ def preview(data_root: Path, out: Path, split: str, house_name: str | None, epis
     return f"{name}: {counts}: {out}"
 
 
-def _walks(data_root: Path, split: str, name: str | None, count: int) -> tuple[list[DrawnEpisode], str]:
-    """Episodes of one house, each of another trajectory, and the house's name."""
-    folder = data_root / R2R_DIR / split
+def _walks(folder: Path, name: str | None, count: int) -> tuple[list[DrawnEpisode], str, str]:
+    """Episodes of one house of a split, each of another trajectory, the house's name and its scene."""
+    split = folder.name
     rows = _read(folder / f"{split}.json.gz")["episodes"]
     truth = _read(folder / f"{split}_gt.json.gz")
     names = sorted({_house_of(row) for row in rows})
@@ -70,7 +73,8 @@ def _walks(data_root: Path, split: str, name: str | None, count: int) -> tuple[l
     for row in rows:
         if _house_of(row) == chosen:
             by_trajectory.setdefault(row["trajectory_id"], row)
-    return [_walk(row, truth[str(row["episode_id"])]) for row in list(by_trajectory.values())[:count]], chosen
+    shown = list(by_trajectory.values())[:count]
+    return [_walk(row, truth[str(row["episode_id"])]) for row in shown], chosen, shown[0]["scene_id"]
 
 
 def _read(path: Path) -> Any:
@@ -81,11 +85,11 @@ def _read(path: Path) -> Any:
         found = ", ".join(sorted(p.name for p in path.parents[1].glob("*") if p.is_dir()))
         raise UsageError(f"{path} is not there; splits below {path.parents[1]}: {found or 'none'}") from error
     except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}); run `vlnbench data houses`") from error
+        raise UsageError(f"{path}: cannot be read ({error}); make it anew") from error
 
 
 def _house_of(row: dict[str, Any]) -> str:
-    return Path(row["scene_id"]).stem
+    return Path(row["scene_id"]).parent.name
 
 
 def _walk(row: dict[str, Any], truth: dict[str, Any]) -> DrawnEpisode:

@@ -24,6 +24,8 @@ PASS_M = 1.6
 """Objects further from the path than this are not mentioned as passed."""
 _CROSSING = 6
 """Samples before and after a doorway that give the direction in which a path goes through it."""
+FAR_M = 3.5
+"""A last leg is far that is longer: the radius of success and a step or two into the room."""
 WAYPOINT_M = 1.7
 """Objects further from the end of a leg than this do not mark it."""
 
@@ -89,6 +91,11 @@ class Route:
     goal: Goal
     crossings: tuple[tuple[float, float], ...]
     """Points (x, z) where the path goes through a doorway, or half-way up a ramp."""
+
+    @property
+    def far(self) -> bool:
+        """Whether who stops as soon as the goal's room is entered has failed, whatever stands in the way."""
+        return self.legs[-1].length > FAR_M
 
 
 def wrap_degrees(angle: float) -> float:

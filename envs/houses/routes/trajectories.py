@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -59,11 +59,12 @@ def trajectories(
     rng: random.Random,
     heading: StartHeading = "random",
     starts_per_room: int = 2,
+    near_kept: float = 1.0,
 ) -> Iterator[Trajectory]:
     """All usable trajectories of a house: from the first on, equally many of every band of lengths that it has.
 
     Starts come from a small pool and every start is paired with goals all over the house, so that the instruction
-    alone tells where to go.
+    alone tells where to go. `near_kept`: share of those that are kept whose goal is not far.
     """
     starts = _starts(house, pathfinder, starts_per_room, rng)
     goals = []
@@ -73,10 +74,14 @@ def trajectories(
             goals.append((goal, point))
     left = _by_length(pathfinder, starts, goals, rng)
     given = [0] * len(left)
+
+    def keep(route: Route) -> bool:
+        return near_kept == 1 or route.far or rng.random() < near_kept
+
     while any(left):
         band = min((i for i, pairs in enumerate(left) if pairs), key=lambda i: (given[i], rng.random()))
         start, place = left[band].pop()
-        trajectory = _make(house, pathfinder, start, place, heading)
+        trajectory = _make(house, pathfinder, start, place, heading, keep)
         if trajectory is not None:
             given[band] += 1
             yield trajectory
@@ -165,7 +170,12 @@ def _snap(pathfinder: PathFinder, place: Point, clearance: float) -> Point | Non
 
 
 def _make(
-    house: House, pathfinder: PathFinder, start: Start, goal: Place, heading: StartHeading
+    house: House,
+    pathfinder: PathFinder,
+    start: Start,
+    goal: Place,
+    heading: StartHeading,
+    keep: Callable[[Route], bool],
 ) -> Trajectory | None:
     (position, yaw), (where, end) = start, goal
     path = pathfinder.find_path(position, end)
@@ -176,7 +186,7 @@ def _make(
         ahead = yaw_of(corners[1][0] - corners[0][0], corners[1][2] - corners[0][2])
         yaw = 30.0 * (round((ahead + (180.0 if heading == "away" else 0.0)) / 30.0) % 12)
     route = trace(house, corners, yaw, where)
-    if route is None or not 2 <= len(route.legs) <= _MOST_DOORS + 1:
+    if route is None or not 2 <= len(route.legs) <= _MOST_DOORS + 1 or not keep(route):
         return None
     if where.door is not None and route.legs[-2].way != where.door:
         return None

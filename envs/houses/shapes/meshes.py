@@ -16,10 +16,11 @@ Triangles = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Triangles of one flat color (a name in `textures.COLORS`)."""
+    """Triangles of one color (a name in `textures.COLORS`); of cloth, where a house has patterns of it."""
 
     triangles: Triangles
     color: str
+    cloth: bool = False
 
 
 def colored(color: str, *solids: Triangles) -> list[Part]:

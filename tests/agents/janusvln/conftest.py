@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from agents.common.qwen2_5_vl import checkpoint
 from agents.janusvln.agent import Prompts
 from agents.janusvln.network import JanusVLN, load
+from tests.agents.recorded import goldens_of
+from tests.agents.recorded import one_thread as one_thread
 
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the recordings were made; and models this small only lose by sharing their work out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="session")
-def goldens(shared: Path) -> Path:
-    """Recordings of the published code, with the small checkpoint they were made with."""
-    return shared / "goldens" / "janusvln"
+goldens = goldens_of("janusvln")
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,8 @@ from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.qwen2_5_vl import checkpoint
 from agents.common.qwen2_5_vl.tokens import generation_settings
-from agents.common.towers.vggt_sizes import GeometrySizes, geometry_sizes
+from agents.common.towers.geometry_sizes import GeometrySizes
+from agents.common.towers.vggt_sizes import geometry_sizes
 from agents.janusvln.network import JanusVLN, load, parse_config, read_config
 from tests.agents.janusvln.tiny import END, SIZES, tiny_model, tiny_raw, write_tiny, write_tokenizer
 from vlnbench.errors import UsageError

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.decoders.generate import Row
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.janusvln.agent import Prompts, shown_steps
 from agents.janusvln.network import Decoder, JanusVLN, Question, resize
-from tests.agents.janusvln.recordings import Recorded, ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, tiny_frames, tiny_model
+from tests.agents.recorded import Recorded, recorded, traces, whole
 from vlnbench.interfaces import Action
 
 CLOSE = 1e-4
@@ -31,13 +32,10 @@ class Watched(Decoder):
 
     logits: dict[int, list[Tensor]]
 
-    def _next(
-        self, questions: Sequence[Question], answers: Sequence[Sequence[int]], logits: Tensor, seen: Tensor
-    ) -> list[int]:
-        for question, answer, row in zip(questions, answers, logits, strict=True):
-            if not answer or answer[-1] not in self.settings.eos:
-                self.logits.setdefault(question.slot, []).append(row)
-        return super()._next(questions, answers, logits, seen)
+    def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
+        for row, (scores,) in zip(rows, logits, strict=True):
+            self.logits.setdefault(row.turn.slot, []).append(scores)
+        return super()._choose(rows, logits)
 
 
 @contextmanager
@@ -76,7 +74,7 @@ class Replay:
         self.run, self.decoder, self.prompts = run, decoder, prompts
         with np.load(folder / "traces.npz") as arrays:
             self.first, self.last = arrays[f"{name}/logits_first"], arrays[f"{name}/logits_last"]
-        self.texts = recordings(folder)["prompts"]
+        self.texts = traces(folder)["prompts"]
 
     def question(self, slot: int, step: dict[str, Any]) -> Question:
         steps = shown_steps(step["step"], self.run.settings["num_history"])
@@ -88,7 +86,7 @@ class Replay:
     def check_positions(self, question: Question, step: dict[str, Any]) -> None:
         grid, _ = self.decoder._current(question.slot)
         ids, positions = expand(question.input_ids, [grid] * len(question.steps), 912)
-        assert ids.tolist() == ids_of(step["input_ids_rle"])
+        assert ids.tolist() == whole(step["input_ids_rle"])
         known = step["position_ids"]
         digest = hashlib.sha256(positions[:, None].contiguous().numpy().tobytes()).hexdigest()
         assert digest[:16] == known["sha256_16"]
@@ -229,8 +227,8 @@ def test_the_penalty_sees_the_question() -> None:
 def test_the_penalty_divides_what_is_positive_and_multiplies_the_rest() -> None:
     decoder = tiny_decoder()
     logits = torch.tensor([[2.0, 1.9, -9.0], [2.0, 1.91, -9.0], [-1.0, -1.04, -9.0], [-1.0, -1.06, -9.0]])
-    seen = torch.tensor([[True, False, False]] * 4)
-    assert decoder._next([], [], logits, seen) == [0, 1, 1, 0]
+    rows = [Row(None, 0, torch.tensor([]), penalized=frozenset({0})) for _ in logits]
+    assert decoder._choose(rows, logits[:, None]) == [[0], [1], [1], [0]]
 
 
 def test_half_precision_runs_and_is_near() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from agents.common.qwen2_5_vl.image import grid_of, patches, scaled
 from agents.janusvln.network import resize
-from tests.agents.janusvln.recordings import recordings
+from tests.agents.recorded import traces
 from tests.agents.streamvln.frames import frame
 
 SIZES = {
@@ -32,7 +32,7 @@ def test_sizes(camera: tuple[int, int]) -> None:
 
 
 def test_recorded_sizes(goldens: Path) -> None:
-    for known in recordings(goldens)["preprocess_sizes"]:
+    for known in traces(goldens)["preprocess_sizes"]:
         width, height = known["input_wh"]
         shown = torch.from_numpy(resize(np.zeros((height, width, 3), np.uint8)))[None]
         assert list(scaled(shown).shape[1:]) == known["vggt_chw"]
@@ -42,7 +42,7 @@ def test_recorded_sizes(goldens: Path) -> None:
 
 
 def test_recorded_frames(goldens: Path) -> None:
-    for known in recordings(goldens)["vision"]:
+    for known in traces(goldens)["vision"]:
         rgb = frame(known["frame_seed"], known["frame_episode"], known["step"])
         assert hashlib.sha256(rgb.tobytes()).hexdigest() == known["sha256_rgb"]
         shown = torch.from_numpy(resize(rgb))[None]

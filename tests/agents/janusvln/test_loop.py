@@ -15,8 +15,9 @@ from agents.common.checkpoints.tokenizer import Tokenizer, load_tokenizer
 from agents.common.qwen2_5_vl.tokens import TOKENS, generation_settings
 from agents.janusvln.agent import EpisodeLoop, Prompts
 from agents.janusvln.network import Decoder, JanusVLN, Memory, Question
-from tests.agents.janusvln.recordings import recorded, replay
+from tests.agents.janusvln.recordings import replay
 from tests.agents.janusvln.tiny import write_tokenizer
+from tests.agents.recorded import recorded
 from vlnbench.interfaces import Action, Episode, Observation
 
 EPISODE = Episode(

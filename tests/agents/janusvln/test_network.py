@@ -12,12 +12,14 @@ from torch import Tensor
 from transformers import Qwen2_5_VLConfig
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as theirs
 
+from agents.common.decoders.cache import TurnCache
+from agents.common.qwen2_5_vl.decode import read, row_of
 from agents.common.qwen2_5_vl.image import Grid, grid_of, patches, scaled
-from agents.common.qwen2_5_vl.language import KeyValues, expand
+from agents.common.qwen2_5_vl.language import expand
 from agents.common.towers.vggt import FrameCache
 from agents.janusvln.network import JanusVLN, part_of, resize
-from tests.agents.janusvln.recordings import recordings
 from tests.agents.janusvln.tiny import IMAGE, tiny_config, tiny_frames, tiny_model, tiny_raw
+from tests.agents.recorded import traces
 from tests.agents.streamvln.frames import frame
 
 CLOSE = {"atol": 1e-4, "rtol": 0.0}
@@ -38,7 +40,7 @@ def test_recorded_frames(goldens: Path, recorded_model: JanusVLN) -> None:
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     with np.load(goldens / "traces.npz") as file:
         arrays = {name: file[name] for name in file.files if name.startswith("vision0")}
-    for i, known in enumerate(recordings(goldens)["vision"]):
+    for i, known in enumerate(traces(goldens)["vision"]):
         rgb = frame(known["frame_seed"], known["frame_episode"], known["step"])
         shown = torch.from_numpy(resize(rgb))[None]
         visual = recorded_model.visual.merger(recorded_model.tower_features(shown))[0]
@@ -121,19 +123,22 @@ def test_positions_of_text_and_images() -> None:
 
 @torch.inference_mode()
 def test_rows_of_different_length_decode_as_they_would_alone() -> None:
-    """Three tokens one by one after the questions, more than a buffer has to spare in the second round."""
+    """Twelve tokens one by one after the questions."""
     model = tiny_model()
     rows = [expand([1, 2, 3, *range(4, 4 + more)], [], IMAGE) for more in (0, 9, 4)]
     empty = torch.zeros(0, 16)
 
     def decode(batch: list[tuple[Tensor, Tensor]], steps: int) -> Tensor:
-        lengths = [len(ids) for ids, _ in batch]
-        past = KeyValues(model.config, lengths, like=empty)
-        hidden = [model.hidden(batch, empty, past)[torch.arange(len(batch)), torch.tensor(lengths) - 1]]
-        for step in range(steps):
-            positions = torch.tensor(lengths)[None, :, None].expand(3, -1, -1) + step
-            fed = torch.full((len(batch), 1), 11 + step)
-            hidden.append(model.model(model.model.embed_tokens(fed), positions, past)[:, 0])
+        seated = [row_of(None, *each) for each in batch]
+        cache, hidden = TurnCache(model.config, len(batch), 3, empty), []
+        for step in range(1 + steps):
+            fed = [row.ids if step == 0 else torch.tensor([10 + step]) for row in seated]
+            view, mask = cache.open(range(len(batch)), [len(ids) for ids in fed])
+            padded = torch.nn.utils.rnn.pad_sequence(fed, batch_first=True)
+            states = read(model, seated, padded, empty, view, mask)
+            hidden.append(torch.stack([state[len(ids) - 1] for state, ids in zip(states, fed, strict=True)]))
+            for row, ids in zip(seated, fed, strict=True):
+                row.length += len(ids)
         return torch.stack(hidden, dim=1)
 
     together = decode(rows, 12)
@@ -216,7 +221,7 @@ def test_tied_embeddings_need_no_output_head() -> None:
 
 def test_parts_and_what_the_original_trains(goldens: Path) -> None:
     """Its flags, and what trains whatever they say: the geometry merger and an untied output head."""
-    known = recordings(goldens)["training"]
+    known = traces(goldens)["training"]
     names = known["parameter_names"]
     assert len(known["trainable"]) == 8
     for flags, entry in known["trainable"].items():

@@ -9,8 +9,8 @@ from agents.common.answers.names import NAMES
 from agents.common.checkpoints.tokenizer import load_tokenizer
 from agents.common.qwen2_5_vl.tokens import TOKENS
 from agents.janusvln.agent import SYSTEM, Prompts, question_text, shown_steps
-from tests.agents.janusvln.recordings import ids_of, recorded, recordings
 from tests.agents.janusvln.tiny import END, IMAGE, write_tokenizer
+from tests.agents.recorded import recorded, traces, whole
 from vlnbench.interfaces import Action
 
 
@@ -21,7 +21,7 @@ def own(tmp_path: Path) -> Prompts:
 
 
 def test_recorded_prompts(goldens: Path) -> None:
-    texts = recordings(goldens)["prompts"]
+    texts = traces(goldens)["prompts"]
     for name in ("main", "small_history", "cut_output"):
         for run in recorded(goldens, name):
             for step in run.steps:
@@ -37,7 +37,7 @@ def test_recorded_ids(goldens: Path, prompts: Prompts) -> None:
                 token[0] if isinstance(token, list) and token[0] == 912 else token
                 for token in step["input_ids_rle"]
             ]
-            assert ids == ids_of(known)
+            assert ids == whole(known)
 
 
 def test_the_texts_are_those_the_weights_were_trained_for() -> None:

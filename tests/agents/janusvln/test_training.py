@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from agents.common.qwen2_5_vl.network import IGNORED
+from agents.common.decoders.placeholders import IGNORED
 from agents.janusvln import network as checkpoint
 from agents.janusvln.network import JanusVLN, part_of, resize
-from tests.agents.janusvln.recordings import ids_of, recordings
 from tests.agents.janusvln.tiny import IMAGE, tiny_frames, tiny_model
+from tests.agents.recorded import traces, whole
 
 TOKEN = 912  # the recorded tokenizer's image placeholder
 
@@ -30,7 +30,7 @@ def frames_of(goldens: Path, sample: dict[str, Any]) -> Tensor:
 
 def ids_and_labels(sample: dict[str, Any]) -> tuple[list[int], list[int]]:
     """The sample's ids with one placeholder per image, and their labels."""
-    expanded = ids_of(sample["input_ids_rle"])
+    expanded = whole(sample["input_ids_rle"])
     labels = [IGNORED] * len(expanded)
     for position, label in zip(sample["supervised_positions"], sample["labels"], strict=True):
         labels[position] = label
@@ -79,13 +79,13 @@ def check_sample(goldens: Path, model: JanusVLN, sample: dict[str, Any]) -> None
 @pytest.mark.parametrize("index", [1, 2])
 def test_recorded_samples(goldens: Path, trained: JanusVLN, index: int) -> None:
     """One image, and four."""
-    check_sample(goldens, trained, recordings(goldens)["training"]["samples"][index])
+    check_sample(goldens, trained, traces(goldens)["training"]["samples"][index])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [0, *range(3, 11)])
 def test_all_other_recorded_samples(goldens: Path, trained: JanusVLN, index: int) -> None:
-    check_sample(goldens, trained, recordings(goldens)["training"]["samples"][index])
+    check_sample(goldens, trained, traces(goldens)["training"]["samples"][index])
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_recorded_batch_has_the_loss_of_its_samples(goldens: Path, checkpointi
     model = checkpoint.load(goldens / "checkpoint").train()
     if checkpointing:
         model.enable_checkpointing()
-    samples = [recordings(goldens)["training"]["samples"][index] for index in (0, 2)]
+    samples = [traces(goldens)["training"]["samples"][index] for index in (0, 2)]
     pairs = [ids_and_labels(sample) for sample in samples]
     frames = [frames_of(goldens, sample) for sample in samples]
     found = model([ids for ids, _ in pairs], frames, [labels for _, labels in pairs], want_logits=False)

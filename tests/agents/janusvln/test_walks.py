@@ -11,8 +11,8 @@ import pytest
 
 from agents.common.sets.steps import StepSet, read_steps
 from agents.janusvln.agent import shown_steps
-from tests.agents.janusvln.recordings import recordings
 from tests.agents.janusvln.walks import write_episodes, write_frame, write_trajectories
+from tests.agents.recorded import traces
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
@@ -34,7 +34,7 @@ def records(found: StepSet) -> list[tuple[list[str], str]]:
 def test_recorded_samples_are_made_in_their_order(goldens: Path) -> None:
     """Frame for frame, the order of names without leading zeros included."""
     root = goldens / "train_data"
-    known = recordings(goldens)["training"]["records"]
+    known = traces(goldens)["training"]["records"]
     found = [record for name in ("R2R", "ScaleVLN") for record in records(read(root / name))]
     assert found == [([str(root / file) for file in each["files"]], each["answer"]) for each in known]
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from agents.common.towers.vggt_sizes import GeometrySizes
+from agents.common.towers.geometry_sizes import GeometrySizes
 from agents.janusvln.network import JanusVLN, JanusVLNConfig, parse_config
 from agents.janusvln.options import ARCHITECTURE
 

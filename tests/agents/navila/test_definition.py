@@ -21,7 +21,6 @@ from agents.common.sets.trajectories import Trajectory
 from agents.common.sight.instead import GRAY, Instead
 from agents.navila import network
 from agents.navila.agent import BLACK, EpisodeLoop, Prompts, actions_of, chosen, expects, normalized
-from agents.navila.family import PRESETS, create
 from agents.navila.network import BEGIN, END, Downsample, NaVILA
 from agents.navila.options import NaVILAInputs, NaVILAOptions, NaVILATraining
 from agents.navila.samples import QuestionDataset, read_set, runs
@@ -53,13 +52,6 @@ class Letters:
 
 def shown(ids: Sequence[int]) -> str:
     return "".join("#" if id_ == IMAGE else chr(id_) for id_ in ids)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("navila") / "base"
-    create(PRESETS["navila-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -334,7 +326,7 @@ def test_whole_walks_are_described(base: Path, tmp_path: Path) -> None:
     content = read_set(folder, 3, described=True)
     assert content.windows == 6
     asked = content.asked(0)
-    assert [path.name for path in asked.frames if path] == ["000.jpg", "006.jpg", "013.jpg"]
+    assert [path.name for path in asked.paths if path] == ["000.jpg", "006.jpg", "013.jpg"]
     data = QuestionDataset(content, Prompts(Letters(begins=True), NaVILAInputs(), 3), 96)
     sample = data.sample(0, random.Random(0))
     said = shown([id_ for id_ in sample.labels if id_ != IGNORED])
@@ -346,22 +338,6 @@ def test_whole_walks_are_described(base: Path, tmp_path: Path) -> None:
     options = NaVILATraining(checkpoint="", out=Path(), sets=("R2R",), describe=("EnvDrop",))
     with pytest.raises(UsageError, match="unknown set of --sets for --describe 'EnvDrop'"):
         options.check()
-
-
-def test_sets_of_the_published_layout_are_checked(tmp_path: Path) -> None:
-    record = {"video_id": "1", "q": "Go.", "a": "The next action is stop.", "frames": ["a.jpg"]}
-    for changes, message in (
-        ({"frames": []}, "record 1: field 'frames'"),
-        ({"frames": ["../a.jpg"]}, "record 1: field 'frames': expected a path below"),
-        ({"a": 3}, "record 1: field 'a': expected a text"),
-        ({"video_id": None}, "record 1: expected an object with video_id"),
-    ):
-        (tmp_path / "annotations.json").write_text(json.dumps([record, {**record, **changes}]))
-        with pytest.raises(UsageError, match=message):
-            read_set(tmp_path, 8)
-    (tmp_path / "annotations.json").write_text(json.dumps([record]))
-    with pytest.raises(UsageError, match="none of its frames is below"):
-        read_set(tmp_path, 8)
 
 
 def test_known_features_take_the_place_of_frames(base: Path, tmp_path: Path) -> None:

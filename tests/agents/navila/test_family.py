@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agents.navila.agent import NaVILAAgent
-from agents.navila.family import PRESETS, create
 from agents.navila.options import FAMILY, NaVILAOptions, NaVILATraining
 from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
@@ -22,13 +21,6 @@ class TestFamily(FamilyConformance):
     def make_options(self, folder: Path) -> TrainOptions:
         sets = write_walks(folder / "sets", "R2R")
         return NaVILATraining(checkpoint="preset:navila-tiny", out=folder / "out", trajectories=sets, history=2)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("navila") / "base"
-    create(PRESETS["navila-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
-    return folder
 
 
 class TestAgent(AgentConformance):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,11 @@ from agents.navila.family import NaVILATrains
 from agents.navila.network import NaVILA
 from agents.navila.options import NaVILAInputs, NaVILATraining
 from agents.navila.samples import NaVILASet, QuestionDataset, read_set
-from tests.agents.navila.recordings import arrays, ids_of, traces
+from tests.agents.recorded import arrays, traces, whole
 from vlnbench.training.parts import freeze, groups
 
 EXACT, GRADIENTS = 1e-4, 1e-3
 """Tolerances of losses, absolute, and of gradient norms, relative, as the recordings suggest."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "navila"
 
 
 @pytest.fixture
@@ -91,10 +78,10 @@ def test_samples_are_those_of_the_published_dataset(
     for each, sample in zip(recorded, samples, strict=True):
         content = sets[each["set"] == "RxR"]
         asked = content.asked(each["index"] - (5 if each["set"] == "RxR" else 0))
-        if asked.answer is not None:
-            opened = [str(path.relative_to(goldens / "train_data")) for path in asked.frames if path]
+        if asked.answers:
+            opened = [str(path.relative_to(goldens / "train_data")) for path in asked.paths if path]
             assert opened == each["files_opened"]
-        assert sample.input_ids == ids_of(each["input_ids_rle"])
+        assert sample.input_ids == whole(each["input_ids_rle"])
         labels = dict(zip(each["supervised_positions"], each["labels"], strict=True))
         assert sample.labels == [labels.get(place, IGNORED) for place in range(each["input_len"])]
         assert isinstance(sample.images, torch.Tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,13 @@ from agents.navila import network
 from agents.navila.agent import BLACK, EpisodeLoop, NaVILAAgent, Prompts, actions_of, chosen
 from agents.navila.network import MARKS, NaVILA
 from agents.navila.options import NaVILAInputs, NaVILAOptions
-from tests.agents.navila.recordings import arrays, frame, ids_of, run, traces
+from tests.agents.navila.recordings import frame
+from tests.agents.recorded import arrays, run, traces, whole
 from tests.fakes import make_episode
 from vlnbench.interfaces import Action, Observation
 
 EXACT = 1e-4
 """Tolerance of logits, features and losses, as the recordings suggest."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "navila"
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +86,7 @@ def test_every_recorded_step_is_repeated(goldens: Path, name: str) -> None:
         by_slot.setdefault(turn.slot, []).append((turn, answer))
     found = [pair for slot in sorted(by_slot) for pair in by_slot[slot]]
     for step, (turn, answer) in zip(recorded["steps"], found, strict=True):
-        assert turn.input_ids == ids_of(step["input_ids_rle"])
+        assert turn.input_ids == whole(step["input_ids_rle"])
         assert answer == step["generated_ids"]
         assert agent._prompts.text(answer) == step["text"]
         each = recorded["episodes"][step["episode"]]
@@ -123,7 +111,7 @@ def test_logits_are_those_that_were_recorded(goldens: Path, model: NaVILA) -> No
             else resize(frame(each["frame_seed"], each["frame_episode"], index), 384)
             for index in step["frame_indices"]
         ]
-        ids = [*ids_of(step["input_ids_rle"]), *step["generated_ids"]]
+        ids = [*whole(step["input_ids_rle"]), *step["generated_ids"]]
         labels = [-100] * step["input_len"] + step["generated_ids"]
         with torch.no_grad():
             found = model([ids], [network_input(images)], [labels], at_labels=True).logits
@@ -175,7 +163,7 @@ def test_both_tokenizers_give_the_recorded_ids(goldens: Path) -> None:
         prompts = Prompts(load_by_file(folder, MARKS, ""), NaVILAInputs(), 8)
         if "prompt" in each:
             text = traces(goldens)["prompts"][each["prompt"]]
-            assert prompts._encode(text) == ids_of(each["input_ids_rle"]), each["variant"]
+            assert prompts._encode(text) == whole(each["input_ids_rle"]), each["variant"]
 
 
 def test_an_answer_that_was_cut_is_counted_and_has_a_consequence(goldens: Path) -> None:

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Reply = tuple[int, Any]
-"""Status and body (JSON, or text as it is); a dict under "headers" in the body of an error becomes headers."""
+"""Status and body (JSON; text and bytes as they are); a dict under "headers" in an error's body are headers."""
 
 
 def says(text: str | None, **choice: Any) -> Reply:
@@ -57,13 +57,14 @@ def stub() -> Iterator[Stub]:
             with state.lock:
                 state.busy -= 1
             headers = answer.pop("headers", {}) if isinstance(answer, dict) else {}
-            content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+            if not isinstance(answer, bytes):
+                answer = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            for name, value in {"Content-Length": str(len(answer)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             with suppress(OSError):  # the client has given up
-                self.wfile.write(content)
+                self.wfile.write(answer)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -76,6 +77,8 @@ def stub() -> Iterator[Stub]:
         state.url = f"http://127.0.0.1:{server.server_port}/v1"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield state
-        server.shutdown()
-        thread.join()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()

@@ -27,7 +27,8 @@ from vlnbench.errors import UsageError
 from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import read_rows
 from vlnbench.evaluation.summary import Summary, format_summary
-from vlnbench.interfaces import Action, Agent, Conventions, Episode, Observation
+from vlnbench.interfaces import Action, Agent, Answer, Conventions, Episode, Observation
+from vlnbench.rollout.answers import told
 from vlnbench.rollout.inline import Inline
 
 RGB = np.full((48, 64, 3), 90, np.uint8)
@@ -123,6 +124,9 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again(server: Stub, reply: A
     assert walk(agent, 1) == [FORWARD]
     assert agent.report(0)["unreadable_answers"] == 1
     assert server.texts()[1].startswith("This answer cannot be read: ")
+    first, second = told(agent, 0, [FORWARD])
+    assert (first.unparsable, first.actions, bool(first.note)) == (True, (), True)
+    assert second == Answer("MOVE_FORWARD", (FORWARD,), prompt_tokens=100, images=1, answer_tokens=7)
     assert [message["role"] for message in server.requests[1][1]["messages"]] == ["user", "assistant", "user"]
 
 

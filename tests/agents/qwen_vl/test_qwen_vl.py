@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from agents.common.checkpoints.versions import check_transformers
+from agents.common.decoders.generate import Row
 from agents.common.inputs import INPUTS
 from agents.common.prompts.navigation import read_template
 from agents.common.qwen2_5_vl.checkpoint import load_tokenizer
@@ -291,6 +292,25 @@ def test_constrained_answers_can_always_be_read(base: Path, answers: str) -> Non
     assert allowed(prompts.answer([STOP])) == [], "a whole answer"
     with pytest.raises(UsageError, match=r"--constrained: .* which 6 actions per answer allow at most; found 7"):
         QwenVLAgent(QwenVLOptions(checkpoint=base, constrained=True, actions_per_answer=7))
+
+
+def test_prompts_and_log_probabilities_are_those_of_the_last_answers(base: Path) -> None:
+    model, prompts, likely = tiny(), prompts_of(base), dict[int, float]()
+
+    def choose(rows: Sequence[Row], logits: torch.Tensor) -> list[list[int]]:
+        for row, (scores,) in zip(rows, logits.log_softmax(-1), strict=True):
+            likely[row.turn.slot] = likely.get(row.turn.slot, 0.0) + scores.max().item()
+        found: list[list[int]] = logits.argmax(-1).tolist()
+        return found
+
+    frames = torch.zeros(2, 56, 56, 3, dtype=torch.uint8)
+    questions = [Question(i, prompts.question("Go." * (1 + 9 * i), [], 1), frames) for i in range(3)]
+    settings = replace(generation_settings(base, prompts._tokenizer), eos=frozenset())
+    answerer = Answerer(model, settings, max_new_tokens=3, choose=choose)
+    for question, answer in zip(questions, answerer.run(questions), strict=True):
+        prompt, found = answerer.noted.of(question.slot, len(answer))
+        assert prompt == len(question.input_ids) - 2 + 2 * (56 // 28) ** 2
+        assert found == pytest.approx(likely[question.slot], abs=1e-4)
 
 
 def test_it_is_learned_from_rewards(base: Path) -> None:

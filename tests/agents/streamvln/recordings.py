@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from agents.common.decoders.loop import EpisodeLoop
-from tests.agents.streamvln.frames import frame
-from vlnbench.interfaces import Action, Episode, Observation
+from tests.agents.recorded import Recorded
+from vlnbench.interfaces import Action, Observation
 
 RUNS = (
     "main",
@@ -24,49 +20,15 @@ RUNS = (
 )
 
 
-@cache
-def recordings(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "traces.json").read_text())  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One episode of a recorded run with its turns."""
-
-    settings: dict[str, Any]
-    episode: dict[str, Any]
-    turns: list[dict[str, Any]]
-
-    @property
-    def task(self) -> Episode:
-        return Episode(
-            episode_id=self.episode["id"],
-            trajectory_id="0",
-            scene_id=self.episode["scene"],
-            start_position=(0.0, 0.0, 0.0),
-            start_rotation=(0.0, 0.0, 0.0, 1.0),
-            instruction=self.episode["instruction"],
-        )
-
-
-def recorded(folder: Path, run: str) -> list[Recorded]:
-    (found,) = (entry for entry in recordings(folder)["runs"] if entry["name"] == run)
-    return [
-        Recorded(
-            found["settings"],
-            episode,
-            [turn for turn in found["turns"] if turn["episode"] == episode["index"]],
-        )
-        for episode in found["episodes"]
-    ]
-
-
 class Phrases(random.Random):
     """Draws the phrases that were recorded, then always the first."""
 
+    def __new__(cls, run: Recorded) -> Phrases:  # which Python 3.10 would take for a seed
+        return super().__new__(cls)
+
     def __init__(self, run: Recorded) -> None:
         super().__init__()
-        self.recorded = iter([turn["phrase_index"] for turn in run.turns])
+        self.recorded = iter([turn["phrase_index"] for turn in run.steps])
 
     def choice(self, options: Sequence[Any]) -> Any:
         return options[next(self.recorded, 0)]
@@ -89,9 +51,9 @@ def replay(
             order.shuffle(running)
         seen = {}
         for slot in running:
-            step, episode = len(taken[slot]), runs[slot].episode
+            step = len(taken[slot])
             needed = step % loop._windows.stride == 0 or not loop._slots[slot].queue
-            rgb = frame(episode["frame_seed"], episode["frame_episode"], step) if needed else None
+            rgb = runs[slot].rgb(step) if needed else None
             seen[slot] = Observation(runs[slot].task.instruction, step, rgb=rgb)
         for slot, action in loop.act(seen).items():
             taken[slot].append(action)

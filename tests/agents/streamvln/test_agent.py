@@ -17,7 +17,8 @@ from agents.common.decoders.loop import EpisodeLoop
 from agents.common.decoders.windows import Windows
 from agents.streamvln.agent import StreamVLNAgent, StreamVLNTinyAgent
 from agents.streamvln.options import StreamVLNOptions
-from tests.agents.streamvln.recordings import recorded, replay
+from tests.agents.recorded import recorded
+from tests.agents.streamvln.recordings import replay
 from tests.agents.vlnce.walks import write_walks
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
@@ -77,7 +78,7 @@ def test_recorded_episodes_with_cut_answers(goldens: Path, options: StreamVLNOpt
         taken = replay(agent, {0: run})[0]
         assert taken[: run.episode["n_steps"]] == run.episode["executed_actions"]
         assert len(taken) == (40 if name != "no_action_text" else 1)
-        assert agent.truncated_turns >= len(run.turns)
+        assert agent.truncated_turns >= len(run.steps)
 
 
 def test_a_recorded_episode_with_smaller_windows(goldens: Path, agent: StreamVLNAgent) -> None:

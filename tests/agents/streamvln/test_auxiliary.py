@@ -33,6 +33,7 @@ class Made:
             trajectories=folder,
             sets=("Questions", "Walks"),
             augment=False,
+            **StreamVLNTraining.BEFORE,
             **{"semantic_weight": 5.0, **changes},
         )
         write_semantics(write_questions(folder / "Questions"))

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.streamvln import network as checkpoint
-from tests.agents.streamvln.recordings import RUNS, recorded
+from tests.agents.recorded import recorded
+from tests.agents.streamvln.recordings import RUNS
 from tests.agents.streamvln.tiny import END, tiny_images, write_tiny
 from vlnbench.errors import UsageError
 
@@ -230,7 +231,7 @@ def test_tokenizer_gives_the_recorded_ids(goldens: Path, copied: Path, files: st
         (copied / name).unlink()
     tokenizer = checkpoint.load_tokenizer(copied)
     for episode in recorded(goldens, run):
-        for turn in episode.turns:
+        for turn in episode.steps:
             ids: list[int] = turn["input_ids"]
             user = turn["user_text"].replace("<memory>", "<image>").split("<image>")
             for text in user:

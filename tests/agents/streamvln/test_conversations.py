@@ -180,7 +180,7 @@ def test_images_outside_the_set_are_refused_although_they_are_there(tmp_path: Pa
         read_conversations(folder)
     where = f"{folder / 'conversations.json'}: record 1: field 'image'"
     expected = "a path below the folder of the set, relative and without '..'"
-    assert str(caught.value) == f"{where}: expected {expected}, found {name!r}"
+    assert str(caught.value).startswith(f"{where}: expected {expected}, found '{name[:40]}")  # long ones are cut
 
 
 @pytest.mark.parametrize(

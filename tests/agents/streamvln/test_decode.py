@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
-from agents.common.decoders import turns as decode
+from agents.common.decoders import generate, turns
 from agents.common.decoders.batches import groups
+from agents.common.decoders.generate import Row
 from agents.common.decoders.placeholders import IMAGE, MEMORY
-from agents.common.decoders.turns import Decoder, Row, Turn
+from agents.common.decoders.turns import Decoder, Turn
 from agents.common.towers.siglip import network_input, resize
 from agents.streamvln import network as checkpoint
 from agents.streamvln.network import StreamVLN
+from tests.agents.recorded import recorded, traces
 from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import RUNS, recorded, recordings
+from tests.agents.streamvln.recordings import RUNS
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
 from vlnbench.errors import UsageError
 
@@ -39,9 +41,8 @@ class Watched(Decoder):
     def _choose(self, rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
         self.passes += 1
         for row, values in zip(rows, logits, strict=True):
-            if not row.done:
-                for j in range(len(row.guess) + 1):
-                    self.logits.setdefault(row.turn.slot, {})[len(row.output) + j] = values[j]
+            for j in range(len(row.guess) + 1):
+                self.logits.setdefault(row.turn.slot, {})[len(row.output) + j] = values[j]
         return super()._choose(rows, logits)
 
 
@@ -68,7 +69,7 @@ class Replay:
 def replays(folder: Path, run: str) -> list[Replay]:
     """Episodes of a run, without the turn at which the published code failed."""
     return [
-        Replay(found.episode, [turn for turn in found.turns if "output_ids" in turn])
+        Replay(found.episode, [turn for turn in found.steps if "output_ids" in turn])
         for found in recorded(folder, run)
     ]
 
@@ -77,7 +78,7 @@ def replays(folder: Path, run: str) -> list[Replay]:
 def test_recorded_turns_one_by_one(goldens: Path, run: str, attn: str) -> None:
     folder = goldens / "checkpoint"
     model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", attn=attn)
-    (known,) = (entry for entry in recordings(goldens)["runs"] if entry["name"] == run)
+    (known,) = (entry for entry in traces(goldens)["runs"] if entry["name"] == run)
     settings = generation_settings(folder)
     decoder = Watched(model, settings, max_new_tokens=known["settings"]["max_new_tokens"])
     with np.load(goldens / "traces.npz") as arrays:
@@ -147,8 +148,8 @@ def test_a_rehearsal_is_short_and_leaves_all_as_it_was() -> None:
         before, decoder.passes = decoder.passes, 0
         if decoder is rehearsed:
             decoder.rehearse([1, 2, 3, IMAGE, 4])
-            assert 1 <= decoder.passes <= decode.REHEARSED
-            assert len(decoder.logits[-1]) <= decode.REHEARSED
+            assert 1 <= decoder.passes <= turns.REHEARSED
+            assert len(decoder.logits[-1]) <= turns.REHEARSED
         assert (decoder.max_new_tokens, decoder.window_length(-1)) == (9, 0)
         answers.append([before, first, *decoder.run([following(0, first)])])
     assert answers[0] == answers[1]
@@ -174,11 +175,22 @@ def test_guesses_change_the_number_of_passes_only(
     settings = GenerationSettings(frozenset({END}), penalty)
     quick = Watched(model, settings, max_new_tokens=12)
     answers = play(quick, range(4))
-    monkeypatch.setattr(decode, "DRAFT", 0)
+    monkeypatch.setattr(generate, "DRAFT", 0)
     plain = Watched(model, settings, max_new_tokens=12)
     assert play(plain, range(4)) == answers
     assert quick.passes < plain.passes
     assert all(quick.window_length(slot) == plain.window_length(slot) for slot in range(4))
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_prompts_and_log_probabilities_are_those_of_the_last_answers(penalty: float) -> None:
+    decoder = Watched(tiny_model(), GenerationSettings(frozenset({END}), penalty), max_new_tokens=12, max_batch=2)
+    for slot, answer in enumerate(play(decoder, range(3))[-1]):
+        likely = sum(decoder.logits[slot][i].log_softmax(-1)[token].item() for i, token in enumerate(answer))
+        prompt, found = decoder.noted.of(slot, len(answer))
+        assert prompt == decoder.window_length(slot) - len(answer) + 1
+        assert found == pytest.approx(likely, abs=1e-4)
+    assert decoder.noted.of(7, 3) == (None, None)
 
 
 def test_a_right_guess_takes_one_pass() -> None:
@@ -207,18 +219,18 @@ def test_a_gpu_without_room_for_a_chunk_changes_no_answer(place: str) -> None:
             self.rounds += 1
             return super().run(turns)
 
-        def _answer(self, rows: list[Row]) -> list[Row]:
+        def _generate(self, rows: Sequence[Row]) -> None:
             self.passes = 0
-            return super()._answer(rows)
+            super()._generate(rows)
 
-        def _encode_all(self, images: Sequence[Tensor]) -> Tensor:
-            self.check("begins", len(images))
-            return super()._encode_all(images)
+        def _look(self, rows: Sequence[Row]) -> list[Tensor]:
+            self.check("begins", len(rows))
+            return super()._look(rows)
 
-        def _keep(self, rows: Sequence[Row], hidden: Sequence[Tensor], cache: Any) -> None:
-            super()._keep(rows, hidden, cache)
+        def _keep(self, seated: Sequence[Row], first: int, logits: Tensor, cache: Any) -> None:
+            super()._keep(seated, first, logits, cache)
             self.passes += 1
-            self.check("feeds" if self.passes == 1 else "generates", len(rows))
+            self.check("feeds" if self.passes == 1 else "generates", len(seated))
 
         def check(self, at: str, rows: int) -> None:
             if at == place and self.rounds > 1 and rows > 1:

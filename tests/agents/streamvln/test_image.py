@@ -13,13 +13,13 @@ from PIL import Image
 
 from agents.common.sight.augment import augment
 from agents.common.towers.siglip import network_input, resize
+from tests.agents.recorded import traces
 from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import recordings
 
 
 @pytest.fixture
 def vision(shared: Path) -> list[dict]:
-    return recordings(shared / "goldens" / "streamvln")["vision"]
+    return traces(shared / "goldens" / "streamvln")["vision"]
 
 
 def test_network_inputs_are_the_recorded_ones(vision: list[dict]) -> None:

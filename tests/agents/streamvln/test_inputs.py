@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,20 @@ from PIL import Image
 
 from agents.common.decoders.turns import Turn
 from agents.streamvln.agent import StreamVLNAgent, named
-from agents.streamvln.family import StreamVLNTrains
+from agents.streamvln.family import StreamVLNCheckpoints, StreamVLNTrains
 from agents.streamvln.network import load
-from agents.streamvln.options import PRESETS, StreamVLNOptions, StreamVLNTraining
+from agents.streamvln.options import (
+    PRESETS,
+    StreamVLNInference,
+    StreamVLNOptions,
+    StreamVLNPlanning,
+    StreamVLNTraining,
+)
 from tests.agents.streamvln.test_samples import make_folder
 from tests.fakes import make_episode
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Observation
+from vlnbench.training.family.checkpoints import Source
 
 ROOT = Path(__file__).parents[3]
 UNUSUAL: dict[str, Any] = {
@@ -68,20 +77,66 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(walks: Path) -> Path:
     """A checkpoint after two steps with every input other than usual."""
     out = walks.parents[1] / "sets-run"
-    chosen = {"checkpoint": "preset:streamvln-tiny", "trajectories": walks.parent, "sets": "R2R", "out": out}
-    chosen |= {"steps": 2, "batch": 1, "accumulation": 1, "workers": 0, **UNUSUAL}
+    said = train(walks, checkpoint="preset:streamvln-tiny", out=out, **UNUSUAL)
+    assert "checkpoint's" not in said, "random weights were trained with nothing"
+    return out / "model"
+
+
+def train(walks: Path, **chosen: Any) -> str:
+    """Two steps; what was said."""
+    chosen |= {
+        "trajectories": walks.parent,
+        "sets": "R2R",
+        "steps": 2,
+        "batch": 1,
+        "accumulation": 1,
+        "workers": 0,
+    }
     words = [str(word) for name, value in chosen.items() for word in ("--" + name.replace("_", "-"), value)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "vlnbench", "train", *words, "--no-augment"]
-    subprocess.run(command, env=environment, check=True, cwd=ROOT, capture_output=True)
-    return out / "model"
+    return subprocess.run(command, env=environment, check=True, cwd=ROOT, capture_output=True, text=True).stderr
+
+
+@pytest.mark.slow
+def test_a_training_that_goes_on_sees_the_same(trained: Path, walks: Path, tmp_path: Path) -> None:
+    """Only what is given is otherwise, and that is said."""
+    assert "checkpoint's" not in train(walks, checkpoint=trained, out=tmp_path / "on")
+    manifest = json.loads((tmp_path / "on" / "train.json").read_text())
+    assert {name: manifest["options"][name] for name in UNUSUAL} == UNUSUAL
+    assert json.loads((tmp_path / "on/model/config.json").read_text()) == json.loads(
+        (trained / "config.json").read_text()
+    )
+    said = train(walks, checkpoint=trained, out=tmp_path / "less", history=2, frames=16)
+    assert said.count("inputs other than the checkpoint's: --history 2 instead of 4\n") == 1
+    manifest = json.loads((tmp_path / "less" / "train.json").read_text())
+    assert {name: manifest["options"][name] for name in UNUSUAL} == UNUSUAL | {"history": 2}
+    config = json.loads((tmp_path / "less/model/config.json").read_text())
+    assert (config["num_history"], config["num_frames"], config["wording"]) == (2, 16, "evaluation")
+
+
+def test_what_a_checkpoint_says_is_taken_where_nothing_is_given(tmp_path: Path) -> None:
+    """In training, and in planning of both kinds; what cannot be cut evenly together is refused."""
+    said = {"num_frames": 24, "num_history": 6, "num_future_steps": 3, "wording": "evaluation"}
+    config = json.loads((ROOT / "agents/checkpoints/streamvln-tiny/config.json").read_text()) | said
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    source, settled = Source("checkpoint", "c", tmp_path), StreamVLNCheckpoints().settled
+    own = {"frames": 24, "history": 6, "future_steps": 3, "image_size": 96}
+    asked = StreamVLNTraining(checkpoint="c", out=Path())
+    assert settled(source, asked) == replace(asked, **own, wording="evaluation")
+    assert settled(source, replace(asked, **UNUSUAL)) == replace(asked, **UNUSUAL)
+    assert settled(source, StreamVLNPlanning()) == StreamVLNPlanning(**own)
+    assert settled(source, StreamVLNInference()) == StreamVLNInference(image_size=96)
+    base = settled(Source("sizes", "streamvln-8b"), asked)
+    assert {name: getattr(base, name) for name in asked.BEFORE} == asked.BEFORE
+    with pytest.raises(UsageError, match="num_history 5: expected a divisor of num_frames, 24"):
+        settled(source, replace(asked, history=5))
 
 
 @pytest.mark.slow
 def test_a_checkpoint_is_evaluated_as_it_was_trained(trained: Path, walks: Path) -> None:
     """Ids and images of every window of training are those that its agent is shown."""
-    usual = {each.name: each.default for each in fields(StreamVLNTraining)}
-    usual["image_size"] = PRESETS["streamvln-tiny"].image_size
+    usual = StreamVLNTraining.BEFORE | {"image_size": PRESETS["streamvln-tiny"].image_size}
     assert not {name for name, value in UNUSUAL.items() if value == usual[name]}
     options = StreamVLNTraining(
         checkpoint="", out=Path(), trajectories=walks.parent, sets=("R2R",), augment=False, **UNUSUAL

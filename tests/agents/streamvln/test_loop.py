@@ -20,8 +20,9 @@ from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions
 from agents.common.towers.siglip import network_input, resize
 from agents.streamvln.agent import Prompts
+from tests.agents.recorded import Recorded, recorded
 from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import RUNS, Recorded, recorded, replay
+from tests.agents.streamvln.recordings import RUNS, replay
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.vlnce.walks import write_walks
 from tests.fakes import make_episode
@@ -85,8 +86,8 @@ def looping(answer: Callable[[Turn], list[int]], windows: Windows | None = None)
 
 def replayed(run: Recorded, prompts: Prompts) -> tuple[list[Action], list[Turn]]:
     """One recorded episode with the recorded answers; afterwards the decoder goes straight on."""
-    answers = iter([turn["output_ids"] for turn in run.turns if "output_ids" in turn])
-    forward = run.turns[0].get("output_ids", [])
+    answers = iter([turn["output_ids"] for turn in run.steps if "output_ids" in turn])
+    forward = run.steps[0].get("output_ids", [])
     script = Script(lambda turn: next(answers, forward))
     names = ("num_frames", "num_history", "num_future_steps")
     loop = EpisodeLoop(prompts, script, Windows(**{name: run.settings[name] for name in names}), 384)
@@ -102,8 +103,8 @@ def test_recorded_episodes_are_asked_and_acted_alike(goldens: Path, prompts: Pro
         assert (taken[-1] is Action.STOP) == run.episode["ended_by_stop"]
         if name != "desync_three_action_turns":
             assert len(taken) == done
-            assert len(asked) == len(run.turns)
-        for turn, expected in zip(asked, run.turns, strict=False):
+            assert len(asked) == len(run.steps)
+        for turn, expected in zip(asked, run.steps, strict=False):
             assert turn.input_ids == expected["input_ids"]
             assert turn.opens_window == expected["opens_window"]
             steps = [*expected["memory_frame_steps"], expected["current_frame_step"]]

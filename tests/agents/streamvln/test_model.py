@@ -16,8 +16,8 @@ from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
 from agents.common.towers.siglip import network_input, resize
 from agents.streamvln.network import StreamVLN, parse_config
 from agents.streamvln.options import part_of
+from tests.agents.recorded import traces
 from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import recordings
 from tests.agents.streamvln.tiny import tiny_config, tiny_images, tiny_model, tiny_raw
 from vlnbench.errors import UsageError
 
@@ -59,13 +59,13 @@ def test_tower_is_built_whatever_was_trained() -> None:
 
 
 def test_recorded_image_features(goldens: Path, recorded_model: StreamVLN) -> None:
-    known = recordings(goldens)["vision"]
+    known = traces(goldens)["vision"]
     arrays = np.load(goldens / "traces.npz")
     frames = [frame(entry["frame_seed"], entry["frame_episode"], entry["step"]) for entry in known]
     pixels = network_input([resize(image, 384) for image in frames])
     with torch.inference_mode():
         tower = recorded_model.patch_features(pixels).numpy()
-        pooled = recorded_model.encode_images(pixels).numpy()
+        pooled = recorded_model.project(recorded_model.patch_features(pixels)).numpy()
     np.testing.assert_allclose(tower[0], arrays["vision0_tower"], atol=2e-5, rtol=0)
     np.testing.assert_allclose(pooled[0], arrays["vision0_pooled"], atol=2e-5, rtol=0)
     for i, entry in enumerate(known):
@@ -77,7 +77,7 @@ def test_recorded_image_features(goldens: Path, recorded_model: StreamVLN) -> No
 
 
 def recorded_batch(folder: Path, indices: list[int]) -> tuple[Any, Any, Any]:
-    samples = [recordings(folder)["training"]["samples"][i] for i in indices]
+    samples = [traces(folder)["training"]["samples"][i] for i in indices]
     images = [
         network_input(
             [
@@ -92,7 +92,7 @@ def recorded_batch(folder: Path, indices: list[int]) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("number", [0, 1, 5])  # a first window, one with memory, both in one batch
 def test_recorded_training_batch(goldens: Path, recorded_model: StreamVLN, number: int) -> None:
-    known = recordings(goldens)["training"]["batches"][number]
+    known = traces(goldens)["training"]["batches"][number]
     recorded_model.zero_grad()
     output = recorded_model(*recorded_batch(goldens, known["sample_indices"]))
     assert list(output.logits.shape) == known["logits_shape"]
@@ -201,7 +201,11 @@ def test_another_image_size_interpolates_positions_as_siglip_does(size: int) -> 
         expected = embeddings(pixels, interpolate_pos_encoding=True)
         model.resize_images(size)
         torch.testing.assert_close(embeddings(pixels), expected)
-        assert model.encode_images(pixels).shape == (2, model.config.image_tokens, model.config.hidden_size)
+        assert model.project(model.patch_features(pixels)).shape == (
+            2,
+            model.config.image_tokens,
+            model.config.hidden_size,
+        )
     assert all(parameter.requires_grad for parameter in embeddings.parameters())
 
 
@@ -245,4 +249,4 @@ def test_a_frozen_tower_has_no_backward_pass() -> None:
     assert model.patch_features(tiny_images(2)).requires_grad
     model.tower.requires_grad_(False)
     assert not model.patch_features(tiny_images(2)).requires_grad
-    assert model.encode_images(tiny_images(2)).requires_grad
+    assert model.project(model.patch_features(tiny_images(2))).requires_grad

@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 from agents.common.sets.conversations import SYMBOLS
 from agents.streamvln.agent import PHRASES, Prompts
 from agents.streamvln.network import load_tokenizer
-from tests.agents.streamvln.recordings import RUNS, recorded, recordings
+from tests.agents.recorded import recorded, traces
+from tests.agents.streamvln.recordings import RUNS
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action
 
 
 def test_phrases_are_the_recorded_ones(goldens: Path) -> None:
-    assert list(PHRASES) == recordings(goldens)["meta"]["phrases"]
+    assert list(PHRASES) == traces(goldens)["meta"]["phrases"]
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_recorded_prompt_token_for_token(goldens: Path, prompts: Prompts, run: str) -> None:
     for episode in recorded(goldens, run):
         answer: list[int] = []
-        for turn in episode.turns:
+        for turn in episode.steps:
             if turn["opens_window"]:
                 memory = turn["step"] != 0
                 ids = prompts.opening(episode.task.instruction, turn["phrase"], memory=memory)
@@ -37,7 +38,7 @@ def test_every_recorded_prompt_token_for_token(goldens: Path, prompts: Prompts, 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_recorded_answer_is_read_as_it_was(goldens: Path, prompts: Prompts, run: str) -> None:
-    turns = [turn for episode in recorded(goldens, run) for turn in episode.turns if "output_ids" in turn]
+    turns = [turn for episode in recorded(goldens, run) for turn in episode.steps if "output_ids" in turn]
     assert turns
     for turn in turns:
         assert prompts.actions(turn["output_ids"]) == (turn["parsed_actions"] or [Action.STOP])

@@ -24,14 +24,14 @@ from agents.streamvln.agent import PHRASES, Prompts, Wording
 from agents.streamvln.network import load_tokenizer
 from agents.streamvln.options import StreamVLNTraining
 from agents.streamvln.samples import WindowDataset, collate
-from tests.agents.streamvln.recordings import recordings
+from tests.agents.recorded import traces
 from tests.agents.streamvln.test_prompt import Letters
 from vlnbench.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def recorded_samples(goldens: Path) -> list[dict[str, Any]]:
-    return recordings(goldens)["training"]["samples"]
+    return traces(goldens)["training"]["samples"]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def dataset(goldens: Path, trajectories: list[Trajectory]) -> WindowDataset:
 
 
 def test_the_list_of_windows_is_the_recorded_one(goldens: Path, dataset: WindowDataset, recorded_samples) -> None:
-    assert len(dataset) == recordings(goldens)["training"]["dataset_length"] == len(recorded_samples)
+    assert len(dataset) == traces(goldens)["training"]["dataset_length"] == len(recorded_samples)
     for sample, key in zip(recorded_samples, dataset.keys, strict=True):
         assert [*key, 0] == sample["data_list_entry"]  # no start turns are skipped
 
@@ -82,7 +82,7 @@ def test_a_batch_keeps_the_samples_apart(dataset: WindowDataset) -> None:
 
 def test_a_sample_has_the_recorded_loss(goldens: Path, dataset: WindowDataset, recorded_samples) -> None:
     model = checkpoint.load(goldens / "checkpoint", vision_tower=goldens / "vision_tower", attn="eager")
-    (batch,) = (b for b in recordings(goldens)["training"]["batches"] if b["sample_indices"] == [1])
+    (batch,) = (b for b in traces(goldens)["training"]["batches"] if b["sample_indices"] == [1])
     sample = dataset.sample(1, random.Random(recorded_samples[1]["python_random_seed"]))
     with torch.inference_mode():
         loss = model(**collate([sample])).loss

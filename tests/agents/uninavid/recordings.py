@@ -1,38 +1,14 @@
-"""The reference recordings of the published code, as the tests read them."""
+"""The folder of the reference recordings of the published code, as the tests read it."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from tests.agents.recorded import traces
 
 FOLDER = "model_zoo/uninavid-7b-full-224-video-fps-1-grid-2"
 TOWER = "model_zoo/eva_vit_g.pth"
-
-
-@cache
-def traces(goldens: Path) -> Any:
-    return json.loads((goldens / "traces.json").read_text())
-
-
-@cache
-def arrays(goldens: Path) -> dict[str, NDArray[np.float32]]:
-    with np.load(goldens / "traces.npz") as found:
-        return dict(found)
-
-
-def run(goldens: Path, name: str) -> Any:
-    return next(each for each in traces(goldens)["runs"] if each["name"] == name)
-
-
-def whole(runs: list[Any]) -> list[int]:
-    """Ids of ids and [id, count]."""
-    pairs = [each if isinstance(each, list) else [each, 1] for each in runs]
-    return [id_ for id_, count in pairs for _ in range(count)]
 
 
 def tiny_folder(goldens: Path, made: Path) -> Path:

@@ -27,7 +27,6 @@ from agents.common.towers.eva import EvaTower, crop, is_surplus, network_input, 
 from agents.common.towers.siglip import VisionGeometry
 from agents.uninavid import network
 from agents.uninavid.agent import EpisodeLoop, Prompts, actions_of, expects
-from agents.uninavid.family import PRESETS, create
 from agents.uninavid.network import TOWER, TOWER_FILE
 from agents.uninavid.options import UniNaVidOptions
 from agents.uninavid.samples import answer, read_set
@@ -37,13 +36,6 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Observation
 
 STOP, FORWARD, LEFT, RIGHT = Action.STOP, Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("uninavid") / "base"
-    create(PRESETS["uninavid-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
-    return folder
 
 
 def field(number: int, value: bytes | int) -> bytes:
@@ -254,7 +246,7 @@ def walked(says: Says, pictures: Sequence[int], rxr: bool = False, **more: Any) 
     loop = EpisodeLoop(Prompts(Letters()), says, 8, UniNaVidOptions(**more))
     loop.reset(0, replace(make_episode(0), instruction_id="1" if rxr else None), 0)
     return [
-        loop.act({0: Observation("", step, rgb=np.full((8, 8, 3), value, np.uint8))})[0]
+        loop.act({0: Observation("", step, rgb=np.full((8, 8, 3), value % 256, np.uint8))})[0]
         for step, value in enumerate(pictures)
     ]
 
@@ -431,14 +423,17 @@ def test_records_are_checked_and_lost_files_counted(tmp_path: Path) -> None:
 
     write({"id": "1", "image": "a.png", "conversations": turns}, {"video": "b.mp4", "conversations": turns})
     found = read_set(tmp_path, every=2)
-    assert (found.windows, found.lost) == (1, 1)
+    assert found.windows == 1
+    assert len(found.left_out) == 1
+    assert f": 1 records lack files and are left out, first {tmp_path}/b.mp4; extract" in found.left_out[0]
     assert list(found.texts()) == ["why ?", "so"]
     for record, message in (
         (7, "record 0: expected an object"),
         ({"image": "../a.png", "conversations": turns}, "field 'image': expected a path below the folder"),
         ({"conversations": turns[:1]}, "field 'conversations'"),
         ({"conversations": turns[::-1]}, r"field 'conversations\[0\]': expected .*human"),
-        ({"video": "b.mp4", "conversations": turns}, "none of its videos and pictures"),
+        ({"video": "b.mp4", "conversations": turns}, "1 records lack files and are left out, first"),
+        ({"video": "b.pkl", "conversations": turns}, "field 'video': expected a video: features in pickle files"),
     ):
         write(record)
         with pytest.raises(UsageError, match=message):

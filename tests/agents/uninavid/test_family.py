@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agents.uninavid.agent import UniNaVidAgent
-from agents.uninavid.family import PRESETS, create
 from agents.uninavid.options import FAMILY, UniNaVidOptions, UniNaVidTraining
 from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
@@ -26,13 +25,6 @@ class TestFamily(FamilyConformance):
 
     def make_walk_options(self, options: TrainOptions) -> TrainOptions:
         return replace(options, augment=False)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("uninavid") / "base"
-    create(PRESETS["uninavid-tiny"], folder, ["Walk past the sofa and stop at the door."], seed=0)
-    return folder
 
 
 class TestAgent(AgentConformance):

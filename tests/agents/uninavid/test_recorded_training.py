@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import torch
 
 from agents.common.decoders.placeholders import IMAGE, MEMORY
 from agents.common.packing.samples import Sample, collate
-from agents.common.sight.videos import drawn_frames, frames_of, jittered
+from agents.common.sight.decoding import frames_of
+from agents.common.sight.videos import drawn_frames, jittered
 from agents.common.towers.eva import crop, network_input
 from agents.uninavid import network
 from agents.uninavid.agent import Prompts
@@ -22,29 +23,12 @@ from agents.uninavid.family import UniNaVidTrains
 from agents.uninavid.network import UniNaVid
 from agents.uninavid.options import PARTS, UniNaVidTraining
 from agents.uninavid.samples import ConversationDataset, UniNaVidSet, read_set
-from tests.agents.uninavid.recordings import TOWER, arrays, tiny_folder, traces, whole
+from tests.agents.recorded import arrays, traces, whole
+from tests.agents.uninavid.recordings import TOWER
 from vlnbench.training.parts import freeze, groups
 
 EXACT = 1e-4
 TRAINED = ("mm_projector", "language_model")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "uninavid"
-
-
-@pytest.fixture(scope="module")
-def folder(goldens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_folder(goldens, tmp_path_factory.mktemp("uninavid") / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +82,7 @@ def samples(goldens: Path, folder: Path, content: UniNaVidSet) -> list[Sample]:
 
 
 def test_samples_are_those_of_the_published_dataset(goldens: Path, folder: Path, content: UniNaVidSet) -> None:
-    assert content.lost == 1
+    assert len(content.left_out) == 1
     for sample, each in zip(samples(goldens, folder, content), recorded(goldens), strict=True):
         navigates = each["kind"] == "navigation"
         placed = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,40 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.common.decoders.generate import Row
 from agents.common.decoders.placeholders import IMAGE, MEMORY, lay_out
 from agents.common.decoders.sampling import Sampler
-from agents.common.decoders.turns import Row
 from agents.common.remembering import Answers, Question
 from agents.common.towers.eva import crop, network_input, pooled
 from agents.uninavid import network
 from agents.uninavid.agent import UniNaVidAgent, actions_of
 from agents.uninavid.network import UniNaVid
 from agents.uninavid.options import UniNaVidOptions
+from tests.agents.recorded import arrays, run, traces, whole
 from tests.agents.streamvln.frames import frame
-from tests.agents.uninavid.recordings import TOWER, arrays, run, tiny_folder, traces, whole
+from tests.agents.uninavid.recordings import TOWER
 from tests.fakes import make_episode
 from vlnbench.interfaces import Action, Observation
 
 EXACT = 1e-4
 """Tolerance of logits and projected features, as the recordings suggest; 1e-3 of the tower's, which are larger."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def goldens(shared: Path) -> Path:
-    return shared / "goldens" / "uninavid"
-
-
-@pytest.fixture(scope="module")
-def folder(goldens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_folder(goldens, tmp_path_factory.mktemp("uninavid") / "folder")
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +49,9 @@ class Asked(Answers):
 
         def choose(rows: Sequence[Row], logits: Tensor) -> list[list[int]]:
             for row, found in zip(rows, logits, strict=True):
-                if not row.done:
-                    place = len(row.output)
-                    of_slot = self.scores.setdefault(row.turn.slot, [])
-                    del of_slot[place:]
-                    of_slot += list(found[: 1 + len(row.guess)])
+                of_slot = self.scores.setdefault(row.turn.slot, [])
+                del of_slot[len(row.output) :]
+                of_slot += list(found[: 1 + len(row.guess)])
             return chosen(rows, logits)
 
         self._decoder._chosen = choose

@@ -5,16 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from envs.doctor import check_cache
-from envs.embedded.kernels.cache import cache_dir, cache_dirs, keep, own_cache
+from envs.embedded.kernels.cache import cache_dirs, keep
+from envs.embedded.kernels.jit import _LOCATES
 from envs.embedded.render import cache
 from envs.embedded.render.scene import load_scene
 from tests.envs.embedded.render.glb_writer import GlbWriter, quad
 from vlnbench.errors import UsageError
+from vlnbench.util.durable.own import cache_dir, own_cache
 
 
 @pytest.fixture
@@ -66,9 +69,8 @@ def test_compiled_code_finds_a_place_where_nothing_else_can_be_written(
     assert found == tmp_path / "tmp" / f"vlnbench-{os.geteuid()}"
     assert found.stat().st_mode & 0o777 == 0o700
     found.chmod(0o777)  # as whoever made it first would have it
-    message = (
-        rf"^{shared}: cannot hold compiled code \(Read-only file system\); set VLNBENCH_CACHE to another folder$"
-    )
+    reason = r"cannot be used as a cache \(Read-only file system\); set VLNBENCH_CACHE to another folder"
+    message = rf"^{shared}: {reason}$"
     with pytest.raises(UsageError, match=message):
         own_cache()
 
@@ -113,3 +115,27 @@ def test_a_scene_is_read_where_files_cannot_be_mapped(
     monkeypatch.setattr(cache.mmap, "mmap", refuse)
     with path.open("rb") as file:
         assert cache._content(file) == b"some"
+
+
+_TOY = """from envs.embedded.kernels.jit import kernel
+FACTOR = {factor}
+@kernel
+def scaled(x):
+    return FACTOR * x
+"""
+
+
+@pytest.mark.parametrize(("factor", "shared"), [(3, True), (4, False)])
+def test_checkouts_share_kernels_of_equal_sources_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: int, shared: bool
+) -> None:
+    monkeypatch.setenv("VLNBENCH_CACHE", str(tmp_path / "cache"))
+    for checkout, value in (("here", 3), ("there", factor)):
+        (tmp_path / checkout / "toy").mkdir(parents=True)
+        (tmp_path / checkout / "toy/scale.py").write_text(_TOY.format(factor=value))
+    here, there = (
+        runpy.run_path(str(tmp_path / checkout / "toy/scale.py"))["scaled"] for checkout in ("here", "there")
+    )
+    assert (here(7), there(7)) == (21, 7 * factor)
+    assert sum(here.stats.cache_hits.values()) == 0
+    assert sum(there.stats.cache_hits.values()) == (shared and _LOCATES)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from envs.houses.edition import HOUSES
 from envs.houses.files.verify import Verdict, verify
 from envs.houses.language.checker import check_text
 from envs.houses.language.grammar import Clause, voice
@@ -156,7 +157,7 @@ def test_sights_are_relative_to_the_heading(house: House, walk: Walk) -> None:
 
 
 def checked(tiny: Generated, benchmark: str, split: str, speaker: str | None = None) -> Verdict:
-    return verify(tiny.root, load_split(get_benchmark(benchmark), split, tiny.root).episodes, speaker)
+    return verify(tiny.root, HOUSES, load_split(get_benchmark(benchmark), split, tiny.root).episodes, speaker)
 
 
 @pytest.mark.parametrize("benchmark", ["houses-r2r", "houses-rxr"])
@@ -177,7 +178,7 @@ def test_other_sides_in_generated_instructions_are_found(tiny: Generated) -> Non
     ]
     assert len(mirrored) > 5
     clean = [replace(e, instruction=e.instruction.replace("  ", " ")) for e in mirrored]
-    assert verify(tiny.root, clean).wrong == len(clean)
+    assert verify(tiny.root, HOUSES, clean).wrong == len(clean)
 
 
 def test_another_path_is_another_instruction(tiny: Generated) -> None:
@@ -190,12 +191,12 @@ def test_another_path_is_another_instruction(tiny: Generated) -> None:
         if a.start_position == b.start_position and a.goals != b.goals
     ]
     assert len(crossed) >= 10
-    assert verify(tiny.root, crossed).wrong / len(crossed) > 0.9
+    assert verify(tiny.root, HOUSES, crossed).wrong / len(crossed) > 0.9
 
 
 def test_verify_needs_the_manifest(tiny: Generated, tmp_path: Any) -> None:
     with pytest.raises(UsageError, match="field 'config' cannot be read"):
-        verify(tmp_path, [])
+        verify(tmp_path, HOUSES, [])
 
 
 @cache

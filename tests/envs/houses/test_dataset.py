@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 
 from envs.embedded.navmesh.motion import advance
 from envs.embedded.navmesh.pathfinder import PathFinder
+from envs.houses.edition import HOUSES
 from envs.houses.files import dataset
 from envs.houses.files.dataset import generate
-from envs.houses.files.manifest import MANIFEST, SPLITS, VERSION, generated, house_names, is_complete
+from envs.houses.files.manifest import generated, house_names, is_complete
 from envs.houses.files.statistics import R2R_CE, clause_count, real_turns
-from envs.houses.options import RANGES, HousesConfig
+from envs.houses.options import RANGES, Houses2Config, HousesConfig
 from tests.envs.houses.conftest import Generated, read_json
 from vlnbench.errors import UsageError
+
+SPLITS, MANIFEST, VERSION = HOUSES.drawn, HOUSES.manifest, HOUSES.version
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -172,7 +175,7 @@ def test_finished_houses_are_kept(tiny: Generated) -> None:
 def test_splits_are_made_when_they_are_asked_for_in_any_order(tiny: Generated, tmp_path: Path) -> None:
     first = generate(tmp_path, tiny.config, splits=("val_unseen",))
     assert list(first.counts) == ["val_unseen"]
-    assert generated(tmp_path) == (VERSION, ("val_unseen",))
+    assert generated(tmp_path, HOUSES) == (VERSION, ("val_unseen",))
     assert not any("train" in name or "val_seen" in name for name in tree(tmp_path))
     assert not is_complete(tmp_path, tiny.config)
     stamp = (tmp_path / MANIFEST).stat().st_mtime_ns
@@ -184,7 +187,7 @@ def test_splits_are_made_when_they_are_asked_for_in_any_order(tiny: Generated, t
 
 @pytest.mark.slow
 def test_processes_make_the_same_bytes(tiny: Generated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "_at_once", lambda houses: 2)
+    monkeypatch.setattr(dataset, "at_once", lambda houses: 2)
     generate(tmp_path, tiny.config)
     assert tree(tmp_path) == tree(tiny.root)
 
@@ -290,12 +293,13 @@ def test_bad_config_is_one_line(bad: dict[str, Any]) -> None:
 @given(st.sampled_from(sorted(RANGES)), st.integers() | st.floats() | st.text() | st.none())
 def test_options_are_in_range_or_refused(name: str, value: Any) -> None:
     low, high = RANGES[name]
+    kind = Houses2Config if "_far_" in name else HousesConfig
     kinds = (int,) if isinstance(low, int) else (int, float)
     if type(value) in kinds and low <= value <= high:
-        assert getattr(HousesConfig(**{name: value}), name) == value
+        assert getattr(kind(**{name: value}), name) == value
     else:
         with pytest.raises(UsageError, match=name) as error:
-            HousesConfig(**{name: value})
+            kind(**{name: value})
         assert "\n" not in str(error.value)
 
 

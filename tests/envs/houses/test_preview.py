@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from envs.houses.edition import HOUSES
 from envs.houses.preview.preview import preview
 from tests.envs.houses.conftest import Generated
 from vlnbench.cli import main
@@ -45,6 +46,7 @@ def test_the_command_draws_a_house(tiny: Generated, tmp_path: Path, capsys: pyte
 def test_mistakes_are_one_line(tiny: Generated, tmp_path: Path, options: dict[str, object], message: str) -> None:
     arguments: dict[str, object] = {
         "data_root": tiny.root,
+        "edition": HOUSES,
         "out": Path("house.png"),
         "split": "val_unseen",
         "house_name": None,

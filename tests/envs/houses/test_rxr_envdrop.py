@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.houses.edition import HOUSES
 from envs.houses.files.augment import EnvDropManifest, augment
-from envs.houses.files.manifest import ENVDROP_MANIFEST, SPLITS, first_id
 from envs.houses.files.telling import speak
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
@@ -37,7 +37,7 @@ EPISODES = 90
 def augmented(tiny: Generated, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EnvDropManifest]:
     root = tmp_path_factory.mktemp("augmented")
     shutil.copytree(tiny.root, root, dirs_exist_ok=True)
-    return root, augment(root, TINY, EPISODES)
+    return root, augment(root, TINY, episodes=EPISODES)
 
 
 def fields_of(entry: dict[str, Any]) -> Any:
@@ -49,7 +49,7 @@ def fields_of(entry: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("role", ["guide", "follower"])
 def test_rxr_episodes_have_the_documented_schema(tiny: Generated, role: str) -> None:
     expected = rxr_entry(role=role)
-    for split in SPLITS:
+    for split in HOUSES.drawn:
         content = tiny.rxr(f"{split}_{role}")
         assert list(content) == ["episodes"]
         truth = tiny.rxr(f"{split}_{role}_gt")
@@ -61,11 +61,11 @@ def test_rxr_episodes_have_the_documented_schema(tiny: Generated, role: str) -> 
 
 
 def test_every_trajectory_is_told_in_four_languages(tiny: Generated) -> None:
-    for number, split in enumerate(SPLITS):
+    for split in HOUSES.drawn:
         guides = tiny.rxr(f"{split}_guide")["episodes"]
         r2r = tiny.split(split)["episodes"]
         ids = [int(episode["instruction"]["instruction_id"]) for episode in guides]
-        assert ids == list(range(first_id(number), first_id(number) + len(guides)))
+        assert ids == list(range(HOUSES.first_id(split), HOUSES.first_id(split) + len(guides)))
         assert [e["instruction"]["language"] for e in guides] == list(LANGUAGES) * (len(guides) // 4)
         paths = {(e["trajectory_id"], e["scene_id"], tuple(e["start_position"])) for e in guides}
         assert paths == {(str(e["trajectory_id"]), e["scene_id"], tuple(e["start_position"])) for e in r2r}
@@ -73,7 +73,7 @@ def test_every_trajectory_is_told_in_four_languages(tiny: Generated) -> None:
 
 
 def test_followers_walk_after_a_guide(tiny: Generated) -> None:
-    for split in SPLITS:
+    for split in HOUSES.drawn:
         guides = {e["instruction"]["instruction_id"]: e for e in tiny.rxr(f"{split}_guide")["episodes"]}
         followers = tiny.rxr(f"{split}_follower")["episodes"]
         assert len(followers) == len(guides) // 4
@@ -148,7 +148,7 @@ def test_envdrop_is_a_split_of_houses_r2r(augmented: tuple[Path, EnvDropManifest
 
 def test_noise_is_recorded(augmented: tuple[Path, EnvDropManifest]) -> None:
     root, manifest = augmented
-    written = json.loads((root / ENVDROP_MANIFEST).read_text())
+    written = json.loads((root / HOUSES.addition_manifest("envdrop")).read_text())
     assert written["noise"] == {"dropped": 0.08, "wrong_side": 0.04, "wrong_object": 0.06}
     assert written["checked"] == manifest.checked > 0
     assert 0.1 < manifest.untrue / manifest.checked < 0.7
@@ -159,12 +159,12 @@ def test_same_noise_same_bytes_other_noise_other_truth(
 ) -> None:
     root, manifest = augmented
     before = tree(root)
-    assert augment(root, TINY, EPISODES) == manifest
+    assert augment(root, TINY, episodes=EPISODES) == manifest
     assert tree(root) == before
     shutil.copytree(tiny.root, tmp_path, dirs_exist_ok=True)
-    quiet = augment(tmp_path, TINY, EPISODES, Noise(0.0, 0.0, 0.0))
+    quiet = augment(tmp_path, TINY, episodes=EPISODES, noise=Noise(0.0, 0.0, 0.0))
     assert quiet.untrue < manifest.untrue
-    assert augment(tmp_path, TINY, EPISODES).files == manifest.files
+    assert augment(tmp_path, TINY, episodes=EPISODES).files == manifest.files
     assert tree(tmp_path) == before
 
 
@@ -174,7 +174,7 @@ def test_augmentation_needs_the_houses(augmented: tuple[Path, EnvDropManifest], 
     with pytest.raises(UsageError, match="run `vlnbench data houses` first"):
         augment(augmented[0], HousesConfig())
     with pytest.raises(UsageError, match="envdrop_episodes = 0"):
-        augment(augmented[0], TINY, 0)
+        augment(augmented[0], TINY, episodes=0)
 
 
 def test_too_large_an_augmentation_leaves_nothing(
@@ -184,5 +184,5 @@ def test_too_large_an_augmentation_leaves_nothing(
     before = tree(tmp_path)
     monkeypatch.setattr("envs.houses.files.augment.speak", lambda *options: islice(speak(*options), 3))
     with pytest.raises(UsageError, match="envdrop_episodes = 25: the houses only have 24"):
-        augment(tmp_path, TINY, 25)
+        augment(tmp_path, TINY, episodes=25)
     assert tree(tmp_path) == before

@@ -27,7 +27,7 @@ from envs.houses.model.hangings import painting, window
 from envs.houses.model.lighting import Light, shade
 from envs.houses.model.model import house_primitives, parts_primitive
 from envs.houses.options import HousesConfig
-from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS
+from envs.houses.plan.catalog import FURNISHINGS, LANDMARKS, MAKES, Furnishing
 from envs.houses.plan.house import make_house
 from envs.houses.plan.layout import STOREY_M, Door
 from envs.houses.shapes import meshes
@@ -52,9 +52,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Built]:
     ]
 
 
-@pytest.mark.parametrize("noun", sorted(FURNISHINGS))
-def test_furniture_is_closed_and_fills_its_footprint(noun: str) -> None:
-    what = FURNISHINGS[noun]
+@pytest.mark.parametrize(
+    "what",
+    [make for noun in sorted(MAKES) for make in MAKES[noun]],
+    ids=lambda what: f"{what.noun} {what.make}",
+)
+def test_furniture_is_closed_and_fills_its_footprint(what: Furnishing) -> None:
     for color in what.colors:
         parts = what.build(color)
         assert color in {part.color for part in parts}

@@ -23,10 +23,11 @@ from vlnbench.evaluation.recorded import load_run, remake_plan
 from vlnbench.evaluation.records import MANIFEST
 from vlnbench.evaluation.session import FIRST_OF_R2R
 from vlnbench.evaluation.summary import format_summary, summarize
-from vlnbench.leaderboard.board import OwnRun, make_tables, render
+from vlnbench.leaderboard.board import OwnRun, make_tables
 from vlnbench.leaderboard.committed import Entry, add_run
 from vlnbench.leaderboard.published import Literature
-from vlnbench.leaderboard.ranking import format_ranking, rank
+from vlnbench.leaderboard.ranking import rank, rank_sheet
+from vlnbench.leaderboard.sheets import render
 from vlnbench.report.data import read_run
 from vlnbench.report.maps import scene_storeys
 from vlnbench.report.page import render as render_report
@@ -175,11 +176,11 @@ def test_every_table_says_what_was_chosen(tmp_path: Path, capsys: pytest.Capture
     loaded = load_run(run)
     summary = summarize(loaded.rows.values(), list(loaded.rows), loaded.identity)
     assert f"episodes 3 of 9 ({label})" in format_summary(summary)
-    assert f"episodes 3 of 9 ({label})" in format_ranking(rank([run]))
+    assert f"episodes 3 of 9 ({label})" in rank_sheet(rank([run])[0]).title
     assert main(["compare", str(run), str(run)]) == 0
     assert f"episodes 3 of 9 ({label})" in capsys.readouterr().out
     data = read_run(run, root)
-    assert f"chosen episodes: {label}" in render_report(data, scene_storeys(data.entries), {})
+    assert f"chosen episodes: {label}" in render_report(data, scene_storeys(data.entries), {}, {})
     own = OwnRun(loaded, Entry(name="stop"), summary)
     files = render(make_tables(Literature(protocols={}, rows=()), [own]))
     assert all(f"3 of 9 ({label})" in text for text in files.values())

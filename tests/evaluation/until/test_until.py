@@ -226,7 +226,7 @@ def test_the_command_stops_and_says_what_it_knows(
 
 @pytest.mark.slow
 def test_how_many_episodes_it_takes() -> None:
-    """The medians of five simulated runs that docs/evaluate.md names: 1,839 episodes, SR 40 %, a look every 10."""
+    """The medians of five simulated runs in docs/how-to/evaluate.md: 1,839 episodes, SR 40 %, looks every 10."""
     needed: dict[float, list[int]] = {5.0: [], 2.0: []}
     for seed in range(5):
         values = np.zeros(1839)

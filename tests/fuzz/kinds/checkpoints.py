@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
+import pickletools
 import struct
 import tempfile
 import zipfile
@@ -25,9 +27,18 @@ from agents.common.qwen2_5_vl.tokens import generation_settings as qwen_settings
 from agents.common.sight.options import Views
 from agents.janusvln import network as janusvln
 from agents.janusvln.network import read_config as janusvln_config
+from agents.navila import family as navila_family
+from agents.navila import options as navila_options
+from agents.navila.agent import NaVILAAgent
+from agents.qwen_vl import family as qwen_family
+from agents.qwen_vl.agent import QwenVLAgent
+from agents.qwen_vl.options import QwenVLOptions
 from agents.streamvln import network as streamvln
 from agents.streamvln.network import read_config as streamvln_config
 from agents.streamvln.options import recognizes
+from agents.uninavid import family as uninavid_family
+from agents.uninavid import options as uninavid_options
+from agents.uninavid.agent import UniNaVidAgent
 from agents.vlnce.checkpoint import load, save_folder
 from agents.vlnce.network import Policy
 from agents.vlnce.options import Config, NetworkConfig
@@ -52,8 +63,13 @@ def honest() -> Mapping[str, Mapping[str, bytes]]:
             (Path(folder) / name).mkdir()
             make(Path(folder) / name)
         return {
-            name: {path.name: path.read_bytes() for path in sorted((Path(folder) / name).iterdir())}
+            name: {
+                str(path.relative_to(root)): path.read_bytes()
+                for path in sorted(root.rglob("*"))
+                if path.is_file()
+            }
             for name in MADE
+            for root in [Path(folder) / name]
         }
 
 
@@ -93,6 +109,24 @@ def _vlnce(folder: Path) -> None:
     save_folder(Policy(network), Config(network, views, body, samples=False, vocabulary=("left", "stop")), folder)
 
 
+_TEXTS = ("Walk past the table and stop at the door.", "Turn left, then wait by the chair.")
+
+
+def _qwen(folder: Path) -> None:
+    folder.rmdir()
+    qwen_family.create(qwen_family.PRESETS["qwen-vl-tiny"], folder, 0)
+
+
+def _navila(folder: Path) -> None:
+    folder.rmdir()
+    navila_family.create(navila_options.PRESETS["navila-tiny"], folder, _TEXTS, 0)
+
+
+def _uninavid(folder: Path) -> None:
+    folder.rmdir()
+    uninavid_family.create(uninavid_options.PRESETS["uninavid-tiny"], folder, _TEXTS, 0)
+
+
 MADE: Mapping[str, Callable[[Path], Any]] = {
     "streamvln": _streamvln,
     "sharded": _sharded,
@@ -100,6 +134,9 @@ MADE: Mapping[str, Callable[[Path], Any]] = {
     "janusvln": tiny_janusvln.write_tiny,
     "vlnce": _vlnce,
     "released": lambda folder: write_tiny(folder / RELEASED),
+    "qwen": _qwen,
+    "navila": _navila,
+    "uninavid": _uninavid,
 }
 
 
@@ -121,11 +158,18 @@ def _read_vlnce(folder: Path) -> None:
     load(folder)
 
 
+ALONE = ("qwen", "navila", "uninavid")
+"""Families that are kinds of files of their own."""
+
+
 READERS: Mapping[str, Callable[[Path], None]] = {
     **dict.fromkeys(("streamvln", "sharded", "pickled"), _read_streamvln),
     "janusvln": _read_janusvln,
     "vlnce": _read_vlnce,
     "released": lambda folder: load(folder / RELEASED) and None,
+    "qwen": lambda folder: QwenVLAgent(QwenVLOptions(checkpoint=str(folder))) and None,
+    "navila": lambda folder: NaVILAAgent(navila_options.NaVILAOptions(checkpoint=str(folder))) and None,
+    "uninavid": lambda folder: UniNaVidAgent(uninavid_options.UniNaVidOptions(checkpoint=str(folder))) and None,
 }
 
 
@@ -137,13 +181,18 @@ def read(folder: Path) -> None:
 def put(folder: Path, kind: str, changed: Mapping[str, bytes]) -> None:
     (folder / kind).mkdir()
     for name, content in {**honest()[kind], **changed}.items():
+        (folder / kind / name).parent.mkdir(exist_ok=True)
         (folder / kind / name).write_bytes(content)
 
 
 def write(folder: Path, random: Random) -> None:
-    kind = random.choice(list(MADE))
+    write_one(random.choice([name for name in MADE if name not in ALONE]), folder, random)
+
+
+def write_one(kind: str, folder: Path, random: Random) -> None:
+    """A checkpoint of a family, one of whose files is changed."""
     files = honest()[kind]
-    name = random.choice([*files, *(name for name in files if name == CONFIG)])
+    name = random.choice([*files, *(name for name in files if name.endswith(CONFIG))])
     if random.random() < 0.1:
         content = changed_bytes(files[name], random)
     elif name.endswith(".json"):
@@ -202,7 +251,12 @@ def archived(members: Mapping[str, bytes], kind: int = zipfile.ZIP_STORED) -> by
     return file.getvalue()
 
 
-def _config(kind: str, *path: Any) -> Builder:
+def honestly(kind: str) -> tuple[Builder, str]:
+    """The case of a checkpoint as it was made, which is read."""
+    return (lambda folder: put(folder, kind, {})), ""
+
+
+def config(kind: str, *path: Any) -> Builder:
     """An honest checkpoint whose config has another value at a place; the last of `path` is the value."""
 
     def build(folder: Path) -> None:
@@ -217,7 +271,7 @@ def _config(kind: str, *path: Any) -> Builder:
     return build
 
 
-def _file(kind: str, name: str, content: Callable[[], bytes]) -> Builder:
+def file(kind: str, name: str, content: Callable[[], bytes]) -> Builder:
     return lambda folder: put(folder, kind, {name: content()})
 
 
@@ -245,48 +299,66 @@ def safetensors(header: Any) -> bytes:
     return struct.pack("<Q", len(content)) + content + bytes(4)
 
 
+def _long_header(folder: Path) -> None:
+    put(folder, "streamvln", {SINGLE: struct.pack("<Q", 10**9)})
+    os.truncate(folder / "streamvln" / SINGLE, 10**9 + 100)
+
+
+def _long_pickle(folder: Path) -> None:
+    """Half a billion numbers in the layout of before torch 1.6, of which a hole holds all but the first 9 MB."""
+    saved = io.BytesIO()
+    torch.save({}, saved, _use_new_zipfile_serialization=False)
+    begun = io.BytesIO(saved.getvalue())
+    for _ in range(3):
+        list(pickletools.genops(begun))
+    put(folder, "pickled", {PICKLED: saved.getvalue()[: begun.tell()] + b"\x80\x02](" + b"K\x01" * 4_500_000})
+    os.truncate(folder / "pickled" / PICKLED, 10**9)
+
+
 INDEX = "model.safetensors.index.json"
 
 corpus: Mapping[str, tuple[Builder, str]] = {
-    **{f"honest {kind}": (lambda folder, kind=kind: put(folder, kind, {}), "") for kind in MADE},
-    "10^9 layers": (_config("streamvln", "num_hidden_layers", 10**9), "num_hidden_layers: expected a whole"),
-    "2^62 wide": (_config("streamvln", "hidden_size", 2**62), "hidden_size: expected a whole number"),
-    "a patch of 2^40": (_config("streamvln", "vision_config", "patch_size", 2**40), "patch_size: expected"),
-    "10^9 blocks": (_config("janusvln", "vision_config", "depth", 10**9), "depth: expected a whole number"),
-    "a factor of 400 digits": (_config("janusvln", "lam", 10**400), "lam: expected a number"),
-    "nested too deep": (_file("streamvln", CONFIG, lambda: b'{"a":' * 100_000), "cannot be read as JSON"),
+    **{f"honest {kind}": honestly(kind) for kind in MADE if kind not in ALONE},
+    "10^9 layers": (config("streamvln", "num_hidden_layers", 10**9), "num_hidden_layers: expected a whole"),
+    "2^62 wide": (config("streamvln", "hidden_size", 2**62), "hidden_size: expected a whole number"),
+    "a patch of 2^40": (config("streamvln", "vision_config", "patch_size", 2**40), "patch_size: expected"),
+    "10^9 blocks": (config("janusvln", "vision_config", "depth", 10**9), "depth: expected a whole number"),
+    "a factor of 400 digits": (config("janusvln", "lam", 10**400), "lam: expected a number"),
+    "nested too deep": (file("streamvln", CONFIG, lambda: b'{"a":' * 100_000), "cannot be read as JSON"),
     "a tokenizer nested too deep": (
-        _file("janusvln", "tokenizer.json", lambda: b'{"a":' + b"[" * 200_000),
+        file("janusvln", "tokenizer.json", lambda: b'{"a":' + b"[" * 200_000),
         "tokenizer.json cannot be read",
     ),
-    "an index of numbers": (_file("sharded", INDEX, lambda: b'{"weight_map": {"a": 1}}'), "weight_map: expected"),
+    "an index of numbers": (file("sharded", INDEX, lambda: b'{"weight_map": {"a": 1}}'), "weight_map: expected"),
     "an index of other files": (
-        _file("sharded", INDEX, lambda: b'{"weight_map": {"a": "pytorch_model.bin"}}'),
+        file("sharded", INDEX, lambda: b'{"weight_map": {"a": "pytorch_model.bin"}}'),
         "name of a .safetensors file",
     ),
     "a long name of a tensor": (
-        _file("streamvln", SINGLE, lambda: _one_of("x" * 100_000)),
+        file("streamvln", SINGLE, lambda: _one_of("x" * 100_000)),
         "the weights are not those",
     ),
-    "a pickle of a list": (_file("pickled", PICKLED, lambda: _saved(lambda: [1])), "expected nothing but named"),
+    "a pickle of a list": (file("pickled", PICKLED, lambda: _saved(lambda: [1])), "expected nothing but named"),
     "a pickle of numbers": (
-        _file("pickled", PICKLED, lambda: _saved(lambda: {"a": 1})),
+        file("pickled", PICKLED, lambda: _saved(lambda: {"a": 1})),
         "nothing but named tensors",
     ),
     "tensors by number": (
-        _file("pickled", PICKLED, lambda: _saved(lambda: {1: torch.ones(1)})),
+        file("pickled", PICKLED, lambda: _saved(lambda: {1: torch.ones(1)})),
         "nothing but named",
     ),
-    "four bytes shown 10^9 times": (_file("pickled", PICKLED, lambda: _saved(_expanded)), "claim more bytes"),
+    "four bytes shown 10^9 times": (file("pickled", PICKLED, lambda: _saved(_expanded)), "claim more bytes"),
     "a header of a kind that safetensors does not know": (
-        _file(
+        file(
             "vlnce", SINGLE, lambda: safetensors({"a": {"dtype": "é" * 300, "shape": [1], "data_offsets": [0, 4]}})
         ),
         "model.safetensors is damaged: ",
     ),
     "a packed pickle": (
-        _file("pickled", PICKLED, lambda: archived({"a/data.pkl": bytes(10**8)}, zipfile.ZIP_DEFLATED)),
+        file("pickled", PICKLED, lambda: archived({"a/data.pkl": bytes(10**8)}, zipfile.ZIP_DEFLATED)),
         "is packed or longer",
     ),
-    "an empty file": (_file("pickled", PICKLED, lambda: b""), "cannot be read as weights"),
+    "a header of 1 GB": (_long_header, "a header of 1,000,000,000 bytes; expected at most 16 MiB"),
+    "a pickle of 1 GB": (_long_pickle, "its pickle is longer than a checkpoint's"),
+    "an empty file": (file("pickled", PICKLED, lambda: b""), "cannot be read as weights"),
 }

@@ -75,7 +75,9 @@ def room() -> GlbWriter:
 def write(folder: Path, random: Random) -> None:
     writer = room()
     for _ in range(random.choice([1, 1, 2, 3, 5])):
-        with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is left may not take it
+        with contextlib.suppress(
+            AttributeError, IndexError, KeyError, TypeError, ValueError
+        ):  # what is left may not take it
             random.choice(MUTATORS)(writer, random)
     try:
         data = bytearray(writer.to_bytes())
@@ -164,6 +166,43 @@ def change_extensions(writer: GlbWriter, random: Random) -> None:
     writer.root[random.choice(["extensionsRequired", "extensionsUsed"])] = [hostile(random)]
 
 
+def change_size(writer: GlbWriter, random: Random) -> None:
+    """All numbers of the binary chunk that are lengths are some times as large."""
+    values = np.frombuffer(bytes(writer.binary[: len(writer.binary) // 4 * 4]), "<f4").copy()
+    lengths = (np.abs(values) > 1e-6) & (np.abs(values) < 1e6)
+    values[lengths] *= random.choice([0.0, 1e-5, 1e-2, 20.0, 1e3, 1e20])
+    writer.binary[: 4 * len(values)] = values.tobytes()
+
+
+def change_amount(writer: GlbWriter, random: Random) -> None:
+    """Meshes, primitives, materials or triangles are there many times: as many names of few bytes."""
+    how, count = random.choice(["primitives", "meshes", "materials", "triangles"]), random.choice([2, 50, 3000])
+    mesh = random.choice(writer.root["meshes"])
+    if how == "primitives":
+        mesh["primitives"] = mesh["primitives"] * count
+    elif how == "meshes":
+        first = len(writer.root["nodes"])
+        writer.root["nodes"] += [{"mesh": k % 3, "scale": [1 + k % 7, 1, 1]} for k in range(count)]
+        writer.root["scenes"][0]["nodes"] += list(range(first, first + count))
+    elif how == "materials":
+        kinds = len(writer.root["materials"])
+        writer.root["materials"] = writer.root["materials"] * count
+        mesh["primitives"] = [{**mesh["primitives"][0], "material": k} for k in range(kinds * min(count, 50))]
+    else:
+        mesh["primitives"][0]["indices"] = writer.accessor(np.tile(np.array([0, 1, 2, 2, 1, 0], np.uint16), count))
+
+
+def change_overlap(writer: GlbWriter, random: Random) -> None:
+    """An accessor shows what another one's bytes are, of its own type or of another one."""
+    one, other = (random.choice(writer.root["accessors"]) for _ in range(2))
+    names = random.choice([("bufferView",), ("bufferView", "byteOffset"), ("type", "componentType"), ("sparse",)])
+    for name in names:
+        one[name] = other.get(name, 0)
+    if names == ("sparse",):
+        at = {"bufferView": 0, "componentType": 5123}
+        one["sparse"] = {"count": random.choice([1, 3, 10**6]), "indices": at, "values": {"bufferView": 1}}
+
+
 MUTATORS: tuple[Callable[[GlbWriter, Random], None], ...] = (
     change_json,
     change_json,
@@ -174,6 +213,9 @@ MUTATORS: tuple[Callable[[GlbWriter, Random], None], ...] = (
     change_transform,
     change_image,
     change_extensions,
+    change_size,
+    change_amount,
+    change_overlap,
 )
 
 

@@ -51,7 +51,7 @@ def honest() -> tuple[bytes, ...]:
 def write(folder: Path, random: Random) -> None:
     data = bytearray(random.choice(honest()))
     for _ in range(random.choice([1, 1, 2, 3, 8])):
-        random.choice((change_header, change_counts, change_floats, change_indices, change_bytes))(data, random)
+        random.choice(MUTATORS)(data, random)
     if random.random() < 0.7:
         data[TILE - 4 : TILE] = struct.pack("<i", len(data) - TILE)  # so that more than the size is looked at
     (folder / NAME).write_bytes(data)
@@ -92,6 +92,50 @@ def change_indices(data: bytearray, random: Random) -> None:
     )
     _put(data, at, code, random.choice(values))
 
+
+def change_size(data: bytearray, random: Random) -> None:
+    """All vertices and the boxes around them are some times as large, or all but one lie in one place."""
+    vertices = struct.unpack_from("<i", data, TILE + 28)[0] if len(data) >= TILE + 32 else 0
+    end = min(len(data), TILE + TILE_HEADER + 12 * max(0, min(vertices, 10**6)))
+    factor = random.choice([0.0, 1e-20, 1e-3, 10.0, 300.0, 1e4, 1e20, -1.0])
+    for first, last in ((BOX, min(len(data), BOX + 24)), (TILE + TILE_HEADER, end)):
+        for at in range(first, last - 3, 4):
+            value = struct.unpack_from("<f", data, at)[0] * factor
+            _put(data, at, "f", value if abs(value) < 3e38 else 3e38)
+
+
+def change_blocks(data: bytearray, random: Random) -> None:
+    """A block of polygons, links or nodes of the tree lies where another should, or many times."""
+    if len(data) <= TILE + TILE_HEADER + 64:
+        return
+    size = random.choice([4, 12, 16, 32, 64])
+    a, b = (TILE + TILE_HEADER + 4 * random.randrange((len(data) - TILE - TILE_HEADER) // 4) for _ in range(2))
+    block = bytes(data[a : a + size])
+    if random.random() < 0.5:
+        data[b : b + size] = block
+    else:
+        data[b:b] = block * random.choice([1, 10, 1000])
+
+
+def change_tiles(data: bytearray, random: Random) -> None:
+    """The tile is there some times, and the header says so, or says more."""
+    count = random.choice([2, 3, 100])
+    tile = bytes(data[SET_HEADER + SETTINGS :])
+    if len(tile) * count < 1 << 22:
+        data += tile * (count - 1)
+    _put(data, 8, "i", random.choice([count, count, count + 1, 2**30]))
+
+
+MUTATORS = (
+    change_header,
+    change_counts,
+    change_floats,
+    change_indices,
+    change_bytes,
+    change_size,
+    change_blocks,
+    change_tiles,
+)
 
 FLOATS = (
     0.0,

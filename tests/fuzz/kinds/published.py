@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.fuzz.judge import Builder
 from tests.fuzz.values import changed_json
-from vlnbench.leaderboard.board import make_tables, render
+from vlnbench.leaderboard.board import make_tables
 from vlnbench.leaderboard.published import read_published
+from vlnbench.leaderboard.sheets import render
 
 NAME = "published.json"
 ROOT = Path(__file__).parents[3]

@@ -19,14 +19,16 @@ from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, TRAJECTORIES
 from vlnbench.evaluation.rescore import format_rescored, rescore
 from vlnbench.evaluation.status import TRAINING, TRAINING_LOG, format_status, read_status
 from vlnbench.evaluation.summary import format_summary, summarize
-from vlnbench.leaderboard.board import OwnRun, make_tables, render
+from vlnbench.leaderboard.board import OwnRun, make_tables
 from vlnbench.leaderboard.committed import read_run as read_committed
 from vlnbench.leaderboard.compare import compare, format_comparison
 from vlnbench.leaderboard.published import Literature, read_published
-from vlnbench.leaderboard.ranking import format_ranking, rank
+from vlnbench.leaderboard.ranking import rank, rank_sheet
+from vlnbench.leaderboard.sheets import render
 from vlnbench.report import page
 from vlnbench.report.data import read_run
 from vlnbench.report.maps import scene_storeys
+from vlnbench.util.tables.sheet import written
 
 ROOT = Path(__file__).parents[3]
 LINES = (ROWS, TRAJECTORIES, ATTEMPTS)
@@ -96,7 +98,7 @@ def read(folder: Path) -> None:
     readers: tuple[Callable[[], Any], ...] = (
         lambda: format_status(read_status(folder)),
         lambda: format_status(read_status(folder / "training")),
-        lambda: format_ranking(rank([folder])),
+        lambda: written(rank_sheet(rank([folder])[0]), "text"),
         lambda: format_comparison(compare(folder, folder)),
         lambda: _page(folder, none),
         lambda: _page(folder, data()),
@@ -116,7 +118,7 @@ def read(folder: Path) -> None:
 
 def _page(folder: Path, root: Path) -> str:
     found = read_run(folder, root)
-    return page.render(found, scene_storeys(found.entries), {})
+    return page.render(found, scene_storeys(found.entries), {}, {})
 
 
 def _board(folder: Path) -> str:

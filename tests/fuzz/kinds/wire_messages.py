@@ -329,7 +329,7 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "a greeting without a name": (_bytes(CLIENT, 0, packed({})), "field 'code': missing"),
     "sensors that are none": (_talk(CLIENT, 0, sensors=[["rgb"]]), "field 'sensors': expected a list of texts"),
     "an identity that is a list": (_talk(CLIENT, 0, identity=[1]), "field 'identity': expected an object"),
-    "conventions of text": (_talk(CLIENT, 0, expects={"width": "640"}), "field 'expects.width'"),
+    "conventions of text": (_talk(CLIENT, 0, expects={"width": "640"}), "field 'expects'.width '640'"),
     "an error that is a map": (_talk(CLIENT, 0, error={"a": 1}), "{'a': 1}"),
     "an error of many lines": (_talk(CLIENT, 1, error="a\n" * 10_000, usage=True), "a a a a"),
     "a frame in the place of a map": (
@@ -340,7 +340,7 @@ corpus: Mapping[str, tuple[Builder, str]] = {
     "too many actions": (_talk(CLIENT, 2, actions=[1, 1]), "field 'actions': expected 1 entries, found 2"),
     "counts that are text": (
         _talk(CLIENT, 2, reports=[{"a": "b"}]),
-        "field 'reports.a': expected a finite number",
+        "the agent's report: a 'b': expected a finite number",
     ),
     "another protocol at the client": (_bytes(CLIENT, 0, b"SSH-2.0-OpenSSH_9.6\r\n", "raw"), "no agent is served"),
 }

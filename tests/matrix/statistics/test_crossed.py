@@ -26,6 +26,29 @@ def test_the_spread_of_trainings_by_hand() -> None:
     assert found.deviation == pytest.approx((0.078125 - 1 / 64) ** 0.5)
 
 
+def test_what_trainings_of_one_draw_share_is_no_spread() -> None:
+    """Trainings 0 and 2 begin with one base, 1 and 3 with another. a's means are 0.25 from theirs, b's -0.125: the
+    bases do 0.0625 to both, and 0.1875 is left, squared 0.03515625, four times, over one degree. By scene, a's
+    (0.5, 0.5) less b's (-0.5, 0), halved: 0.5 and 0.25, which are 0.125 and -0.125 from 0.1875: CR2 1/256."""
+    found = spreading(SUMS, SIZES, SETTINGS, [0, 1, 0, 1])
+    assert (float(found.between), float(found.common), found.degrees) == pytest.approx(
+        (4 * 0.03515625, 4 / 256, 1)
+    )
+    alike = SUMS[[0, 1, 0, 1]]  # b does what a does, whatever the base
+    assert float(spreading(alike, SIZES, SETTINGS, [0, 1, 0, 1]).between) == 0.0
+
+
+def test_draws_that_not_all_settings_have() -> None:
+    """Three settings of draws 0 to 2, of which one lacks the last: 8 less 3 settings, less 2 more draws."""
+    rng = np.random.default_rng(0)
+    settings, draws = [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0, 1]
+    sums = rng.normal(size=(8, 2))
+    shifted = sums + np.array([[5.0, -1.0]]) * np.array(draws)[:, None]
+    found, other = (spreading(each, SIZES, settings, draws) for each in (sums, shifted))
+    assert found.degrees == 3
+    assert float(found.between) == pytest.approx(float(other.between))
+
+
 def test_a_contrast_by_hand() -> None:
     """a's mean 0.5, b's 0.125. By scene a is 1.5 and 0.5, b 0.5 and 0: differences 1 and 0.5, of mean 0.375 the
     deviations 0.25 and -0.25. S = 1/64 as above. q = 4 / 4 = 1: T = 0.078125, R = 1/64, so V = T and d = 2."""
@@ -74,7 +97,8 @@ class Design:
     Whether a training succeeds in an episode is decided by a sum of normal values against a threshold. rate: of
     success. training, interaction: standard deviations of trainings and of label x scene beside those of an
     episode, 1. shared: of an episode's variance, the part that all trainings share. only: the effect in the first
-    context alone, with the spread of trainings of the whole matrix.
+    context alone, with the spread of trainings of the whole matrix. base: standard deviation of what the trainings
+    of one seed share in all settings.
     """
 
     contexts: int
@@ -86,6 +110,7 @@ class Design:
     interaction: float = 0.1
     shared: float = 0.5
     only: bool = False
+    base: float = 0.0
 
     def draw(self, rng: np.random.Generator, matrices: int) -> Array:
         """(matrices, trainings, scenes) sums of success. Scenes have from half to one and a half of `episodes`."""
@@ -97,6 +122,8 @@ class Design:
         common = normal(0, 0.3, (matrices, 1, self.scenes))
         common = common + normal(0, self.interaction, (matrices, 2, self.scenes))[:, label]
         common = common + normal(0, self.training, (matrices, 2 * half, 1))
+        if self.base:
+            common = common + normal(0, self.base, (matrices, self.seeds, 1))[:, self.draws]
         for place in range(int(self.sizes.max())):
             own = normal(0, self.shared**0.5, (matrices, 1, self.scenes))
             own = own + normal(0, (1 - self.shared) ** 0.5, total.shape)
@@ -114,6 +141,11 @@ class Design:
         return [place // self.seeds for place in range(2 * self.contexts * self.seeds)]
 
     @property
+    def draws(self) -> list[int]:
+        """What every training shares with those of other settings."""
+        return [place % self.seeds for place in range(2 * self.contexts * self.seeds)]
+
+    @property
     def weights(self) -> Array:
         """Of the difference of the two labels."""
         one = np.zeros(self.contexts * self.seeds)
@@ -121,13 +153,15 @@ class Design:
         return np.concatenate([-one, one]) / one.sum()
 
 
-def coverage(design: Design, matrices: int, trainings_as_given: bool = False) -> tuple[float, float]:
+def coverage(
+    design: Design, matrices: int, trainings_as_given: bool = False, by_draw: bool = False
+) -> tuple[float, float]:
     """How often the 95 % interval holds 0, the true difference, and its median half width."""
     rng = np.random.default_rng(0)
     held, widths = [], []
     for _ in range(0, matrices, 250):
         sums = design.draw(rng, 250)
-        spreads = spreading(sums, design.sizes, design.settings)
+        spreads = spreading(sums, design.sizes, design.settings, design.draws if by_draw else None)
         none = Spreading(np.zeros(250), np.zeros(250), 0)
         found = contrast(sums, design.sizes, design.weights, none if trainings_as_given else spreads)
         half = stdtrit(found.degrees, 0.975) * found.se
@@ -188,6 +222,14 @@ def test_fewer_than_three_degrees_of_freedom_cover_too_little() -> None:
     design = Design(4, 2, 60, 15, training=0.1)
     assert borrowed(design, 1, 4000) < 0.92
     assert borrowed(design, LEAST_DEGREES, 4000) > 0.93
+
+
+def test_intervals_of_trainings_from_several_bases() -> None:
+    """They hold the truth as often, and are narrower than where bases count as differences between trainings."""
+    design = Design(3, 4, 40, 8, base=0.4)
+    held, width = coverage(design, 1000, by_draw=True)
+    assert 0.93 - 0.007 <= held <= 0.97 + 0.007
+    assert width < 0.7 * coverage(design, 250)[1]
 
 
 def test_intervals_that_take_trainings_as_given_do_not() -> None:

@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.matrix.documents import make_document
+from vlnbench.evaluation.stats import holm
+from vlnbench.matrix.statistics.crossed import contrast, spreading
 from vlnbench.matrix.statistics.effects import (
     Effect,
     Spread,
     Standing,
     effects,
     findings,
-    holm,
     mean,
     metric,
     over_seeds,
+    over_trainings,
     pareto,
     same_episodes,
     spread,
@@ -211,14 +214,6 @@ def test_unlike_episodes_are_not_the_same() -> None:
     assert not same_episodes(one, data, "SR")
 
 
-def test_holm_by_hand() -> None:
-    """Sorted 0.01, 0.02, 0.04: times 3, 2 and 1 is 0.03, 0.04 and 0.04; 0.9 and 0.6 would be 0.6 * 2, so 1."""
-    assert holm([0.04, None, 0.01, 0.02]) == pytest.approx([0.04, None, 0.03, 0.04])
-    assert holm([0.9, 0.6]) == [1.0, 1.0]
-    assert holm([0.03, 0.01]) == pytest.approx([0.03, 0.02])
-    assert holm([]) == []
-
-
 def test_effects_of_all_splits_are_corrected_together() -> None:
     document = make_document({"data": ["a", "b"], "part": ["x", "y"], "seed": ["s0", "s1"]})
     for i, each in enumerate(document["rows"]):  # scenes that differ in more than their level
@@ -312,3 +307,51 @@ def test_the_table_says_why_there_is_no_interval() -> None:
     (changed, _) = (line.split(" | ") for line in lines if "| data | c | a |" in line)
     assert " to " in changed[6]
     assert changed[10] == "all equal"
+
+
+def test_bases_that_are_drawn_with_the_seed_cancel_where_settings_are_compared() -> None:
+    axes = {"data": ["a", "b"], "seed": list("vwxyz")}
+    rows = []
+    for number, seed in enumerate(axes["seed"]):
+        for data in axes["data"]:
+            good = 10 * number + (data == "b") * (2 + number % 2)  # the base does far more than the data
+            scenes = {"one": (50, float(good)), "two": (50, float(good + 5))}
+            rows.append(row({"data": data, "seed": seed}, (2 * good + 5) / 100, scenes))
+    document = {"axes": axes, "rows": rows}
+    (own,), (shared,) = (effects({**document, "drawn": drawn}, "val_seen", "SR") for drawn in ([], ["checkpoint"]))
+    assert own.estimate is not None
+    assert shared.estimate is not None
+    assert own.estimate.mean == shared.estimate.mean == pytest.approx(0.048)
+    assert (own.estimate.low or 0) < 0 < 0.03 < (shared.estimate.low or 0)
+
+
+def test_a_contrast_may_be_of_one_label_of_another_axis() -> None:
+    axes = {"part": ["a", "b"], "look": ["own", "evening"]}
+    values = {"a own": 0.5, "b own": 0.5, "a evening": 0.25, "b evening": 0.75}
+    rows = [row(dict(zip(axes, name.split(), strict=True)), value) for name, value in values.items()]
+    asked = {"axis": "part", "name": "in the evening", "pairs": [["b", "a"]], "within": [["look", "evening"]]}
+    found = effects({"axes": axes, "rows": rows, "contrasts": [asked]}, "val_seen", "SR")
+    assert [(each.label, each.differences) for each in found if each.axis == "part"] == [
+        ("b", (0.0, 0.5)),
+        ("in the evening", (0.5,)),
+    ]
+
+
+def test_a_setting_has_an_interval_over_episodes_and_trainings() -> None:
+    rows, sums = [], np.array([[20.0, 31], [26, 30], [23, 38], [30, 40], [31, 44], [35, 39]])
+    for number, (one, two) in enumerate(sums):
+        scenes = {"one": (50, one), "two": (60, two)}
+        rows.append(row({"data": "ab"[number // 3], "seed": str(number % 3)}, (one + two) / 110, scenes))
+    found = over_trainings(rows[:3], rows, "val_seen", "SR")
+    sizes = np.array([50.0, 60.0])
+    weights = np.array([1 / 3] * 3)
+    expected = contrast(sums[:3], sizes, weights, spreading(sums, sizes, list("aaabbb")))
+    assert found is not None
+    assert (found.mean, found.se) == pytest.approx((float(expected.mean), float(expected.se)))
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.0 <= found.low < found.mean < found.high <= 1.0
+    few = over_trainings(rows[:1], rows[::3], "val_seen", "SR")
+    assert few is not None
+    assert few.low is None, "one training of each tells nothing of how they differ"
+    assert over_trainings([], rows, "val_seen", "SR") is None

@@ -20,10 +20,12 @@ from PIL import Image
 from agents.common.sets.conversations import read_conversations
 from agents.common.sets.views import read_views
 from envs.embedded.assets import SceneAssets
-from envs.houses.files.manifest import SCENES_DIR
+from envs.houses.edition import HOUSES, SCENES_DIR
+from envs.houses.files.manifest import read_config
 from envs.houses.files.questions import HFOV_DEG, house_views
 from envs.houses.files.semantics import CATEGORIES, Semantics
 from envs.houses.generator import GENERATOR
+from envs.houses.plan.house import make_house
 from vlnbench.cli import main
 from vlnbench.data.sets import CONVERSATIONS
 from vlnbench.errors import UsageError
@@ -116,9 +118,9 @@ def test_semantic_images_show_what_the_questions_name(houses: Path, made: Path, 
 
 def test_semantic_images_of_objects_above_one_another(houses: Path) -> None:
     """Every pixel has a room, but where nothing is hit; floor below a table is floor."""
-    name = GENERATOR.view_source(houses).scenes()[0]
-    scene, looked = house_views(houses, name, 0, 20)
-    semantics, renderer = Semantics(houses, name), SceneAssets(houses / SCENES_DIR / scene).renderer
+    name, config = GENERATOR.view_source(houses).scenes()[0], read_config(houses, HOUSES)
+    scene, looked = house_views(houses, config, name, 0, 20)
+    semantics, renderer = Semantics(make_house(name, config)), SceneAssets(houses / SCENES_DIR / scene).renderer
     for view in looked:
         x, y, z = view.position
         depth = renderer.render_from((48, 64), 79.0, (x, y + 1.25, z), view.rotation).depth

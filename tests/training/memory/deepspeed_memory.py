@@ -21,9 +21,10 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 from agents.streamvln.options import FAMILY, StreamVLNTraining
 from tests.families import Whole
 from tests.training.geometry import config_of, small_request
+from vlnbench.training.deepspeed_file import deepspeed_config
 from vlnbench.training.memory.trace import build
 from vlnbench.training.memory.tracker import LiveMemory
-from vlnbench.training.setup import deepspeed_config, find_process, make_optimizer
+from vlnbench.training.setup import find_process, make_optimizer
 
 
 def main() -> None:
@@ -41,6 +42,7 @@ def run(
     parts: list[str],
     optimizer: str,
     offload_optimizer: bool,
+    overlap: bool = False,
 ) -> dict[str, int]:
     """Peaks by moment of one setting."""
     process = find_process()
@@ -56,7 +58,7 @@ def run(
     request = small_request(model, tuple(parts))
     config, family = config_of(str(model)), Whole(FAMILY)
     settings = deepspeed_config(options, torch.bfloat16)
-    settings["zero_optimization"]["reduce_bucket_size"] = bucket
+    settings["zero_optimization"] |= {"reduce_bucket_size": bucket, "overlap_comm": overlap or stage == 3}
     with LiveMemory(shapes=False) as memory:
         import deepspeed
         from deepspeed.ops import __compatible_ops__

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from agents.streamvln.options import StreamVLNPlanning
-from vlnbench.training.memory.plan import GB, Plan, plan
-from vlnbench.training.memory.report import gb
+from vlnbench.training.memory.plan import GB, Plan, gb, plan
 from vlnbench.training.options import PlanOptions
 
 LEVERS: tuple[tuple[str, dict[str, object]], ...] = (

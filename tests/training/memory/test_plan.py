@@ -14,18 +14,20 @@ from hypothesis import strategies as st
 from agents.navila.options import NaVILAPlanning
 from agents.streamvln.options import FAMILY, StreamVLNPlanning, StreamVLNTraining
 from agents.uninavid.options import UniNaVidPlanning
+from tests.docs.pages import document
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
+from tests.training.memory.cards import TRAINED, hardware_table
 from tests.training.memory.levers import levers_table, parts_table
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.training.family.find import find_family
-from vlnbench.training.memory.plan import GIB, SOLD_AS_USABLE, Plan, parse_gpus, plan
+from vlnbench.training.memory.plan import GB, GIB, PROCESS_BYTES, SOLD_AS_USABLE, Plan, parse_gpus, plan
 from vlnbench.training.memory.report import format_plan
-from vlnbench.training.memory.search import apply, changes, smallest_bytes, suggest
+from vlnbench.training.memory.search import apply, changes, largest, smallest_bytes, suggest
 from vlnbench.training.options import PlanOptions
 
-SMALL = {"frames": 16, "history": 4, "text_tokens": 120}
+SMALL = {"frames": 16, "history": 4, "future_steps": 4, "text_tokens": 120}
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +50,11 @@ def test_all_parts_on_one_96_gb_card() -> None:
     text = format_plan(planned, found)
     assert "does not fit" in text
     assert "weights 16.1, gradients 16.1, optimizer states 96.4 GB alone are 128.5 GB" in text
-    assert found[0].text == "--offload-optimizer"
-    assert any("--lora-rank" in each.text for each in found)
+    fewer = "--tunable-parts mm_vision_tower,mm_mlp_adapter"
+    assert [each.text for each in found] == [fewer, f"{fewer} --lora-rank 64", "--offload-optimizer", "3 GPUs"]
     for each in found:
         assert each.plan == plan(apply(planned.request, each.changes))
-        assert each.plan.high <= each.plan.gpus.usable
+        assert each.plan.peak <= each.plan.gpus.usable
     assert [each.cost for each in found] == sorted(each.cost for each in found)
 
 
@@ -108,6 +110,7 @@ def test_malformed_gpus(text: str) -> None:
         ({"zero": 0, "offload_optimizer": True}, "--offload-optimizer: needs --zero 1, 2 or 3"),
         ({"optimizer": "adamw8bit", "offload_optimizer": True}, "8-bit states work on the GPU only"),
         ({"optimizer": "adafactor"}, "--optimizer adafactor --zero 2"),
+        ({"spread": (0.5, 0.2)}, "--spread 0.5 0.2: expected two shares above 0, the smaller one first"),
         ({"optimizer": "sgd"}, "--optimizer sgd: expected adamw"),
         ({"dtype": "fp16"}, "--dtype fp16: expected bf16, fp32"),
         ({"gpus": "96GB"}, "--gpus 96GB: expected COUNTxSIZE"),
@@ -150,8 +153,9 @@ def test_what_would_fit_is_found_for_any_spelling_of_parts(
 
 def test_plan_adds_up_and_is_json(small: StreamVLNPlanning) -> None:
     planned = plan(replace(small, gpus="2x24GB"))
-    assert planned.low < planned.peak < planned.high
+    assert planned.low < planned.peak <= planned.high
     assert planned.peak == planned.usage.total + planned.context + planned.fragmentation
+    assert planned.high == planned.peak + planned.kept
     assert planned.usage.total == max(planned.peaks.values())
     document = json.loads(json.dumps(planned.to_json()))
     assert document["peak"] == planned.peak
@@ -176,15 +180,15 @@ def test_less_is_needed_with_less(small: StreamVLNPlanning) -> None:
     assert states[0] == 2 * states[1] == 4 * states[2]
 
 
-def fitting_into(request: StreamVLNPlanning, usable: int) -> Plan:
-    return replace(plan(request), gpus=replace(parse_gpus(request.gpus), usable=usable))
-
-
 def test_verdicts(small: StreamVLNPlanning) -> None:
-    planned = plan(small)
-    assert fitting_into(small, planned.high).fits == "yes"
-    assert fitting_into(small, planned.high - 1).fits == "tight"
-    assert fitting_into(small, planned.peak - 1).fits == "no"
+    planned = replace(plan(small), kept=10)
+
+    def verdict(usable: int) -> str:
+        return replace(planned, gpus=replace(planned.gpus, usable=usable)).fits
+
+    assert verdict(planned.high) == "yes"
+    assert verdict(planned.high - 1) == verdict(planned.peak) == "tight"
+    assert verdict(planned.peak - 1) == "no"
 
 
 @pytest.mark.slow
@@ -197,9 +201,64 @@ def test_nothing_that_is_left_out_could_fit(small: StreamVLNPlanning) -> None:
         assert smallest_bytes(changed, parts) <= 1.02 * plan(changed).usage.total + 3 * 8 * 10**6
 
 
+def test_what_is_tight_is_shown_and_does_not_hide_what_fits(
+    small: StreamVLNPlanning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that keeps no freed blocks is made to keep some, so that batch 1 is tight."""
+    chosen = find_family("", small.model, "--model")
+    wanted = replace(plan(replace(small, batch=8)), gpus=parse_gpus("1x1GiB"))
+    one = plan(replace(small, batch=1, accumulation=16))
+
+    def keeping(options: StreamVLNPlanning, chosen: Any) -> Plan:
+        found = plan(options, chosen)
+        kept = one.gpus.usable - found.peak + 1 if options.tunable_parts == small.tunable_parts else 0
+        return replace(found, kept=kept)
+
+    monkeypatch.setattr("vlnbench.training.memory.search.plan", keeping)
+    found = suggest(wanted, chosen)
+    assert {"tight", "yes"} == {each.plan.fits for each in found}
+    assert "--batch 1" in next(each.text for each in found if each.plan.fits == "tight")
+    assert "tight" in format_plan(replace(wanted, kept=2**40), found)
+
+
+@pytest.mark.parametrize(("name", "unit"), [("batch", 1), ("frames", 4)])
+@pytest.mark.parametrize("most", [1, 2, 3, 6, 117])
+def test_the_largest_value_fits_and_the_next_does_not(
+    small: StreamVLNPlanning, monkeypatch: pytest.MonkeyPatch, name: Any, unit: int, most: int
+) -> None:
+    """Of plans that grow a little faster than in proportion, as what attention takes does."""
+    known = plan(small)
+
+    def growing(options: StreamVLNPlanning, chosen: Any) -> Plan:
+        value = getattr(options, name)
+        assert value % unit == 0
+        return replace(known, request=options, kept=value * 10**7 + 10**4 * value**2)
+
+    usable = growing(replace(small, **{name: most * unit}), None).high
+    card = replace(known.gpus, usable=usable)
+    known = replace(known, gpus=card)
+    monkeypatch.setattr("vlnbench.training.memory.search.plan", growing)
+    chosen = find_family("", small.model, "--model")
+    value, found = largest(replace(small, future_steps=4), name, chosen)
+    assert (value, found.fits) == (most * unit, "yes")
+
+
+def test_the_largest_value_is_not_looked_for_in_vain(
+    small: StreamVLNPlanning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["plan", "--model", small.model, "--frames", "16", "--history", "4", "--text-tokens", "120"]
+    assert main([*arguments, "--gpus", "1x1GB", "--largest", "batch"]) == 2
+    assert main([*arguments, "--gpus", "1x24GB", "--largest", "group"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert "--largest batch: 1 take" in told[0]
+    assert "--largest group: what is planned has no --group" in told[1]
+    assert main([*arguments, "--gpus", "1x3GB", "--largest", "batch"]) == 0
+    assert "is the most that fits" in capsys.readouterr().out
+
+
 def test_command_prints_json(small: StreamVLNPlanning, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", small.model, "--frames", "16", "--history", "4", "--text-tokens", "120"]
-    assert main(["plan", *arguments, "--gpus", "1x24GB", "--json"]) == 0
+    assert main(["plan", *arguments, "--gpus", "1x24GB", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["fits"] == "yes"
 
 
@@ -211,7 +270,7 @@ def test_command_names_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str])
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("navila", NaVILAPlanning), ("uninavid", UniNaVidPlanning)])
 def test_pages_show_what_parts_take(name: str, kind: type[PlanOptions]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    page = document("planned_memory.md").read_text(encoding="utf-8")
     for line in parts_table(kind).splitlines()[2:]:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert f"| {' | '.join(cells)} |\n" in page
@@ -222,8 +281,19 @@ def test_the_page_on_memory_shows_the_planned_levers() -> None:
     levers, parts = levers_table().splitlines()[2:], parts_table().splitlines()[2:]
     assert "| base" in levers[0]
     assert "| vision + projector + language" in parts[0]
-    page = (Path(__file__).parents[3] / "docs" / "memory.md").read_text(encoding="utf-8")
+    page = document("planned_memory.md").read_text(encoding="utf-8")
     for line in [*levers, *parts]:
+        cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert f"| {' | '.join(cells)} |\n" in page
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_page_on_memory_shows_the_smallest_cards() -> None:
+    page = document("planned_memory.md").read_text(encoding="utf-8")
+    lines = hardware_table().splitlines()[2:]
+    assert len(lines) == len(TRAINED)
+    for line in lines:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert f"| {' | '.join(cells)} |\n" in page
 
@@ -232,9 +302,10 @@ def test_the_page_on_memory_shows_the_planned_levers() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adapters", "tower-offloaded"])
 def test_plans_hold_on_a_gpu(name: str, tmp_path: Path) -> None:
-    """Full-size network, random weights: PyTorch's peak within 5 %, the process's within the plan's margin.
+    """Full-size network, random weights: PyTorch's peak within 3 %, what it holds within 3 GB.
 
-    Two settings; `python -m benchmarks.gpu_evidence` compares them all.
+    Two settings; `vlnbench doctor --gpu-evidence` compares them all, and `test_replay` what an H200 took: there
+    they are off by 0.6 and 0.5 %, and by 0.4 and 0.5 GB. Another card has other kernels, and less memory for them.
     """
     import torch
 
@@ -250,7 +321,28 @@ def test_plans_hold_on_a_gpu(name: str, tmp_path: Path) -> None:
         pytest.skip(entry["reason"])
     assert entry["status"] == "done", (entry, (tmp_path / "log.txt").read_text()[-3000:])
     planned, measured = entry["found"]["planned"], entry["found"]["measured"]
-    assert measured["allocated"] == pytest.approx(planned["allocated"], rel=0.05)
-    assert measured["reserved"] <= planned["high"] - planned["context"]
+    assert measured["allocated"] == pytest.approx(planned["allocated"], rel=0.03)
+    assert measured["reserved"] == pytest.approx(planned["high"] - planned["context"], abs=3 * GB)
     if measured["context"] is not None:
-        assert planned["low"] <= measured["reserved"] + measured["context"] <= planned["high"]
+        assert measured["context"] == pytest.approx(planned["context"], rel=0.3)
+
+
+def test_hours_are_those_of_operations_at_a_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    """A public log of this setting has 77.86 s for 8 windows of a GPU: by these operations 28.5 TFLOPS."""
+    published = ["--model", "janusvln-7b", "--tunable-parts", "mm_mlp,mm_llm,geometry_merger", "--zero", "3"]
+    assert main(["plan", *published, "--gpus", "8x80GB", "--card", "H800", "--for-windows", "612492"]) == 0
+    said = capsys.readouterr().out.splitlines()[-2:]
+    assert said[0] == "time: 277.7 TFLOP for a window of 3,749 positions"
+    hours = 612492 * 277.7 / (0.4 * 989) / 3600
+    assert float(said[1].split()[0]) == pytest.approx(hours, rel=2e-3)
+    assert "at 395.6 TFLOPS each: 40% of the 989 TFLOPS of H800" in said[1]
+    assert round(8 * 277.7 / 77.86, 1) == 28.5
+    assert main(["plan", *published, "--card", "H801"]) == 2
+    assert "--card: unknown card 'H801': did you mean 'H800'?" in capsys.readouterr().err
+
+
+def test_weights_pass_through_the_hosts_memory_with_zero_3_alone(small: StreamVLNPlanning) -> None:
+    """Below, every process reads them straight to its card."""
+    spread, whole = (plan(replace(small, zero=zero, gpus="8x24GB")) for zero in (3, 2))
+    assert whole.host == PROCESS_BYTES
+    assert spread.host == PROCESS_BYTES + 2 * sum(spread.parts.values())

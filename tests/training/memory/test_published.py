@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from agents.streamvln.options import StreamVLNPlanning
+from tests.docs.pages import document
 from tests.training.memory.observations import SEEN, observations_table
 from vlnbench.cli import main
 from vlnbench.training.memory.plan import plan
 
-PAGE = Path(__file__).parents[3] / "docs" / "memory.md"
+PAGE = document("planned_memory.md")
 
 
 def test_the_published_loss_takes_logits_at_every_position(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,7 +21,7 @@ def test_the_published_loss_takes_logits_at_every_position(capsys: pytest.Captur
     assert published.usage.moment == "loss"
     assert published.usage.logits == 2 * mine.tokens * 152_064 * 18
     assert published.usage.static == mine.usage.static
-    assert mine.peak < published.peak < published.high
+    assert mine.peak < published.peak <= published.high
     assert main(["plan", "--model", "preset:streamvln-tiny", "--gpus", "2x24GB", "--as-published"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("the published program (StreamVLN's streamvln_train.py with zero2.json), not")

@@ -13,7 +13,7 @@ from tests.families import Whole
 from tests.training.geometry import config_of, small_request, traced, write_small
 from vlnbench.errors import UsageError
 from vlnbench.training.memory.trace import Segment, build, run_pass
-from vlnbench.training.memory.tracker import BLOCK, LiveMemory
+from vlnbench.training.memory.tracker import BLOCK, LiveMemory, fused_kernels
 
 COMBINATIONS = [parts for count in (1, 2, 3) for parts in combinations(PARTS, count)]
 
@@ -92,6 +92,26 @@ def test_live_memory_counts_storages_once_and_until_they_go() -> None:
         memory.restart_peak()
         assert memory.peak == 0
     assert view.shape == (10,)
+
+
+def test_dropout_keeps_a_byte_per_value_as_on_cuda() -> None:
+    values = torch.ones(100, 100, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    with fused_kernels(), LiveMemory() as memory:
+        dropped = torch.nn.Dropout(0.5)(values)
+        assert memory.live == (20_000 + 10_000) // BLOCK * BLOCK + 2 * BLOCK
+        (gradient,) = torch.autograd.grad(dropped.sum(), values)
+    assert gradient.shape == values.shape
+    assert torch.nn.Dropout(0.5).eval()(torch.ones(3)).tolist() == [1, 1, 1]
+
+
+def test_events_are_what_was_made_and_let_go_of() -> None:
+    with LiveMemory() as memory:
+        first = torch.zeros(100)
+        second = torch.zeros(1000)
+        del first
+        third = torch.zeros(1)
+        del second, third
+    assert memory.events.tolist() == [BLOCK, 8 * BLOCK, -1, BLOCK, -2, -3]
 
 
 def test_what_a_network_asks_of_tensors_without_values() -> None:

@@ -15,7 +15,7 @@ import pytest
 from agents.streamvln.options import PARTS
 from tests.training.geometry import small_request, traced, write_small
 from vlnbench.training.memory.plan import PROCESS_BYTES, host_bytes
-from vlnbench.training.memory.zero import Sharding, Usage, owned_elements, static_bytes, usages
+from vlnbench.training.memory.zero import Sharding, Usage, owned_elements, usages
 
 BUCKET = 60_000
 """Elements of a reduce bucket: fewer than some tensors have, as with the default and the full-size network."""
@@ -28,6 +28,19 @@ TABLE = {
     PROJECTOR: ((16.3, 16.2, 16.1, 16.1, 16.1), (16.3, 8.1, 4.1, 2.0, 0.5)),
 }
 """Trainable parameters -> GB per GPU under ZeRO 2 and 3 on 1, 2, 4, 8 and 32 GPUs."""
+
+
+def static_bytes(parameters: int, trainable: int, stage: int, ranks: int) -> float:
+    """Weights, gradients and AdamW's states per GPU by the usual formula, without anything that comes and goes.
+
+    2 bytes per parameter (ZeRO 3: divided by the GPUs), 2 per gradient (divided from ZeRO 2 on), 12 of master copy
+    and moments (divided from ZeRO 1 on).
+    """
+    return (
+        2 * parameters / (ranks if stage == 3 else 1)
+        + 2 * trainable / (ranks if stage >= 2 else 1)
+        + 12 * trainable / (ranks if stage >= 1 else 1)
+    )
 
 
 @pytest.mark.parametrize("trainable", TABLE)
@@ -77,6 +90,7 @@ RUNS = {
         setting(1, 2),
         setting(2, 1),
         setting(2, 2),
+        setting(2, 2, overlap=True),
         setting(2, 2, parts=PARTS[:2]),
         setting(0, 1, optimizer="adafactor"),
         setting(0, 1, optimizer="muon"),

@@ -162,6 +162,18 @@ def test_everything_is_written_however_little_goes_at_a_time(
     assert (tmp_path / "a.json").read_bytes() == b"0123456789"
 
 
+def test_what_takes_the_place_of_the_folder_meanwhile_gets_nothing(tmp_path: Path) -> None:
+    folder, moved, elsewhere = (tmp_path / name for name in ("folder", "moved", "elsewhere"))
+    folder.mkdir()
+    elsewhere.mkdir()
+    with replacing(folder / "a.json") as file:
+        folder.rename(moved)
+        folder.symlink_to(elsewhere)
+        os.write(file, b"{}")
+    assert list(elsewhere.iterdir()) == []
+    assert [each.name for each in moved.iterdir()] == ["a.json"]
+
+
 def test_leftovers_are_files_that_this_module_names_so(tmp_path: Path) -> None:
     found = {
         ".a.json.12": "a.json",

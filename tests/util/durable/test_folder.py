@@ -23,8 +23,9 @@ from vlnbench.training.options import TrainOptions, plain
 from vlnbench.training.run import folder as run_folder
 from vlnbench.util.durable import files, locks
 from vlnbench.util.durable.files import remove_leftovers, write_bytes, write_json
-from vlnbench.util.durable.folder import Kind, find_manifest, open_folder
+from vlnbench.util.durable.folder import Kind, appearing, find_manifest, inner, open_folder
 from vlnbench.util.durable.locks import LOCK, locked
+from vlnbench.util.durable.owners import InUseError
 
 KIND = Kind("thing", "thing.json")
 KINDS = [records.KIND, run_folder.KIND, collect.KIND, questions.KIND, work.KIND]
@@ -40,7 +41,7 @@ def refuse(file, how):
 
 if sys.argv[3] == "cannot lock":
     fcntl.flock = refuse
-os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+os.replace = lambda *paths, **where: os.kill(os.getpid(), signal.SIGKILL)
 with open_folder(Path(sys.argv[1]), Kind("thing", sys.argv[2]), {"a": 1}):
     pass
 """
@@ -215,3 +216,45 @@ def test_a_matrix_goes_on_after_a_kill_before_its_first_rename(tmp_path: Path) -
     (tmp_path / ".plans.json.12").write_text("{")
     with work.open_work(matrix, tmp_path):
         assert names(tmp_path) == ["matrix.json"]
+
+
+KILLED_WITHIN = """
+import os, signal, sys
+from pathlib import Path
+from vlnbench.util.durable.folder import appearing
+with appearing(Path(sys.argv[1]), "set") as made:
+    (made / "half").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    subprocess.run([sys.executable, "-c", KILLED_WITHIN, str(out)], check=False)
+    (tmp_path / ".set.v2.abcdefgh").mkdir()  # of a folder set.v2
+    assert len(list(tmp_path.glob(".set.*"))) == 3  # a lock and two folders
+    assert not out.exists()
+    with pytest.raises(ValueError, match="wrong"), appearing(out, "set") as made:  # noqa: PT012
+        (made / "half").write_text("half")
+        raise ValueError("wrong")
+    assert [path.name for path in tmp_path.iterdir()] == [".set.v2.abcdefgh"]
+    with appearing(out, "set") as made:
+        (made / "whole").write_text("whole")
+        with pytest.raises(InUseError), appearing(out, "set"):
+            pass
+    assert [path.name for path in out.iterdir()] == ["whole"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".set.v2.abcdefgh", "set"]
+    with pytest.raises(UsageError, match="give a new folder for the set"), appearing(out, "set"):
+        pass
+
+
+def test_no_link_leads_out_of_a_folder(tmp_path: Path) -> None:
+    inner(tmp_path / "state")
+    inner(tmp_path / "state")
+    assert (tmp_path / "state").is_dir()
+    (tmp_path / "elsewhere").mkdir()
+    for name, target in (("link", tmp_path / "elsewhere"), ("nowhere", tmp_path / "absent")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(UsageError, match=f"{name}: a link, through which nothing is written"):
+            inner(tmp_path / name)
+    assert not (tmp_path / "absent").exists()

@@ -20,7 +20,8 @@ import pytest
 
 from vlnbench.errors import RunError
 from vlnbench.util.durable import files, locks
-from vlnbench.util.durable.locks import LOCK, InUseError, Owner, check_held, held, in_use, locked
+from vlnbench.util.durable.locks import LOCK, check_held, held, in_use, locked
+from vlnbench.util.durable.owners import InUseError, Owner, myself
 
 REFUSALS = ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL", "EBADF", "EIO"]
 FILE_SYSTEMS = ["locks", "locks, shared", *REFUSALS]
@@ -53,11 +54,11 @@ def behave(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def someone(**changes: object) -> Owner:
-    return replace(locks._myself(True), **changes)  # type: ignore[arg-type]
+    return replace(myself(True), **changes)  # type: ignore[arg-type]
 
 
 def leave(folder: Path, owner: Owner) -> Path:
-    (folder / LOCK).write_bytes(locks._encode(owner))
+    (folder / LOCK).write_bytes(owner.encode())
     return folder / LOCK
 
 

@@ -112,3 +112,35 @@ def test_what_cannot_be_prepared_is_left_to_the_forked_process() -> None:
         assert one.receive()[0] == []
         one.close()
     made.close()
+
+
+def test_a_fork_server_that_is_stopped_is_done_without(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vlnbench.util.processes.child.STOPPED_S", 1.0)
+    with tempfile.TemporaryFile() as memory:
+        before = child(fork_server, memory.fileno())
+        before.receive()
+        fork_server._process._process.send_signal(signal.SIGSTOP)
+        after = child(fork_server, memory.fileno())  # a new interpreter
+        assert after.receive()[1] == os.getpid()
+        assert "does not answer" in capsys.readouterr().err
+        before.send(7)
+        with pytest.raises(EOFError):
+            before.receive()
+        assert before.exit_code() == -signal.SIGKILL  # nobody tells the real one any more
+        for each in (before, after):
+            each.close()
+
+
+def test_the_end_of_a_fork_is_not_waited_for_where_its_server_is_stopped(
+    fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlnbench.util.processes.child.STOPPED_S", 1.0)
+    with tempfile.TemporaryFile() as memory:
+        one = child(fork_server, memory.fileno())
+        one.receive()
+        fork_server._process._process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        one.close()
+        assert time.monotonic() - began < 30

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from vlnbench.util.tables.format import Format
+
 
 @dataclass(frozen=True)
 class Compare:
@@ -22,17 +24,14 @@ class Compare:
     """Run folder; differences are this one minus the other."""
     data_root: Path = Path("data")
     """Where the dataset lies; read only where both runs are unfinished."""
-    json: bool = False
-    """Print JSON."""
+    results: Path | None = None
+    """Folder with runs/, of which names of runs are understood, too."""
+    format: Format = "text"
+    """How it is printed: for a terminal, CSV, Markdown, LaTeX or JSON."""
 
     def run(self) -> None:
-        from json import dumps
+        from vlnbench.leaderboard.committed import find_run
+        from vlnbench.leaderboard.compare import compare_runs, format_found
 
-        from vlnbench.leaderboard.compare import compare_runs, format_comparison
-        from vlnbench.leaderboard.so_far import SoFar, format_so_far
-
-        found = compare_runs(self.run_a, self.run_b, self.data_root)
-        if self.json:
-            print(dumps(found.to_json(), indent=2))
-        else:
-            print(format_so_far(found) if isinstance(found, SoFar) else format_comparison(found))
+        a, b = (find_run(run, self.results) for run in (self.run_a, self.run_b))
+        print(format_found(compare_runs(a, b, self.data_root), self.format))

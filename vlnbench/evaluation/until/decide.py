@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.columns.read import table_of
+from vlnbench.evaluation.columns.table import Table
 from vlnbench.evaluation.identity import SHARED, Identity, read_identity
 from vlnbench.evaluation.records import KIND, MANIFEST, Row, read_manifest, read_rows
-from vlnbench.evaluation.summary import METRICS, Metric, values
+from vlnbench.evaluation.summary import METRICS, Metric, values_of
 from vlnbench.evaluation.until.rule import Rule
 from vlnbench.evaluation.until.sequence import LOOK, always_valid
 from vlnbench.rollout.episode import digest
@@ -52,8 +54,9 @@ class Verdict:
 
 
 def in_random_order(ids: Iterable[str]) -> list[str]:
-    """Episodes in the order of a hash of their ids, the one by which `--episodes N` draws."""
-    return sorted(ids, key=lambda name: digest("subset", name))
+    """Episodes in the order of a hash of their ids; another one than that by which `--episodes N` draws, so that
+    the first rounds are no part that settings may have been chosen on."""
+    return sorted(ids, key=lambda name: digest("until", name))
 
 
 def rounds(ids: Sequence[str]) -> list[list[str]]:
@@ -98,7 +101,7 @@ def judge(
     end first are not a fair draw.
     """
     metric = next(metric for metric in METRICS if metric.label == rule.metric)
-    sides = [by_episode(metric, each, repeats) for each in (rows, other) if each is not None]
+    sides = [by_episode(metric, table_of(each), repeats) for each in (rows, other) if each is not None]
     names = beginning(ids, sides)
     if other is None:
         low, high = always_valid([sides[0][name] for name in names], len(ids), outcomes(metric, ids, repeats))
@@ -127,9 +130,13 @@ def beginning(ids: Sequence[str], sides: Sequence[Mapping[str, float]]) -> list[
     return list(takewhile(lambda name: all(name in side for side in sides), in_random_order(ids)))
 
 
-def by_episode(metric: Metric, rows: Iterable[Row], repeats: int) -> Mapping[str, float]:
+def by_episode(metric: Metric, table: Table, repeats: int) -> Mapping[str, float]:
     """Mean over the repeats of every episode that has them all."""
+    known = zip(table.names(), values_of(metric, table).tolist(), strict=True)
+    if repeats == 1:
+        return {name: value for name, value in known if value == value}
     found: dict[str, list[float]] = defaultdict(list)
-    for row, value in values(metric, list(rows)):
-        found[row.episode_id].append(value)
+    for name, value in known:
+        if value == value:
+            found[name].append(value)
     return {name: math.fsum(each) / repeats for name, each in found.items() if len(each) == repeats}

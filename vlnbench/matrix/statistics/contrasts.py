@@ -2,7 +2,8 @@
 
 Section `contrasts` of a matrix file: names, each with an `axis` of it and `pairs` of that axis's labels. The
 contrast is the mean over all pairs of what the first label of a pair reaches more than the second, where all other
-labels are the same. No label stands in two pairs, so that every training counts once.
+labels are the same; `within` says of other axes which labels these have to be, such as a look. No label stands in
+two pairs, so that every training counts once.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class Contrast:
-    """What is compared: on an axis, in every pair, the first label with the second."""
+    """What is compared on an axis: in every pair the first label with the second. within: labels of other axes."""
 
     axis: str
     name: str
     pairs: tuple[tuple[str, str], ...]
+    within: tuple[tuple[str, str], ...] = ()
 
     @property
     def against(self) -> str:
@@ -39,7 +41,12 @@ class Contrast:
     @property
     def described(self) -> str:
         """Its pairs as text."""
-        return "; ".join(f"{value} - {against}" for value, against in self.pairs)
+        where = "".join(f", {axis}: {label}" for axis, label in self.within)
+        return "; ".join(f"{value} - {against}" for value, against in self.pairs) + where
+
+    def counts(self, labels: Mapping[str, str]) -> bool:
+        """Whether settings with these labels are compared."""
+        return all(labels[axis] == label for axis, label in self.within)
 
 
 def read_contrasts(given: Any, axes: Mapping[str, Sequence[str]], path: Path) -> tuple[Contrast, ...]:
@@ -56,7 +63,7 @@ def _contrast(name: str, entry: Any, axes: Mapping[str, Sequence[str]], section:
         raise UsageError(f"{section}: expected names of 1 to {_LONGEST} printable characters")
     where = f"{section}.{name}"
     found = mapping(entry, where)
-    check_known(found, ("axis", "pairs"), f"{where}: field")
+    check_known(found, ("axis", "pairs", "within"), f"{where}: field")
     axis, pairs = found.get("axis"), found.get("pairs")
     check_known([axis], [each for each in axes if each != SEED], f"{where}: axis")
     if (
@@ -70,7 +77,11 @@ def _contrast(name: str, entry: Any, axes: Mapping[str, Sequence[str]], section:
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
         raise UsageError(f"{where}: pairs: {twice!r} stands in them twice; expected every label once")
-    return Contrast(str(axis), name, tuple((str(one), str(other)) for one, other in pairs))
+    within = mapping(found.get("within"), f"{where}: within")
+    check_known(within, [each for each in axes if each not in (SEED, axis)], f"{where}: within: axis")
+    for other, label in within.items():
+        check_known([label], axes[other], f"{where}: within: {other}: label")
+    return Contrast(str(axis), name, tuple((str(one), str(other)) for one, other in pairs), tuple(within.items()))
 
 
 def comparisons(axes: Mapping[str, Sequence[str]], contrasts: Sequence[Contrast]) -> Iterator[Contrast]:
@@ -84,6 +95,11 @@ def comparisons(axes: Mapping[str, Sequence[str]], contrasts: Sequence[Contrast]
 def contrasts_of(document: Mapping[str, Any]) -> list[Contrast]:
     """The contrasts that matrix.json holds; none in older ones."""
     return [
-        Contrast(each["axis"], each["name"], tuple((one, other) for one, other in each["pairs"]))
+        Contrast(
+            each["axis"],
+            each["name"],
+            tuple((one, other) for one, other in each["pairs"]),
+            tuple((axis, label) for axis, label in each.get("within", ())),
+        )
         for each in document.get("contrasts", ())
     ]

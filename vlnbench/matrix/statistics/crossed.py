@@ -42,6 +42,10 @@ make the interval narrower than that over episodes alone. With 1 it held the tru
 cases, with 2 in 93 to 95, with 3 in 94 to 95 (benchmarks/statistics/effects.py)."""
 
 
+ROUNDING = 1e-9
+"""Sums of episodes below which a difference is one of computing; seeds that agree have none."""
+
+
 @dataclass(frozen=True)
 class Spreading:
     """How means of trainings spread that differ in their seed alone.
@@ -75,24 +79,29 @@ class Parts:
     common: Array
 
 
-def spreading(sums: Array, sizes: Array, settings: Sequence[Hashable]) -> Spreading:
+def spreading(
+    sums: Array, sizes: Array, settings: Sequence[Hashable], draws: Sequence[Hashable] | None = None
+) -> Spreading:
     """How trainings of one setting spread, pooled over settings.
 
     sums: (..., T, G) sums of values by training and scene. sizes: (G,) episodes. settings: of the T trainings.
+    draws: what trainings of several settings share that is drawn, such as the base they begin with; what it does
+    to all settings alike cancels out where they are compared by the same draws, and is taken off.
     """
     n = float(sizes.sum())
-    shape = sums.shape[:-2]
-    between, common, degrees = np.zeros(shape), np.zeros(shape), 0
-    for setting in dict.fromkeys(settings):
-        own = sums[..., [i for i, each in enumerate(settings) if each == setting], :]
-        if own.shape[-2] < 2:
-            continue
-        apart = own - own.mean(axis=-2, keepdims=True)
-        means = apart.sum(axis=-1) / n
-        between = between + (means**2).sum(axis=-1)
-        common = common + _by_scene(apart - means[..., None] * sizes, sizes).sum(axis=-1)
-        degrees += own.shape[-2] - 1
-    return Spreading(between / max(degrees, 1), common / max(degrees, 1), degrees)
+    known = _indicators(settings) if draws is None else np.hstack([_indicators(settings), _indicators(draws)])
+    left = np.eye(len(settings)) - known @ np.linalg.pinv(known)  # what these do not explain
+    degrees = round(float(np.trace(left)))
+    apart = np.einsum("ts,...sg->...tg", left, sums)
+    apart[np.abs(apart) < ROUNDING] = 0.0
+    means = apart.sum(axis=-1) / n
+    common = _by_scene(apart - means[..., None] * sizes, sizes).sum(axis=-1)
+    return Spreading((means**2).sum(axis=-1) / max(degrees, 1), common / max(degrees, 1), degrees)
+
+
+def _indicators(labels: Sequence[Hashable]) -> Array:
+    """(T, L): 1 where a training has a label."""
+    return np.array([[float(each == label) for label in dict.fromkeys(labels)] for each in labels])
 
 
 def contrast(sums: Array, sizes: Array, weights: Array, trainings: Spreading, fixed: Array | None = None) -> Parts:

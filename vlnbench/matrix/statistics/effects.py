@@ -8,16 +8,18 @@ the same however many pairs it has.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from vlnbench.evaluation.identity import SHARED
-from vlnbench.evaluation.stats import Estimate
+from vlnbench.evaluation.stats import Estimate, holm
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast, comparisons, contrasts_of
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, LEAST_DEGREES, Array, Spreading, contrast, spreading
+from vlnbench.matrix.statistics.looks import ALPHA, look_at, of_look
 
 COMPARED = ("SR", "SPL")
 """Metrics whose differences between settings get an interval."""
@@ -111,7 +113,8 @@ def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: 
         for pairs in chosen:
             context = next(iter(pairs)) if by_context else None
             names = (asked.axis, asked.name, asked.against)
-            found.append(_effect(names, context, pairs, list(done.values()), (split, label)))
+            spreads_of = partial(trainings_of, others=list(done.values()), by_draw=bool(document.get("drawn")))
+            found.append(_effect(names, context, pairs, spreads_of, (split, label)))
     return found
 
 
@@ -123,7 +126,7 @@ def _contexts(
     for name, against in asked.pairs:
         for row in done.values():
             other = done.get(_place({**row["labels"], asked.axis: against}))
-            if row["labels"][asked.axis] == name and other is not None:
+            if row["labels"][asked.axis] == name and other is not None and asked.counts(row["labels"]):
                 compared = [f"{name} - {against}"] if len(asked.pairs) > 1 else []
                 rest = [label for axis, label in row["labels"].items() if axis not in (asked.axis, SEED)]
                 contexts.setdefault(", ".join([*compared, *rest]), []).append((row, other))
@@ -133,24 +136,34 @@ def _contexts(
 def findings(
     document: Mapping[str, Any], label: str, *, by_context: bool = False
 ) -> tuple[dict[str, list[Effect]], int]:
-    """The effects by split, p-values adjusted for all of them together, and how many these are."""
-    found = {split: effects(document, split, label, by_context=by_context) for split in document["splits"]}
+    """The effects by split, p-values adjusted for all of them together, and how many these are.
+
+    Those of the last planned look, if any are planned (`looks`); together they hold at every look.
+    """
+    look = look_at(document)
+    seen, alpha = of_look(document, look), ALPHA if look is None else look.alpha
+    found = {split: effects(seen, split, label, by_context=by_context) for split in document["splits"]}
     every = [effect for each in found.values() for effect in each]
-    adjusted, count = holm([effect.p for effect in every]), sum(effect.p is not None for effect in every)
+    adjusted, count = _adjusted([effect.p for effect in every], alpha), sum(e.p is not None for e in every)
     corrected = iter(
-        replace(effect, adjusted=p, together=None if p is None else simultaneous(effect.estimate, count))
+        replace(effect, adjusted=p, together=None if p is None else simultaneous(effect.estimate, count, alpha))
         for effect, p in zip(every, adjusted, strict=True)
     )
     return {split: [next(corrected) for _ in each] for split, each in found.items()}, count
 
 
-def simultaneous(estimate: Estimate | None, count: int) -> tuple[float, float] | None:
-    """The interval of a difference among `count` that hold together in 95 % of cases; None where it has none."""
+def _adjusted(values: Sequence[float | None], alpha: float) -> list[float | None]:
+    """p-values by Holm's method, in which 0.05 stands for the share of mistakes that a look may make."""
+    return [p if p is None else min(1.0, p * ALPHA / alpha) for p in holm(values)]
+
+
+def simultaneous(estimate: Estimate | None, count: int, alpha: float = ALPHA) -> tuple[float, float] | None:
+    """The interval of a difference among `count` that hold together but for alpha; None where it has none."""
     if estimate is None or estimate.se is None or estimate.degrees is None:
         return None
     from scipy.special import stdtrit  # loaded late: scipy costs more than the rest of the start-up
 
-    half = float(stdtrit(estimate.degrees, 1.0 - 0.025 / count)) * estimate.se
+    half = float(stdtrit(estimate.degrees, 1.0 - alpha / 2.0 / count)) * estimate.se
     return max(-1.0, estimate.mean - half), min(1.0, estimate.mean + half)
 
 
@@ -169,9 +182,11 @@ class Standing:
 
 def standings(document: Mapping[str, Any], label: str) -> tuple[dict[str, list[Standing]], int]:
     """Where the settings stand beside every reference, by split, and the number of comparisons."""
+    look = look_at(document)
+    seen, alpha = of_look(document, look), ALPHA if look is None else look.alpha
     compared: list[tuple[str, str, float, float | None]] = []
     for split in document["splits"]:
-        done = [row for row in document["rows"] if mean(row, split, label) is not None]
+        done = [row for row in seen["rows"] if mean(row, split, label) is not None]
         for reference in document.get("references", ()):
             if mean(reference, split, label) is None:
                 continue
@@ -179,7 +194,7 @@ def standings(document: Mapping[str, Any], label: str) -> tuple[dict[str, list[S
                 beside = _beside(members, reference, done, (split, label))
                 if beside is not None:
                     compared.append((split, reference["name"], *beside))
-    adjusted = holm([p for *_, p in compared])
+    adjusted = _adjusted([p for *_, p in compared], alpha)
     found: dict[str, list[Standing]] = {split: [] for split in document["splits"]}
     for split, name in dict.fromkeys((split, name) for split, name, _, _ in compared):
         own = [
@@ -192,22 +207,13 @@ def standings(document: Mapping[str, Any], label: str) -> tuple[dict[str, list[S
     return found, len(compared)
 
 
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted by Holm's step-down method (1979); None are no comparisons and stay None."""
-    order = sorted((i for i, p in enumerate(values) if p is not None), key=lambda i: values[i] or 0.0)
-    adjusted: list[float | None] = [None] * len(values)
-    least = 0.0
-    for place, i in enumerate(order):
-        least = max(least, min(1.0, (len(order) - place) * (values[i] or 0.0)))
-        adjusted[i] = least
-    return adjusted
-
-
-def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: str) -> Spreading | None:
+def trainings_of(
+    rows: Sequence[Row], split: str, label: str, others: Sequence[Row], by_draw: bool = False
+) -> Spreading | None:
     """How trainings of the settings of `rows` spread; of all `others` where these have too few seeds.
 
-    Without degrees of freedom where those have too few, too. None where they were not all evaluated on the same
-    episodes.
+    by_draw: rows of one seed share more than it, and are compared with one another. Without degrees of freedom
+    where those have too few, too. None where they were not all evaluated on the same episodes.
     """
     settings = {_setting(row) for row in rows}
     first = rows[0]["results"][split]
@@ -216,7 +222,8 @@ def trainings_of(rows: Sequence[Row], others: Sequence[Row], split: str, label: 
         found = _sums(chosen, split, label)
         if found is None:
             return None
-        spreads = spreading(*found, [_setting(row) for row in chosen])
+        draws = [row["labels"][SEED] for row in chosen] if by_draw else None
+        spreads = spreading(*found, [_setting(row) for row in chosen], draws)
         if spreads.degrees >= ENOUGH_DEGREES:
             return spreads
     return spreads if spreads.degrees >= LEAST_DEGREES else replace(spreads, degrees=0)
@@ -245,7 +252,7 @@ def _effect(
     names: tuple[str, str, str],
     context: str | None,
     contexts: Mapping[str, Sequence[tuple[Row, Row]]],
-    done: Sequence[Row],
+    spreads_of: Callable[[Sequence[Row], str, str], Spreading | None],
     what: tuple[str, str],
 ) -> Effect:
     split, label = what
@@ -261,7 +268,7 @@ def _effect(
         return effect
     shares = [1.0 / (len(contexts) * len(each)) for each in contexts.values() for _ in each]
     weights = np.array([sign * share for share in shares for sign in (1.0, -1.0)])
-    return replace(effect, **_estimated(*found, weights, trainings_of(rows, done, split, label), len(pairs) == 1))
+    return replace(effect, **_estimated(*found, weights, spreads_of(rows, split, label), len(pairs) == 1))
 
 
 def _estimated(
@@ -297,6 +304,23 @@ def _estimated(
     return {"estimate": Estimate(mean, n, scenes, se, low, high, degrees), "over": over, "p": p, "rest": rest}
 
 
+def over_trainings(rows: Sequence[Row], done: Sequence[Row], split: str, label: str) -> Estimate | None:
+    """A setting's mean over its seeds, with its interval over episodes and trainings; None where episodes differ.
+
+    rows: of the setting. done: of all that were evaluated. Without an interval where trainings are too few to tell
+    how they differ.
+    """
+    found = _sums(rows, split, label)
+    if found is None or len(found[1]) < 2:
+        return None
+    weights = np.full(len(rows), 1.0 / len(rows))
+    result = _estimated(*found, weights, trainings_of(rows, split, label, done), False)
+    known: Estimate = result["estimate"]
+    if result["over"] == "episodes" or known.low is None or known.high is None:
+        return replace(known, low=None, high=None)
+    return replace(known, low=max(0.0, known.low), high=min(1.0, known.high))
+
+
 def _beside(
     members: Sequence[Row], reference: Row, done: Sequence[Row], what: tuple[str, str]
 ) -> tuple[float, float | None] | None:
@@ -308,7 +332,7 @@ def _beside(
     sums, sizes = found
     weights = np.full(len(members), 1.0 / len(members))
     result = _estimated(
-        sums[:-1], sizes, weights, trainings_of(members, done, split, label), len(members) == 1, sums[-1]
+        sums[:-1], sizes, weights, trainings_of(members, split, label, done), len(members) == 1, sums[-1]
     )
     return result["estimate"].mean, result["p"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.matrix.statistics.effects import Row, Spread, over_seeds, spread
-from vlnbench.util import tables
-from vlnbench.util.tables import markdown_cell
+from vlnbench.util.tables import cells as tables
+from vlnbench.util.tables.cells import markdown_cell
 
 OFFLINE_CSV = "offline.csv"
 SHOWN = (("loss", 1.0, 3), ("accuracy", 100.0, 1), ("changes", 100.0, 1), ("stop", 100.0, 1))

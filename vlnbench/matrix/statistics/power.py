@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from vlnbench.evaluation.stats import told_apart
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, predicted
 from vlnbench.matrix.statistics.effects import effects, pooled, results_of
-
-POWER = 0.8
-"""How often a difference that is called detectable is told from 0."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,6 @@ def detectable(layout: Layout, found: Components, comparisons: int = 1) -> float
 
     None where one scene or no seeds leave nothing to tell it by.
     """
-    from scipy.special import stdtrit  # loaded late: scipy costs more than the rest of the start-up
-
     if not layout.pairs or len(layout.scenes) < 2 or not layout.degrees:
         return None
     sizes: Array = np.array(layout.scenes, dtype=np.float64)
@@ -101,8 +97,7 @@ def detectable(layout: Layout, found: Components, comparisons: int = 1) -> float
     q = 2.0 * sum(1.0 / each for each in layout.pairs) / len(layout.pairs) ** 2
     between = q * (found.training + found.episode / float(sizes.sum()))
     se, degrees = predicted(found.scene / effective, between, layout.degrees, sizes)
-    level = 1.0 - 0.025 / comparisons
-    return min(1.0, se * float(stdtrit(degrees, level) + stdtrit(degrees, POWER)))
+    return min(1.0, told_apart(se, degrees, 0.05 / comparisons))
 
 
 def layouts(
@@ -122,7 +117,7 @@ def _layout(known: Sequence[Mapping[str, str]], asked: Contrast, scenes: tuple[i
     for name, against in asked.pairs:
         for each in known:
             other = {**each, asked.axis: against}
-            if each[asked.axis] == name and other in known:
+            if each[asked.axis] == name and other in known and asked.counts(each):
                 contexts[name, _without(each, asked.axis, SEED)] += 1
                 own |= {_without(each, SEED), _without(other, SEED)}
     seeds = _counts(each for each in known if _without(each, SEED) in own)

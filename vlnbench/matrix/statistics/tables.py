@@ -12,16 +12,19 @@ from vlnbench.matrix.statistics.contrasts import SEED, contrasts_of
 from vlnbench.matrix.statistics.effects import (
     COMPARED,
     Effect,
+    Row,
     Spread,
     findings,
     mean,
     over_seeds,
+    over_trainings,
     pooled,
     spread,
     standings,
 )
-from vlnbench.util import tables
-from vlnbench.util.tables import markdown_cell
+from vlnbench.matrix.statistics.looks import look_at
+from vlnbench.util.tables import cells as tables
+from vlnbench.util.tables.cells import markdown_cell
 
 EFFECTS_CSV = "effects.csv"
 
@@ -46,15 +49,26 @@ def split_title(split: str) -> str:
 
 
 def _seeds(document: Mapping[str, Any]) -> str:
-    """Mean and standard deviation over the seeds of each setting."""
+    """Mean, standard deviation and interval over the seeds of each setting."""
     columns = [(split, label) for split in document["splits"] for label in COMPARED]
+    done = {column: [row for row in document["rows"] if mean(row, *column) is not None] for column in columns}
     rows = []
     for name, members in over_seeds(document["rows"]):
-        cells = [_spread(spread(mean(row, *column) for row in members)) for column in columns]
-        done = sum(row["status"] == "done" for row in members)
-        rows.append([markdown_cell(name), f"{done} of {len(members)}", *cells])
+        cells = [_over_seeds(members, done[column], column) for column in columns]
+        finished = sum(row["status"] == "done" for row in members)
+        rows.append([markdown_cell(name), f"{finished} of {len(members)}", *cells])
     headers = ["setting", "seeds", *(f"{split_title(split)} {label}" for split, label in columns)]
-    return f"{_table(headers, rows)}\n\nMean ± standard deviation over seeds, in percent.{_between(document)}"
+    note = "Mean ± standard deviation over seeds [95 % interval for other episodes and trainings], in percent."
+    return f"{_table(headers, rows)}\n\n{note}{_between(document)}"
+
+
+def _over_seeds(members: Sequence[Row], done: Sequence[Row], column: tuple[str, str]) -> str:
+    members = [row for row in members if mean(row, *column) is not None]
+    text = _spread(spread(mean(row, *column) for row in members))
+    found = over_trainings(members, done, *column)
+    if found is None or found.low is None or found.high is None:
+        return text
+    return f"{text} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
 
 
 def _between(document: Mapping[str, Any]) -> str:
@@ -140,7 +154,22 @@ def _effects(document: Mapping[str, Any]) -> list[str]:
     ]
     asked = [f"- {markdown_cell(each.name)}: {markdown_cell(each.described)}" for each in contrasts_of(document)]
     listed = ["Contrasts compare these labels:\n\n" + "\n".join(asked)] if asked else []
-    return [*by_split, *listed, _note(*found[COMPARED[0]])]
+    return [*by_split, *listed, _note(*found[COMPARED[0]]), *_looked(document)]
+
+
+def _looked(document: Mapping[str, Any]) -> list[str]:
+    """Which look this is and what it spends, where looks are planned."""
+    look = look_at(document)
+    if look is None:
+        return []
+    planned = " and ".join(map(str, document["looks"]))
+    if not look.number:
+        return [f"Effects are computed after {planned} seeds, and so many are not there yet."]
+    return [
+        f"Look {look.number} of {look.of}, planned after {planned} seeds: these are effects of the first "
+        f"{len(look.seeds)} seeds. It spends {100 * look.alpha:.2f} of the 5 % of errors that all may make, "
+        "by which p (Holm) and the intervals together are widened."
+    ]
 
 
 def _split_effects(split: str, columns: Mapping[str, Sequence[Effect]]) -> str:

@@ -14,8 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.generator import get_generator
+from vlnbench.defaults import BENCHMARK
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import SUMMARY
+from vlnbench.matrix.fields import HASHED
 from vlnbench.matrix.spec import Matrix
 from vlnbench.matrix.work.older import link_older, manifest_of_today
 from vlnbench.util.durable.files import read_object, write_json
@@ -25,7 +29,6 @@ from vlnbench.util.durable.limits import regular
 MANIFEST, PLANS, RUN, MODEL = "matrix.json", "plans.json", "run", "model"
 SCORES = "score.json"
 KIND = Kind("matrix", MANIFEST)
-FORMAT = 2
 EXIT_HANGS, EXIT_GPU_MEMORY = 124, 3
 
 
@@ -63,6 +66,10 @@ def _check_same(matrix: Matrix, work: Path, found: Mapping[str, Any]) -> None:
     before = {each["key"]: each["name"] for each in found["settings"]}
     now = {each.key: each.name for each in matrix.settings}
     changes = [f"{name!r} is gone or another" for key, name in before.items() if key not in now]
+    protocols = _protocols(matrix)
+    for name, protocol in found.get("protocols", {}).items():
+        if protocol != protocols.get(name, protocol):
+            changes.insert(0, f"the protocol of {name} is another")
     if found.get("data_key") != matrix.data_key:
         changes.insert(0, "what is generated or collected")
     if changes:
@@ -77,15 +84,32 @@ def _check_same(matrix: Matrix, work: Path, found: Mapping[str, Any]) -> None:
 def open_work(matrix: Matrix, work: Path) -> Iterator[None]:
     """Make the work folder, or find this matrix's, and hold its lock. Raises UsageError as `check_work` does."""
     settings = [{"name": each.name, "key": each.key, "options": asdict(each.train)} for each in matrix.settings]
-    content = {"format": FORMAT, "name": matrix.name, "data_key": matrix.data_key, "settings": settings}
+    content = {
+        "format": HASHED,
+        "name": matrix.name,
+        "data_key": matrix.data_key,
+        "protocols": _protocols(matrix),
+        "settings": settings,
+    }
     manifest = json.loads(json.dumps(content, default=str))
     with open_folder(work, KIND, manifest, partial(_check_same, matrix, work)):
         before = read_object(work / MANIFEST)
-        if before.get("format") == 1:
-            link_older(before, matrix.settings, work)
+        link_older(before, matrix.settings, work)
         if before != manifest:  # settings were added, or their order is another
             write_json(work / MANIFEST, manifest)
         yield
+
+
+def _protocols(matrix: Matrix) -> dict[str, list[str | None]]:
+    """Of the benchmarks that a matrix names: the fingerprint, and the version of what generates the data."""
+    options = [setting.evaluate for setting in matrix.settings] + [
+        *matrix.collect.values(),
+        *matrix.offline.values(),
+    ]
+    named = (get_benchmark(str(each.get("benchmark", BENCHMARK))) for each in options)
+    return {
+        each.name: [each.fingerprint, each.generator and get_generator(each.generator).version] for each in named
+    }
 
 
 def default_folders(matrix: Matrix) -> tuple[Path, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from vlnbench.data.sets import TRAJECTORIES
+from vlnbench.matrix.execution import Execution
 from vlnbench.matrix.fields import digest
 from vlnbench.matrix.references import Reference
 from vlnbench.matrix.spec import Matrix, Setting
 from vlnbench.matrix.work.folder import MODEL, RUN, SCORES, read_summary
 from vlnbench.matrix.work.watcher import attempts
+
+PORTS = range(20_000, 32_000)
+"""Where the machines of a training meet; below the ports that systems give away by themselves."""
 
 PROGRAM: tuple[str, ...] = ("-m", "vlnbench")
 """How Python is told to run the command line."""
@@ -63,8 +68,8 @@ def stages_of(matrix: Matrix, work: Path, of: Setting | Reference, gpus: int = 0
     train = None
     if isinstance(of, Setting):
         folder = work / "train" / of.train_key
-        launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}") if gpus > 1 else ()
-        command = (sys.executable, *launcher, *PROGRAM, "train", *arguments({**of.given, "out": folder / RUN}))
+        given = arguments({**of.given, "out": folder / RUN})
+        command = (*_launched(matrix.execution, of.train_key, gpus), *PROGRAM, "train", *given)
         model = folder / RUN / MODEL
         train = Stage("train", folder, command, model.is_dir)
     checkpoint = {} if model is None else {"checkpoint": model}
@@ -74,6 +79,21 @@ def stages_of(matrix: Matrix, work: Path, of: Setting | Reference, gpus: int = 0
         {split: _evaluation(work, of, split, checkpoint) for split in of.evaluate["splits"]},
         _scoring(matrix, work, of, model),
     )
+
+
+def _launched(execution: Execution, key: str, gpus: int) -> tuple[str, ...]:
+    """How Python is started for a training: alone, once for every GPU, or so on every machine.
+
+    Where several machines meet at this one, the port is by the training, so that two at a time do not share one.
+    """
+    launcher = (sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={max(1, gpus)}")
+    if execution.machines == 1:
+        return (*launcher, "--standalone") if gpus > 1 else (sys.executable,)
+    count, each = execution.machines, execution.gpus_per_setting
+    srun = ("srun", f"--nodes={count}", f"--ntasks={count}", f"--gpus-per-node={each}", "--kill-on-bad-exit=1")
+    place = execution.rendezvous or f"{socket.gethostname()}:{PORTS[0] + int(key, 16) % len(PORTS)}"
+    meeting = (f"--nnodes={count}", "--rdzv-backend=c10d", f"--rdzv-id={key}", f"--rdzv-endpoint={place}")
+    return (*(execution.launch or srun), *launcher, *meeting)
 
 
 def _evaluation(work: Path, of: Setting | Reference, split: str, checkpoint: Mapping[str, Path]) -> Stage:

@@ -56,18 +56,33 @@ function openDetail(episode, order) {
 }
 
 function detailBody(episode) {
-  const facts = el("div", {}, ...instruction(episode), scoreList(episode));
-  if (!episode.path) return [el("p", { class: "note" }, "No trajectory is recorded: the episode broke."), facts];
-  const walk = decode(episode), marks = [], show = (step) => marks.forEach((mark) => mark(step));
+  const marks = [], answers = answersOf(episode);
+  let now = 0;
+  const show = (step) => {
+    now = step;
+    marks.forEach((mark) => mark(step));
+  };
+  const said = answers.length ? [el("div", { class: "wide" }, el("h3", {}, "Answers"), answerList(answers, marks, show))] : [];
+  const speaking = answers.length ? [el("h3", {}, "What the model said"), answerNow(answers, marks)] : [];
+  const facts = el("div", {}, ...instruction(episode), ...(episode.frames ? [frameNow(episode, marks)] : []), ...speaking, scoreList(episode));
+  stepping = null;
+  if (!episode.path) {
+    show(answers.length ? answers[answers.length - 1].step : 0);
+    const lacking = episode.s ? "No trajectory is known." : "No trajectory is recorded: the episode broke.";
+    return [el("p", { class: "note" }, lacking), facts, ...said];
+  }
+  const walk = decode(episode), last = walk.actions.length;
+  stepping = { answers, last, show, at: () => now };
   const map = el("div", {}, detailMap(episode, walk, marks), legend(episode), stepper(walk, marks, show));
-  const parts = [map, facts];
+  const parts = [map, facts, ...said];
   if (episode.dist) parts.push(el("div", { class: "wide" }, el("h3", {}, "Distance to goal (m) by step"), chart(walk, marks)));
   parts.push(el("div", { class: "wide" }, el("h3", {}, "Actions"), actionStrip(walk, marks, show)));
   if (episode.video) {
     const source = "data:video/mp4;base64," + episode.video;
     parts.push(el("div", { class: "wide" }, el("h3", {}, "Video"), el("video", { controls: true, src: source })));
   }
-  show(walk.actions.length);
+  const sought = state.said.trim().toLowerCase();
+  show((sought ? foundStep(episode, sought) : null) ?? last);
   return parts;
 }
 

@@ -5,7 +5,7 @@ const SIZES = [25, 50, 100, 250];
 const FEW = 12;
 const compareText = new Intl.Collator("en", { numeric: true }).compare;
 const won = (episode) => kindOf(episode).name === "success";
-const state = { kind: "", scene: "", text: "", sort: "id", down: false, page: 0, size: SIZES[0] };
+const state = { kind: "", scene: "", text: "", said: "", sort: "id", down: false, page: 0, size: SIZES[0] };
 
 const figure = (name, digits, scale = 1) => ({
   value: (episode) => score(episode, name),
@@ -24,13 +24,15 @@ const COLUMNS = [
   { key: "steps", head: "Steps", number: true, ...figure("steps", 0) },
   { key: "collisions", head: "Hits", number: true, minor: true, ...figure("collisions", 0) },
   { key: "turns", head: "Turns", number: true, minor: true, value: (e) => e.turns ?? null, show: String },
+  ...(SPEAKS ? [{ key: "unread", head: "Unparsable", number: true, minor: true, value: unread, show: String }] : []),
   { key: "words", head: "Words", number: true, minor: true, value: (e) => e.words ?? null, show: String },
 ];
 
 function matches(episode) {
   if (state.kind && kindOf(episode).name !== state.kind) return false;
   if (state.scene && DATA.scenes[episode.scene].name !== state.scene) return false;
-  const sought = state.text.trim().toLowerCase();
+  const said = state.said.trim().toLowerCase(), sought = state.text.trim().toLowerCase();
+  if (said && foundStep(episode, said) === null) return false;
   return !sought || nameOf(episode) === sought || (episode.text ?? "").toLowerCase().includes(sought);
 }
 
@@ -66,6 +68,7 @@ function update(change) {
   kindSelect.value = state.kind;
   sceneSelect.value = state.scene;
   search.value = state.text;
+  saidSearch.value = state.said;
 }
 
 const cellClass = (column) => [column.number ? "n" : "", column.minor ? "minor" : "", column.key === "text" ? "text" : ""].join(" ").trim() || null;
@@ -91,6 +94,7 @@ const kindSelect = el("select", { onchange: () => update({ kind: kindSelect.valu
 const sceneSelect = el("select", { onchange: () => update({ scene: sceneSelect.value }) }, option("", "all"),
   ...DATA.scenes.map((scene) => option(scene.name, scene.name)));
 const search = el("input", { type: "search", placeholder: "words or episode id", oninput: () => update({ text: search.value }) });
+const saidSearch = el("input", { type: "search", placeholder: "a word, STOP, unparsable", oninput: () => update({ said: saidSearch.value }) });
 const sizeSelect = el("select", { onchange: () => update({ size: Number(sizeSelect.value) }) },
   ...SIZES.map((size) => option(size, String(size))));
 
@@ -101,7 +105,8 @@ function buildList() {
   }
   const table = el("table", { class: "episodes" }, el("thead", {}, head), rows);
   document.getElementById("list").append(
-    el("div", { class: "controls" }, el("label", {}, "Instruction", search), el("label", {}, "Ended as", kindSelect),
+    el("div", { class: "controls" }, el("label", {}, "Instruction", search),
+      SPEAKS && el("label", {}, "Answers", saidSearch), el("label", {}, "Ended as", kindSelect),
       el("label", {}, "Scene", sceneSelect), el("label", {}, "Rows", sizeSelect), count),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Episodes" }, table),
     pages,
@@ -110,7 +115,7 @@ function buildList() {
 }
 
 function show(change) {
-  update({ kind: "", scene: "", text: "", ...change });
+  update({ kind: "", scene: "", text: "", said: "", ...change });
   document.getElementById("episodes").scrollIntoView();
 }
 

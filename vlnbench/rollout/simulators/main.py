@@ -6,7 +6,6 @@ Started by `vlnbench.rollout.engine.Worker`, or forked. Imports little: what is 
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Conventions, Env, Episode, Observation, Scalar, Sensor
+from vlnbench.rollout import said
 from vlnbench.rollout.episode import SLOT, Task, run_task
 from vlnbench.rollout.simulators.channel import (
     Check,
@@ -30,7 +30,7 @@ from vlnbench.rollout.simulators.channel import (
     Watched,
 )
 from vlnbench.traits import LoadsAhead, Shrinks
-from vlnbench.util.loading import describe, import_string
+from vlnbench.util.loading import describe, import_string, stack
 from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 
@@ -87,11 +87,12 @@ class _Simulator:
         if isinstance(message, Setup):
             self._setup = message
             env = self._make_env()
-            for step in env.prepare():
+            for step in said.steps(env):
                 self._line.send(Preparing(step))
+            simulator = said.simulator(env)
             frames = Frames(self._memory, env.embodiment, message.sensors)
             self._agent = _RemoteAgent(self._line, frames, message.sensors, self._shrink)
-            return Ready(env.simulator, env.embodiment)
+            return Ready(simulator, env.embodiment)
         assert self._env is not None
         if isinstance(message, Check):
             self._env.check(message.episodes)
@@ -161,4 +162,4 @@ class _RemoteAgent:
 def _failed(error: Exception) -> Failed:
     if isinstance(error, UsageError):
         return Failed(str(error), "", usage=True)
-    return Failed(describe(error), "".join(traceback.format_exception(error)), usage=False)
+    return Failed(describe(error), stack(error), usage=False)

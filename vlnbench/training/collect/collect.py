@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -97,7 +98,7 @@ def collect(request: CollectOptions) -> Collected:
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
-    split = request.split or ("envdrop" if request.set == "envdrop" else "train")
+    split = request.split or (request.set if request.set in ("envdrop", "noise", "speaker") else "train")
     body = resized(benchmark.body, request.frame_width)
     ensure_data(benchmark, request.data_root, split)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)
@@ -310,31 +311,41 @@ def _walk_the_rest(
     todo = [shared for shared in planned if shared.name not in done]
     say(f"{len(planned)} paths, {len(planned) - len(todo)} of them walked before; folder {request.out}")
     tasks = [_task(shared, request, guide) for shared in todo]
-    limits = Limits(request.agent_options.max_batch, WALK_TIMEOUT_S)
-    failed: list[str] = []
     with (
         open_for_append(path) as journal,
         Progress("walking") as progress,
-        closing(executor.run(tasks, limits)) as outcomes,
+        closing(walk_all(tasks, executor, request.agent_options.max_batch, progress)) as made,
     ):
-        for outcome in outcomes:
-            if outcome.rollout is None:
-                failed.append(f"episode {outcome.task.episode.episode_id}: {outcome.reason}")
-                progress.say(failed[-1])
-                if len(failed) > max(FEW_FAILED, len(todo) // 20):
-                    break
-                continue
-            walked: Walked = outcome.rollout.product
+        for walked in made:
             append_line(journal, asdict(walked))
             done[walked.name] = walked
             left_out = sum(each.record is None for each in done.values())
             progress.update(len(done), len(planned), f"{left_out} left out" if left_out else "")
+    return done
+
+
+def walk_all(
+    tasks: Sequence[Task], executor: Executor, batch: int | None, progress: Progress
+) -> Generator[Any, None, None]:
+    """What the tasks make, as it is made. batch: as of `Limits`.
+
+    Raises RunError at the end if walks failed, and as soon as many have.
+    """
+    failed: list[str] = []
+    with closing(executor.run(tasks, Limits(batch, WALK_TIMEOUT_S))) as outcomes:
+        for outcome in outcomes:
+            if outcome.rollout is not None:
+                yield outcome.rollout.product
+                continue
+            failed.append(f"episode {outcome.task.episode.episode_id}: {outcome.reason}")
+            progress.say(failed[-1])
+            if len(failed) > max(FEW_FAILED, len(tasks) // 20):
+                break
     if failed:
         raise RunError(
             f"{len(failed)} walks failed, the last one of {failed[-1]}; run the same command again to walk them "
             "again, with fewer --workers if it was memory"
         )
-    return done
 
 
 def _task(shared: SharedPath, request: CollectOptions, guide: Guide) -> Task:

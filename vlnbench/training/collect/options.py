@@ -25,10 +25,10 @@ class CollectOptions:
     """Folder of the set, e.g. trajectory_data/R2R."""
     benchmark: str = BENCHMARK
     """Name from `vlnbench list`, a file .yaml or .py, or an import string package.module:NAME."""
-    set: Literal["r2r", "rxr", "envdrop"] = "r2r"
-    """Which data: names the trajectories; envdrop takes the split envdrop."""
+    set: Literal["r2r", "rxr", "envdrop", "noise", "speaker"] = "r2r"
+    """Which data: names the trajectories; envdrop, noise and speaker take the splits of these names."""
     split: str | None = None
-    """Split; default train, for the set envdrop envdrop."""
+    """Split; default train, for the sets envdrop, noise and speaker these."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
     workers: Count = 1
@@ -100,6 +100,8 @@ class QuestionsOptions:
 
     out: Path
     """Folder of the set, e.g. trajectory_data/Questions."""
+    benchmark: str = BENCHMARK
+    """Generated benchmark of whose train houses the images are: houses-r2r or houses2-r2r."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
     views: Count = 12000

@@ -22,9 +22,9 @@ from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.generate import ensure_data
-from vlnbench.data.generator import ViewSource, get_generator
+from vlnbench.data.generator import ViewSource, generator_of
 from vlnbench.data.sets import CATEGORIES, CONVERSATIONS
-from vlnbench.defaults import BENCHMARK, ENV, GENERATOR, SIMULATOR
+from vlnbench.defaults import ENV, SIMULATOR
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Embodiment, Env, Episode
 from vlnbench.rollout.executor import prepare
@@ -58,10 +58,11 @@ def make_questions(options: QuestionsOptions) -> SetSize:
     Raises UsageError, with nothing written, for bad options, broken data and a folder that holds something else.
     """
     options.check()
-    benchmark = get_benchmark(BENCHMARK)
+    benchmark = get_benchmark(options.benchmark)
+    generator = generator_of(benchmark)
     body = resized(benchmark.body, options.frame_width)
     ensure_data(benchmark, options.data_root, "train")
-    source = get_generator(GENERATOR).view_source(options.data_root)
+    source = generator.view_source(options.data_root)
     counts = _counts(source.scenes(), options.views)
     with ExitStack() as stack:
         stack.enter_context(open_folder(options.out, KIND, _manifest(options, body, source)))
@@ -167,12 +168,16 @@ def _start_process(options: QuestionsOptions, body: Embodiment) -> None:
     _setting = options, body
 
 
+def _source(options: QuestionsOptions) -> ViewSource:
+    return generator_of(get_benchmark(options.benchmark)).view_source(options.data_root)
+
+
 @cache
 def _environment() -> Env:
     """One environment for all houses of a process."""
     assert _setting is not None
     options, body = _setting
-    scenes = get_generator(GENERATOR).view_source(options.data_root).scenes_dir
+    scenes = _source(options).scenes_dir
     seen = frozenset({"rgb", "depth"} if options.depth or options.semantic else {"rgb"})
     env: Env = import_string(ENV)(body, scenes, seen, SIMULATOR)
     prepare(env)
@@ -183,7 +188,7 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
     """Write the images of a house; returns its name and its records."""
     assert _setting is not None
     options, body = _setting
-    source = get_generator(GENERATOR).view_source(options.data_root)
+    source = _source(options)
     scene, views = source.views(house, options.seed, count)
     semantics = source.semantics(house) if options.semantic else None
     records = []
@@ -201,6 +206,7 @@ def _look_in_process(house: str, count: int) -> tuple[str, list[dict[str, Any]]]
         for kind, content in files.items():
             path = _image(options.out, kind, house, number)
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # a link in a folder of others leads to any file
             path.write_bytes(content)
         image = _image(options.out, "images", house, number).relative_to(options.out).as_posix()
         records.append({"id": f"{house}_{number:04d}", "image": image, "conversations": _turns(pairs)})

@@ -33,7 +33,7 @@ from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.episode import Task
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
 from vlnbench.rollout.start import start_processes
-from vlnbench.training.collect.collect import FEW_FAILED, WALK_TIMEOUT_S, resized
+from vlnbench.training.collect.collect import FEW_FAILED, WALK_TIMEOUT_S, resized, walk_all
 from vlnbench.training.collect.options import MAX_ACTIONS, RenderOptions
 from vlnbench.training.collect.walk import (
     JPEG_QUALITY,
@@ -43,7 +43,6 @@ from vlnbench.training.collect.walk import (
     Nobody,
     ReferenceRoute,
     SharedPath,
-    Walked,
     WalkTask,
 )
 from vlnbench.util.durable.files import append_line, open_for_append, read_jsonl, write_bytes
@@ -238,22 +237,14 @@ def _render(
 
     Raises RunError where a walk failed, and UsageError as soon as most end elsewhere.
     """
-    failed: list[str] = []
     tasks = [_task(walk, options.folder, options.within) for walk in todo]
     with (
         open_for_append(options.folder / STATE / JOURNAL) as journal,
         Progress("rendering") as progress,
-        closing(executor.run(tasks, Limits(1, WALK_TIMEOUT_S))) as outcomes,
+        closing(walk_all(tasks, executor, 1, progress)) as made,
     ):
         elsewhere = 0
-        for finished, outcome in enumerate(outcomes, start=1):
-            if outcome.rollout is None:
-                failed.append(f"episode {outcome.task.episode.episode_id}: {outcome.reason}")
-                progress.say(failed[-1])
-                if len(failed) > max(FEW_FAILED, len(todo) // 20):
-                    break
-                continue
-            walked: Walked = outcome.rollout.product
+        for finished, walked in enumerate(made, start=1):
             if walked.reason is not None:
                 elsewhere += 1
                 if elsewhere > FEW_FAILED and 2 * elsewhere > finished:
@@ -265,10 +256,6 @@ def _render(
                 append_line(journal, {"name": walked.name, "reason": walked.reason})
                 left_out[walked.name] = walked.reason
             progress.update(finished, len(todo), f"{len(left_out)} left out" if left_out else "")
-    if failed:
-        raise RunError(
-            f"{len(failed)} walks failed, the last one of {failed[-1]}; run the same command again to render them"
-        )
 
 
 def _finish(

@@ -16,7 +16,8 @@ MAX_CHANGES = 3
 class Change:
     """One thing to do otherwise, of each kind at most one.
 
-    `cost` orders changes: up to 10 it is speed or hardware, above that other results, too.
+    `cost` orders changes as a person would try them: what costs nothing but speed, fewer parts (4), adapters (5),
+    offloading (6 to 8), hardware (from 10 on), what a model sees.
     """
 
     kind: str
@@ -27,7 +28,11 @@ class Change:
 
 
 def cheapest_first(possible: Sequence[Change]) -> list[tuple[Change, ...]]:
-    """Sets of at most `MAX_CHANGES` changes, none with two of a kind."""
+    """Sets of at most `MAX_CHANGES` changes, none with two of a kind or two choices of parts."""
     sets = [some for size in range(1, MAX_CHANGES + 1) for some in combinations(possible, size)]
-    unlike = [some for some in sets if len({change.kind for change in some}) == len(some)]
+    unlike = [some for some in sets if len({change.kind for change in some}) == len(some) and _parts(some) < 2]
     return sorted(unlike, key=lambda some: sum(change.cost for change in some))
+
+
+def _parts(some: Sequence[Change]) -> int:
+    return sum(name == "tunable_parts" for change in some for name, _ in change.fields)

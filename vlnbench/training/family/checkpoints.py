@@ -25,10 +25,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and in which precision a network trains; `notes` are what else the run's manifest says about it."""
+    """In which precision a network trains; `notes` are what else the run's manifest says about it.
+
+    device: where to load it, so that no process keeps a copy of its own in the host's memory. The trainer says it,
+    a family need not.
+    """
 
     dtype: torch.dtype
     notes: Mapping[str, str]
+    device: torch.device | str = "cpu"
 
     @property
     def dtype_name(self) -> str:
@@ -59,6 +64,9 @@ class Checkpoints(Protocol):
         """
         return options
 
+    def check_files(self, path: Path, options: Any) -> None:
+        """Raise UsageError where something that training reads beside weights is not there; reads no weight."""
+
     def content_hash(self, path: Path, options: Any) -> str:
         """Hash of all files that training from a checkpoint reads."""
         ...
@@ -72,7 +80,10 @@ class Checkpoints(Protocol):
         ...
 
     def load(self, path: Path, options: Any, placement: Placement) -> nn.Module:
-        """The network of a checkpoint, on the CPU, for `options` of training; see `Trains.fitted`, too."""
+        """The network of a checkpoint for `options` of training; see `Trains.fitted`, too.
+
+        On `placement.device`, or on the CPU, from where it is moved.
+        """
         ...
 
     def shapes(self, model: nn.Module) -> nn.Module:

@@ -43,17 +43,27 @@ class Acting:
 class Published:
     """What a model's own published program does otherwise than the trainer here, as far as memory depends on it.
 
-    program: which one. logit_bytes: per entry of the vocabulary, of every position, while the loss is taken.
-    bucket: elements of DeepSpeed's reduce bucket. communication: bytes of its buffers where it overlaps with work.
+    program: which one. logit_bytes: per entry of the vocabulary and position, of each of the tensors that are
+    there while the loss is taken. bucket: elements of DeepSpeed's reduce bucket. communication: bytes of its
+    buffers where it overlaps with work. spread: the shortest and the longest batch, as shares of the planned one.
     """
 
     program: str
-    logit_bytes: int
+    logit_bytes: tuple[int, ...]
     bucket: int
     communication: int = 0
+    spread: tuple[float, float] = (1.0, 1.0)
 
 
-LOGIT_BYTES = 18
+@dataclass(frozen=True)
+class Kept:
+    """Numbers that `--feature-cache` keeps, in the network's type: of every frame, and of every window."""
+
+    frame: int = 0
+    window: int = 0
+
+
+LOGIT_BYTES = (2, 4, 4, 4, 4)
 """Logits in bfloat16, their float32 copy, its shifted copy, logarithms and their gradient: transformers' loss."""
 OVERLAP = 4.5
 """How often DeepSpeed has its buckets where communication overlaps with work (documents of transformers)."""
@@ -82,6 +92,10 @@ class Plans(Protocol):
         """Operations of training on one window, roughly; `parts`: elements of every part, `tokens` of a window."""
         return 6.0 * sum(parts.values()) * tokens
 
+    def kept(self, config: Any, options: Any) -> Kept | None:
+        """What a feature cache takes; None where that is not known."""
+        return None
+
     def changes(self, options: Any) -> Iterator[Change]:
         """What of this family's own options could be changed to need less memory; see `Change`."""
         return iter(())
@@ -99,6 +113,10 @@ class Plans(Protocol):
     def inference(self, network: Any, config: Any, options: Any) -> Acting:
         """What stays from step to step and what a step computes; `network` is that of `inference_network`."""
         raise NotImplementedError
+
+    def quantized(self, network: Any, kind: str) -> nn.Module:
+        """That network as its agent keeps it with `--quantize KIND`."""
+        raise UsageError("--quantize: agents of this family do not keep weights in fewer bits; leave it out")
 
     def inference_changes(self, options: Any) -> Iterator[Change]:
         """What of this family's own options could be changed so that acting needs less."""

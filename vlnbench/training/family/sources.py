@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from vlnbench.errors import UsageError, unknown
+from vlnbench.rollout.agent_options import CheckpointOptions
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.util import hub
@@ -53,6 +54,14 @@ def find_checkpoint(name: str | Path, *families: FamilySpec, trust_pickle: bool 
             f"--checkpoint {name}: without trained weights; expected a path or one of {', '.join(shipped())}"
         )
     return source.path
+
+
+def opened(options: CheckpointOptions, family: FamilySpec) -> Path:
+    """The folder of the checkpoint that an agent's options name, which are checked. Raises UsageError."""
+    if options.checkpoint is None:
+        raise UsageError(f"agent {family.agent!r} needs a trained model: name its folder with --checkpoint")
+    options.check()
+    return find_checkpoint(options.checkpoint, family, trust_pickle=options.trust_pickle)
 
 
 def with_weights(source: Source, trust_pickle: bool = False) -> Source:

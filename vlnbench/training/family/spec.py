@@ -7,8 +7,8 @@ network and are loaded when somebody asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +42,8 @@ class FamilySpec:
     training, planning, inference: classes of the options of training, of planning its memory and of planning that
     of acting; None where there is no such thing, and `unplanned` says why of planning.
     presets: names of networks that can be made with random weights. sizes: of those that can only be planned.
-    set_files: files of which one says what the folder of a training set holds.
+    set_files: files of which one says what the folder of a training set holds. launch_flags: flags that its
+    published launch scripts alone have, see `training.launch_script`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class FamilySpec:
     presets: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
     set_files: tuple[str, ...] = (TRAJECTORIES,)
+    launch_flags: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def load_checkpoints(self) -> Checkpoints:
         """What reads and writes its checkpoints."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from vlnbench.errors import UsageError
 
@@ -65,6 +65,16 @@ class SetContent(Protocol):
 
     def lengths(self) -> Sequence[tuple[int, ...]]:
         """Of every window how long it is, in an order that sorts alike ones together."""
+        ...
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """A `SetContent` of which something is not learned from; that is said where the set is read."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """A line for each kind of what is not, with the first of it."""
         ...
 
 
@@ -197,6 +207,10 @@ class Trains(Protocol):
     def read_set(self, folder: Path, options: Any) -> SetContent:
         """What a set's folder holds. Raises UsageError for one that is missing, empty or broken."""
         ...
+
+    def frames(self, content: Any) -> int | None:
+        """Frames of what `read_set` found, each once; None where they are not counted."""
+        return None
 
     def samples(
         self, sets: Sequence[SetContent], model: nn.Module, base: Path, options: Any, known: Known | None

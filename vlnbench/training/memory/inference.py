@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -19,16 +20,17 @@ from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.plan import (
     CONTEXT_BYTES,
-    FRAGMENTATION,
     GIB,
-    MARGIN,
     Gpus,
     Verdict,
+    gb,
     parse_gpus,
+    verdict,
 )
-from vlnbench.training.memory.report import VERDICTS, gb
+from vlnbench.training.memory.replay import replay_passes
+from vlnbench.training.memory.report import VERDICTS, format_peak
 from vlnbench.training.memory.trace import default_dtype
-from vlnbench.training.memory.tracker import LiveMemory, fused_attention
+from vlnbench.training.memory.tracker import LiveMemory, fused_kernels
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SIMULATOR_BYTES = 1_200_000_000
@@ -36,11 +38,16 @@ SIMULATOR_BYTES = 1_200_000_000
 (github.com/CHANGJianshuo/JanusVLN_reproduction, April 2026); not measured here."""
 
 
+CACHE_BLOCK = 2**28
+"""Caches are planned in blocks of this many bytes: they are made once, in their final size."""
+
+
 @dataclass(frozen=True, slots=True)
 class InferencePlan:
     """What acting needs. Bytes: weights and caches are exact, activations are those of the passes run in shapes.
 
     caches: what stays from step to step, at its longest, by name. passes: the activations of each pass.
+    fragmentation, kept, peak, high: as a training's `Plan` has them.
     """
 
     request: InferenceOptions
@@ -51,15 +58,13 @@ class InferencePlan:
     passes: dict[str, int]
     simulators: int
     context: int
+    fragmentation: int
+    kept: int
     notes: tuple[str, ...]
 
     @property
     def activations(self) -> int:
         return max(self.passes.values(), default=0)
-
-    @property
-    def fragmentation(self) -> int:
-        return round(FRAGMENTATION * (self.activations + sum(self.caches.values())))
 
     @property
     def allocated(self) -> int:
@@ -71,23 +76,21 @@ class InferencePlan:
         return self.allocated + self.fragmentation + self.simulators + self.context
 
     @property
-    def margin(self) -> int:
-        return round(MARGIN * (self.peak - self.weights - sum(self.caches.values())))
+    def high(self) -> int:
+        return self.peak + self.kept
 
     @property
     def fits(self) -> Verdict:
-        if self.peak + self.margin <= self.gpus.usable:
-            return "yes"
-        return "tight" if self.peak <= self.gpus.usable else "no"
+        return verdict(self.peak, self.high, self.gpus)
 
     @property
     def copies(self) -> int:
         """How many copies of the agent one GPU holds for sure, each in a process of its own (`eval --agents`)."""
-        return self.gpus.usable // (self.peak + self.margin)
+        return self.gpus.usable // self.high
 
     def to_json(self) -> dict[str, Any]:
         """Everything, with the derived values, for a JSON file."""
-        names = ("activations", "fragmentation", "allocated", "peak", "margin", "fits", "copies")
+        names = ("activations", "allocated", "peak", "high", "fits", "copies")
         return asdict(self) | {name: getattr(self, name) for name in names}
 
 
@@ -111,6 +114,7 @@ def plan_inference(options: InferenceOptions, chosen: Chosen | None = None) -> I
     options = spec.load_checkpoints().settled(source, options)
     gpus = parse_gpus(options.gpus)
     found = _run(spec, source, replace(options, gpus="1x24GB", simulators=0, agent=""))
+    allocated = found.weights + sum(found.caches.values()) + max(found.passes.values(), default=0)
     return InferencePlan(
         request=options,
         gpus=gpus,
@@ -120,6 +124,8 @@ def plan_inference(options: InferenceOptions, chosen: Chosen | None = None) -> I
         passes=dict(found.passes),
         simulators=options.simulators * SIMULATOR_BYTES,
         context=CONTEXT_BYTES,
+        fragmentation=found.needed - allocated,
+        kept=found.reserved - found.needed,
         notes=found.notes,
     )
 
@@ -132,6 +138,8 @@ class _Found(NamedTuple):
     caches: dict[str, int]
     passes: dict[str, int]
     notes: tuple[str, ...]
+    needed: int
+    reserved: int
 
 
 @lru_cache(maxsize=32)
@@ -140,17 +148,29 @@ def _run(spec: FamilySpec, source: Source, options: InferenceOptions) -> _Found:
     config = spec.load_checkpoints().config(source, options)
     with default_dtype(DTYPES[options.dtype]), torch.device("meta"):
         network = plans.inference_network(config, options)
+        count = sum(each.numel() for each in network.parameters())
+        if options.quantize:
+            network = plans.quantized(network, options.quantize)
     found = plans.inference(network.eval(), config, options)
-    passes = {}
-    with fused_attention(), torch.no_grad():
+    passes, events = {}, []
+    with fused_kernels(), torch.no_grad():
         for name, run in found.passes.items():
             with LiveMemory() as memory:
                 run()
             passes[name] = memory.peak
-    parameters = list(network.parameters())
-    weights = sum(each.numel() * each.element_size() for each in parameters)
-    count = sum(each.numel() for each in parameters)
-    return _Found(count, weights, dict(found.caches), passes, tuple(found.notes))
+            events.append(memory.events)
+    sizes = [each.numel() * each.element_size() for each in network.parameters()]
+    caches = [size for each in found.caches.values() for size in _blocks(each)]
+    held = replay_passes([*sizes, *caches], events)
+    needed = max(held.needed, sum(sizes) + sum(caches) + max(passes.values(), default=0))
+    reserved = max(held.reserved, needed)
+    return _Found(count, sum(sizes), dict(found.caches), passes, tuple(found.notes), needed, reserved)
+
+
+def _blocks(size: int) -> Iterator[int]:
+    """A cache in blocks."""
+    yield from itertools.repeat(CACHE_BLOCK, size // CACHE_BLOCK)
+    yield size % CACHE_BLOCK
 
 
 def remedies(planned: InferencePlan, chosen: Chosen, count: int = 5) -> list[Remedy]:
@@ -210,13 +230,13 @@ def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> st
         (f"activations ({highest})", planned.activations),
         (f"simulators ({request.simulators})", planned.simulators),
         ("CUDA context", planned.context),
-        ("fragmentation", planned.fragmentation),
+        ("cuBLAS, fragmentation", planned.fragmentation),
         ("peak", planned.peak),
     ]
     table = [[name, gb(size), f"{size / GIB:.1f}"] for name, size in rows]
-    low, high = planned.peak - planned.margin, planned.peak + planned.margin
     lines = [
-        f"{request.model}: {planned.parameters / 1e6:,.1f} M parameters acting in {request.dtype}, "
+        f"{request.model}: {planned.parameters / 1e6:,.1f} M parameters acting in {request.dtype}"
+        f"{f', blocks of the language model kept in {request.quantize}' if request.quantize else ''}, "
         f"{request.max_batch} {'episode' if request.max_batch == 1 else 'episodes'} at once, "
         f"{request.episodes} under way (eval --envs {request.episodes})",
         "",
@@ -224,11 +244,11 @@ def format_inference(planned: InferencePlan, found: Sequence[Remedy] = ()) -> st
             table, headers=["one copy", "GB", "GiB"], disable_numparse=True, colalign=("left", "right", "right")
         ),
         "",
-        f"peak: {gb(planned.peak)} GB ({gb(low)} to {gb(high)}), {gb(planned.allocated)} GB of it by PyTorch",
+        format_peak(planned.peak, planned.high) + f"; {gb(planned.allocated)} GB allocated by PyTorch",
         f"GPU:  {gpus.label}: {gb(gpus.usable)} GB ({gpus.usable / GIB:.1f} GiB) usable: {VERDICTS[planned.fits]}",
         *_replicas(planned),
         *(f"note: {note}" for note in planned.notes),
-        f"note: weights and caches are exact, the rest uncertain by {MARGIN:.0%}; not compared with a GPU yet",
+        "note: weights and caches are exact; acting has not been compared with a GPU yet",
     ]
     if planned.fits != "yes":
         lines += ["", _format_remedies(found)]

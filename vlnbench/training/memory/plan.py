@@ -9,11 +9,13 @@ from functools import cache
 from typing import Any, Literal
 
 from vlnbench.errors import UsageError
+from vlnbench.training.deepspeed_file import planned_zero
 from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.find import Chosen, find_family
 from vlnbench.training.family.plans import Published
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.memory.objective import StepMemory
+from vlnbench.training.memory.replay import Beside, lengths, replay
 from vlnbench.training.memory.trace import DTYPES, Trace, trace, unsharded
 from vlnbench.training.memory.zero import MASTER_BYTES, Sharding, Usage, state_size, usages
 from vlnbench.training.objectives import get_objective
@@ -26,18 +28,15 @@ GB, GIB = 10**9, 2**30
 SOLD_AS_USABLE = 0.985
 """Of a card sold as N GB a program sees about this share of N GiB (24 GB: 23.6 GiB, 80 GB: 79.2 GiB)."""
 
-CONTEXT_BYTES = 700_000_000
-"""CUDA context and loaded kernels of one process, which no allocator of PyTorch counts."""
+CONTEXT_BYTES = 1_390_000_000
+"""CUDA context and loaded kernels of one process, which no allocator of PyTorch counts; measured on an H200."""
+ALONE_BYTES = 450_000_000
+"""Buffers of NCCL on a single GPU, of which ZeRO 3 makes use; measured on an H200."""
 NCCL_BYTES = 1_000_000_000
-"""Buffers of NCCL, where there is more than one GPU."""
-FRAGMENTATION = 0.08
-"""What the caching allocator reserves beyond what is in use, as a share of what comes and goes within a step."""
-CACHED = 0.8
-"""The same of published programs, whose sizes change with every batch, at its worst: fitted to the least that one
-of them was seen to take, JanusVLN's 46 GB with ZeRO 3."""
-MARGIN = 0.15
-"""Uncertainty, as a share of everything but weights and optimizer states, which are exact."""
+"""The same where there is more than one GPU. Not measured."""
 
+EVEN = (1.0, 1.0)
+"""Batches of one length, as shares of the planned one."""
 PROCESS_BYTES = 4 * GB
 """Host memory of one training process with its libraries, before any weight is read."""
 GPUS_PER_NODE = 8
@@ -55,15 +54,27 @@ class Gpus:
 
 
 def sharding(options: PlanOptions) -> Sharding:
-    """How a setting spreads over its GPUs."""
+    """How a setting spreads over its GPUs, and what its DeepSpeed file says of that."""
+    zero = planned_zero(options, DTYPES[options.dtype])
+    own: dict[str, Any]
+    if zero is not None:
+        own = {
+            "offload_optimizer": zero.offload_optimizer is not None and zero.offload_optimizer.device == "cpu",
+            "offload_parameters": zero.offload_param is not None and zero.offload_param.device == "cpu",
+            "bucket": zero.reduce_bucket_size,
+            "overlap": zero.overlap_comm and options.zero == 2,
+            "live": zero.max_live_parameters,
+            "sub_group": zero.sub_group_size,
+        }
+    else:
+        own = {name: getattr(options, name) for name in ("offload_optimizer", "offload_parameters")}
     return Sharding(
         stage=options.zero,
         ranks=parse_gpus(options.gpus).count,
         accumulation=options.accumulation,
         optimizer=options.optimizer,
-        offload_optimizer=options.offload_optimizer,
-        offload_parameters=options.offload_parameters,
         weight_bytes=DTYPES[options.dtype].itemsize,
+        **own,
     )
 
 
@@ -71,10 +82,12 @@ def sharding(options: PlanOptions) -> Sharding:
 class Plan:
     """What a setting needs. Bytes throughout; `usage` is one GPU's at its peak, as PyTorch would count it.
 
-    `peak` adds what PyTorch does not count (`context`) and what its allocator wastes (`fragmentation`); `low` and
-    `high` are its margin. `peaks`: the highest total of each moment of a step. `host`: memory of one process and,
-    `host_node`, of all processes of a node with up to eight GPUs. `fits`: yes if `high` fits, tight if only `peak`
-    does. `parts`: elements of the network's parts, trained or not. `program`: which one is planned, empty for
+    `low` adds what PyTorch does not count (`context`); `peak`, which has to fit, what its allocator wastes even
+    where there is little (`fragmentation`); `high`, which nvidia-smi shows on a large card, the freed blocks that
+    it keeps there (`kept`). `fits`: yes if `high` fits, tight if only `peak` does. `peaks`: the highest total of
+    each moment of a step. `host`: memory of one process and, `host_node`, of all processes of a node with up to
+    eight GPUs.
+    `parts`: elements of the network's parts, trained or not. `program`: which one is planned, empty for
     vlnbench's trainer.
     """
 
@@ -88,39 +101,39 @@ class Plan:
     peaks: Mapping[str, int]
     context: int
     fragmentation: int
+    kept: int
     host: int
     host_node: int
     full_logits: int
     program: str = ""
 
     @property
-    def peak(self) -> int:
-        return self.usage.total + self.context + self.fragmentation
-
-    @property
-    def margin(self) -> int:
-        return round(MARGIN * (self.peak - self.usage.static))
-
-    @property
     def low(self) -> int:
-        return self.peak - self.margin
+        return self.usage.total + self.context
+
+    @property
+    def peak(self) -> int:
+        return self.low + self.fragmentation
 
     @property
     def high(self) -> int:
-        """Published programs keep blocks of sizes that came once, as the driver's figure shows."""
-        cached = round((CACHED - FRAGMENTATION) * self.usage.changing) if self.program else 0
-        return self.peak + max(self.margin, cached)
+        return self.peak + self.kept
 
     @property
     def fits(self) -> Verdict:
-        if self.high <= self.gpus.usable:
-            return "yes"
-        return "tight" if self.peak <= self.gpus.usable else "no"
+        return verdict(self.peak, self.high, self.gpus)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, with the derived values, for a JSON file."""
         derived = {name: getattr(self, name) for name in ("peak", "low", "high", "fits")}
         return asdict(self) | derived
+
+
+def verdict(peak: int, high: int, gpus: Gpus) -> Verdict:
+    """Whether what has to fit fits, and whether freed blocks that are kept do, too."""
+    if high <= gpus.usable:
+        return "yes"
+    return "tight" if peak <= gpus.usable else "no"
 
 
 def parse_gpus(text: str) -> Gpus:
@@ -134,8 +147,11 @@ def parse_gpus(text: str) -> Gpus:
 
 def check(options: PlanOptions) -> Gpus:
     """Raise UsageError for the first option that cannot be; returns the GPUs."""
+    if options.as_published and options.deepspeed:
+        raise UsageError("--as-published: has a DeepSpeed file of its own; leave out --deepspeed")
     gpus = parse_gpus(options.gpus)
     options.check(gpus.count)
+    planned_zero(options, DTYPES[options.dtype])
     return gpus
 
 
@@ -168,17 +184,23 @@ def plan(options: PlanOptions, chosen: Chosen | None = None) -> Plan:
     options = spec.load_checkpoints().settled(source, options)
     traced = trace(spec, source, unsharded(options), memory)
     shared, other = sharding(options), _published(spec, source, options)
-    positions, logits = options.batch * traced.tokens, 0
+    positions = options.batch * traced.tokens
+    logits: tuple[int, ...] = ()
     if other is not None:
         shared = replace(shared, bucket=other.bucket)
-        logits = positions * traced.vocab_size * other.logit_bytes
-    found = list(memory.moments(usages(traced, shared, logits), traced, shared, options))
+        logits = tuple(positions * traced.vocab_size * each for each in other.logit_bytes)
+    found = list(memory.moments(usages(traced, shared, sum(logits)), traced, shared, options))
     peaks: dict[str, int] = {}
     for usage in found:
         peaks[usage.moment] = max(peaks.get(usage.moment, 0), usage.total)
     usage = max(found, key=lambda each: each.total)
+    beside = Beside(max(each.reference for each in found), max(each.cache for each in found), logits)
+    spread = other.spread if other and options.spread == EVEN else options.spread
+    if spread != EVEN:
+        beside = beside._replace(lengths=lengths(*spread))
+    held = replay(traced, shared, beside)
+    needed = max(usage.total, held.needed, held.loading)
     host = host_bytes(traced, shared) + memory.host(traced, options)
-    communication = other.communication if other and gpus.count > 1 else 0
     return Plan(
         request=options,
         gpus=gpus,
@@ -188,13 +210,27 @@ def plan(options: PlanOptions, chosen: Chosen | None = None) -> Plan:
         supervised=traced.supervised,
         usage=usage,
         peaks=peaks,
-        context=CONTEXT_BYTES + (NCCL_BYTES if gpus.count > 1 else 0) + communication,
-        fragmentation=round(FRAGMENTATION * usage.changing),
+        context=_outside(shared, other),
+        fragmentation=needed - usage.total,
+        kept=max(0, held.reserved - needed),
         host=host,
         host_node=host * min(gpus.count, GPUS_PER_NODE),
         full_logits=full_logits_bytes(positions, traced.vocab_size, shared.weight_bytes),
         program=other.program if other else "",
     )
+
+
+def window_flops(planned: Plan, chosen: Chosen) -> float:
+    """Operations of training on one window of a plan; of answers that are drawn first, nothing."""
+    config = chosen.family.load_checkpoints().config(chosen.source, planned.request)
+    return chosen.family.load_plans().flops(config, planned.request, planned.parts, planned.tokens)
+
+
+def _outside(shared: Sharding, other: Published | None) -> int:
+    """Bytes of one process on a GPU that PyTorch's allocator does not hand out, and buffers of communication."""
+    if shared.ranks == 1:
+        return CONTEXT_BYTES + (ALONE_BYTES if shared.stage == 3 else 0)
+    return CONTEXT_BYTES + NCCL_BYTES + (other.communication if other else 0)
 
 
 def _published(spec: FamilySpec, source: Source, options: PlanOptions) -> Published | None:
@@ -209,13 +245,13 @@ def _published(spec: FamilySpec, source: Source, options: PlanOptions) -> Publis
 
 
 def host_bytes(traced: Trace, sharding: Sharding) -> int:
-    """Host memory of one process: at least the weights while they are read, and what is offloaded to it.
+    """Host memory of one process: what is offloaded to it; of ZeRO 3 at least the weights, while they are read.
 
     Offloaded optimizer states come with a float32 gradient and a copy of the weights in their own type and, with
     accumulation, of the gradients summed so far (ZeRO 3: of the gradients always).
     """
     size, ranks = sharding.weight_bytes, sharding.ranks
-    offloaded = 0.0
+    read, offloaded = traced.parameters * size if sharding.stage == 3 else 0, 0.0
     if sharding.offload_optimizer:
         summed = size if sharding.accumulation > 1 and sharding.stage < 3 else 0
         offloaded += (
@@ -223,7 +259,7 @@ def host_bytes(traced: Trace, sharding: Sharding) -> int:
         )
     if sharding.offload_parameters:
         offloaded += traced.parameters * size / ranks
-    return PROCESS_BYTES + round(max(traced.parameters * size, offloaded))
+    return PROCESS_BYTES + round(max(read, offloaded))
 
 
 def full_logits_bytes(positions: int, vocabulary: int, size: int) -> int:
@@ -232,3 +268,8 @@ def full_logits_bytes(positions: int, vocabulary: int, size: int) -> int:
     Logits, their float32 copy, its shifted copy, the logarithms of the probabilities and their gradient.
     """
     return positions * vocabulary * (size + 4 * 4)
+
+
+def gb(size: float) -> str:
+    """Bytes as GB with one decimal."""
+    return f"{size / GB:,.1f}"

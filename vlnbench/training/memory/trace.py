@@ -7,9 +7,10 @@ or samples.
 from __future__ import annotations
 
 import warnings
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -20,7 +21,7 @@ from vlnbench.training.family.checkpoints import Source
 from vlnbench.training.family.plans import Plans, Probe
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.family.trains import Trains
-from vlnbench.training.memory.tracker import LiveMemory, fused_attention
+from vlnbench.training.memory.tracker import LiveMemory, fused_kernels
 from vlnbench.training.options import PlanOptions
 from vlnbench.training.parts import Group, freeze, groups, part_of
 
@@ -29,13 +30,17 @@ Phase = Literal["forward", "backward"]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
+def _no_events() -> array[int]:
+    return array("q")
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A stretch of the pass. Bytes are at the stretch's peak and hold neither weights nor finished gradients.
 
     `logits`: the part of `peak` in tensors as wide as the vocabulary. `gradient`: elements of the parameter whose
     gradient was finished at the stretch's end (it is in `peak`, too), 0 for none. `held`: of a forward pass what
-    is kept for the backward one, but for logits.
+    is kept for the backward one, but for logits. `events`: as `LiveMemory` has them, numbered over the whole pass.
     """
 
     phase: Phase
@@ -43,6 +48,7 @@ class Segment:
     logits: int
     gradient: int
     held: int = 0
+    events: array[int] = field(default_factory=_no_events, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Trace:
     `tokens`: positions of one sample, `supervised`: those with a label. `segments`: the pass in order. `hidden`:
     the sizes of the trainable matrices inside the network. `cache`: bytes of keys and values of one position, kept
     while the network acts, 0 where it does not; `sample`: bytes of one sample's tensors. `whole`:
-    elements of the largest module that ZeRO 3 puts together as one.
+    elements of the largest module that ZeRO 3 puts together as one. `sizes`: elements of every parameter, in
+    order.
     """
 
     parts: Mapping[str, int]
@@ -68,6 +75,7 @@ class Trace:
     cache: int = 0
     sample: int = 0
     whole: int = 0
+    sizes: tuple[int, ...] = ()
 
     @property
     def parameters(self) -> int:
@@ -113,6 +121,7 @@ def trace(spec: FamilySpec, source: Source, options: PlanOptions, objective: Tra
         parts=parts,
         groups=tuple(tuple(tensor.numel() for tensor in group.parameters) for group in trained),
         largest=max(parameter.numel() for parameter in network.parameters()),
+        sizes=tuple(parameter.numel() for parameter in network.parameters()),
         tokens=probe.tokens,
         supervised=probe.supervised,
         vocab_size=probe.width,
@@ -145,7 +154,7 @@ def _tensor_bytes(value: Any) -> int:
 def unsharded(options: PlanOptions) -> PlanOptions:
     """The options with all that a pass on one GPU does not depend on at its default."""
     offloads = ("offload_optimizer", "offload_parameters")
-    names = ("as_published", "gpus", "accumulation", "optimizer", "zero", *offloads)
+    names = ("as_published", "spread", "deepspeed", "gpus", "accumulation", "optimizer", "zero", *offloads)
     defaults: dict[str, Any] = {each.name: each.default for each in fields(options) if each.name in names}
     return replace(options, **defaults)
 
@@ -168,8 +177,12 @@ def run_pass(network: Any, probe: Probe, loss_of: Loss) -> list[Segment]:
     segments: list[Segment] = []
     memory = LiveMemory(probe.width)
 
+    def end(phase: Phase, gradient: int = 0, held: int = 0) -> None:
+        events, memory.events = memory.events, _no_events()
+        segments.append(Segment(phase, memory.peak, memory.wide_at_peak, gradient, held, events))
+
     def finished(parameter: Tensor) -> None:
-        segments.append(Segment("backward", memory.peak, memory.wide_at_peak, parameter.numel()))
+        end("backward", parameter.numel())
         parameter.grad = None
         memory.restart_peak()
 
@@ -178,14 +191,13 @@ def run_pass(network: Any, probe: Probe, loss_of: Loss) -> list[Segment]:
         for parameter in network.parameters()
         if parameter.requires_grad
     ]
-    with fused_attention(), memory, warnings.catch_warnings():
+    with fused_kernels(), memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about random states and devices that shapes do not have
         loss = loss_of(network, probe.batch)
-        held = memory.live - memory.wide_live
-        segments.append(Segment("forward", memory.peak, memory.wide_at_peak, 0, held))
+        end("forward", held=memory.live - memory.wide_live)
         memory.restart_peak()
         loss.backward()  # type: ignore[no-untyped-call]
-        segments.append(Segment("backward", memory.peak, memory.wide_at_peak, 0))
+        end("backward")
     for handle in handles:
         handle.remove()
     return segments

@@ -8,6 +8,7 @@ supervised positions, for instance.
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -39,7 +40,8 @@ class LiveMemory(TorchDispatchMode):
 
     `live` and `peak` are bytes, each storage rounded up to a multiple of `BLOCK`. Tensors from before (parameters,
     inputs) and views of them do not count. `wide_live` and `wide_at_peak` count the tensors whose last dimension
-    is `width` (logits, where it is the vocabulary). Meta tensors count unless `shapes` is off.
+    is `width` (logits, where it is the vocabulary). Meta tensors count unless `shapes` is off. `events`: what was
+    made and let go of, in order: the bytes of a storage, or minus the number of the one that went, from 1 on.
     """
 
     def __init__(self, width: int | None = None, *, shapes: bool = True) -> None:
@@ -49,6 +51,8 @@ class LiveMemory(TorchDispatchMode):
         self._known: dict[int, weakref.ref[Any]] = {}
         self._results: dict[Any, list[tuple[Any, ...]]] = {}
         self.live = self.peak = self.wide_live = self.wide_at_peak = 0
+        self.events = array("q")
+        self._made = 0
 
     def restart_peak(self) -> None:
         """Count the peak from what is alive now."""
@@ -100,11 +104,17 @@ class LiveMemory(TorchDispatchMode):
             return
         size = -(-storage.nbytes() // BLOCK) * BLOCK if counted else 0
         wide = size if tensor.dim() > 1 and tensor.shape[-1] == self._width else 0
+        if size:
+            self._made += 1
+            self.events.append(size)
+        number = self._made
 
         def gone(_: object) -> None:
             del self._known[key]
             self.live -= size
             self.wide_live -= wide
+            if size:
+                self.events.append(-number)
 
         self._known[key] = weakref.ref(storage, gone)
         self.live += size
@@ -157,13 +167,14 @@ def _shape_only(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def fused_attention() -> Iterator[None]:
-    """Scaled dot product attention on the meta device as a flash kernel allocates it, not as matrices.
+def fused_kernels() -> Iterator[None]:
+    """Attention and dropout on the meta device as CUDA's kernels allocate them.
 
-    Without it the meta device takes the mathematical path, whose attention matrices no GPU would hold. Replaces
-    the function itself, because a function mode is off in what a backward pass computes again.
+    Without it the meta device takes the mathematical path of attention, whose matrices no GPU would hold, and a
+    mask of dropout in the type of its input. Replaces the functions themselves, because a function mode is off in
+    what a backward pass computes again.
     """
-    original = functional.scaled_dot_product_attention
+    original, dropped = functional.scaled_dot_product_attention, functional.dropout
 
     def attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if query.is_meta:
@@ -171,11 +182,30 @@ def fused_attention() -> Iterator[None]:
             return result
         return original(query, key, value, *args, **kwargs)
 
-    functional.scaled_dot_product_attention = attention
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if input.is_meta and training and p and not inplace:
+            result: Tensor = _Dropout.apply(input)  # type: ignore[no-untyped-call]
+            return result
+        return dropped(input, p, training, inplace)
+
+    functional.scaled_dot_product_attention, functional.dropout = attention, dropout
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = original
+        functional.scaled_dot_product_attention, functional.dropout = original, dropped
+
+
+class _Dropout(torch.autograd.Function):
+    """Keeps a mask of one byte per value, as the kernel for CUDA does."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.save_for_backward(torch.empty_like(values, dtype=torch.float8_e5m2))  # integers would be made for real
+        return torch.empty_like(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.empty_like(gradient)
 
 
 class _Attention(torch.autograd.Function):

@@ -3,7 +3,7 @@
 Read from the source of DeepSpeed 0.19.8 (`runtime/zero/stage_1_and_2.py`, `runtime/zero/stage3.py`, without ZeRO
 `runtime/fp16/unfused_optimizer.py`) for what the trainer sets: bfloat16 parameters, no other type to accumulate
 gradients in (so they are bfloat16, too), contiguous gradients, a torch optimizer handed over as an object. For
-another version: docs/maintenance.md says which rule comes from which function, and how to derive them again.
+another version: docs/how-to/maintenance.md says which rule comes from which function, and how to derive it.
 
 Left out: ZeRO 3 replaces torch's linear function by one that keeps its input for the backward pass even where the
 weight is frozen, so with a frozen language model and without checkpointing activations are more than planned.
@@ -22,7 +22,7 @@ Moment = Literal["forward", "loss", "backward", "gradient reduction", "optimizer
 BUCKET = 500_000_000
 """Elements of a reduce bucket, DeepSpeed's default (`reduce_bucket_size`)."""
 LIVE_PARAMETERS = 1_000_000_000
-"""Elements that ZeRO 3 keeps gathered at most, but for what is in use (`max_live_parameters`)."""
+"""Elements that ZeRO 3 keeps gathered at most, but for a tensor in use that is larger (`max_live_parameters`)."""
 SUB_GROUP = 1_000_000_000
 """Elements that ZeRO 3 updates at a time (`sub_group_size`)."""
 NORM_BYTES = 8
@@ -41,7 +41,9 @@ ADAFACTOR_BYTES, MUON_BYTES = 8, 20
 class Sharding:
     """How training is spread over `ranks` GPUs.
 
-    `weight_bytes`: bytes of a parameter and of its gradient (2 or 4). `bucket`: elements of a reduce bucket.
+    `weight_bytes`: bytes of a parameter and of its gradient (2 or 4). `bucket`: elements of a reduce bucket;
+    `overlap`: stage 2 has two, one to be filled while the other is reduced. `live`, `sub_group`: see
+    LIVE_PARAMETERS and SUB_GROUP.
     """
 
     stage: int
@@ -52,6 +54,14 @@ class Sharding:
     offload_parameters: bool = False
     weight_bytes: int = 2
     bucket: int = BUCKET
+    overlap: bool = False
+    live: int = LIVE_PARAMETERS
+    sub_group: int = SUB_GROUP
+
+    @property
+    def bucket_bytes(self) -> int:
+        """Bytes of the buckets in stages 1 and 2."""
+        return self.bucket * self.weight_bytes * (2 if self.overlap else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +98,6 @@ class Usage:
         return self.gradients + self.activations + self.logits + self.buffers + self.temporaries + self.cache
 
 
-def static_bytes(parameters: int, trainable: int, stage: int, ranks: int) -> float:
-    """Weights, gradients and AdamW's states per GPU by the usual formula, without anything that comes and goes.
-
-    2 bytes per parameter (ZeRO 3: divided by the GPUs), 2 per gradient (divided from ZeRO 2 on), 12 of master copy
-    and moments (divided from ZeRO 1 on).
-    """
-    return (
-        2 * parameters / (ranks if stage == 3 else 1)
-        + 2 * trainable / (ranks if stage >= 2 else 1)
-        + 12 * trainable / (ranks if stage >= 1 else 1)
-    )
-
-
 def usages(trace: Trace, sharding: Sharding, logits: int = 0) -> Iterator[Usage]:
     """Every moment of an optimizer step that can be its peak.
 
@@ -110,7 +107,7 @@ def usages(trace: Trace, sharding: Sharding, logits: int = 0) -> Iterator[Usage]
     held = (weight_bytes(trace, sharding), state_bytes(trace, sharding))
     gathered = gathered_bytes(trace, sharding)
     for later in (False, True)[: sharding.accumulation]:
-        flow = _Gradients(trace, sharding, later)
+        flow = Gradients(trace, sharding, later)
         for segment in trace.segments:
             activations = segment.peak - segment.logits
             buffers = flow.buffers + gathered
@@ -120,12 +117,12 @@ def usages(trace: Trace, sharding: Sharding, logits: int = 0) -> Iterator[Usage]
             flow.finish(segment)
     if stage == 1:
         owned = 0 if sharding.offload_optimizer else sum(owned_elements(trace, sharding.ranks))
-        buffers = sharding.bucket * size + _permanent_buffers(trace, sharding)
+        buffers = sharding.bucket_bytes + permanent_buffers(trace, sharding)
         yield Usage("gradient reduction", *held, (trace.trainable + owned) * size, 0, 0, buffers, 0)
     elif stage == 0 and sharding.ranks > 1:
         buffers = min(trace.trainable, max(sharding.bucket, trace.largest)) * size
         yield Usage("gradient reduction", *held, trace.trainable * size, 0, 0, buffers, 0)
-    buffers = _permanent_buffers(trace, sharding)
+    buffers = permanent_buffers(trace, sharding)
     for gradients, temporaries in _step(trace, sharding):
         yield Usage("optimizer step", *held, gradients, 0, 0, buffers, temporaries)
 
@@ -141,7 +138,7 @@ def gathered_bytes(trace: Trace, sharding: Sharding) -> int:
     """Weights that ZeRO 3 holds whole: those in use and the next ones. A single GPU's share is whole already."""
     if sharding.stage < 3 or (sharding.ranks == 1 and not sharding.offload_parameters):
         return 0
-    return min(trace.parameters, LIVE_PARAMETERS + max(trace.largest, trace.whole)) * sharding.weight_bytes
+    return min(trace.parameters, max(sharding.live, trace.largest, trace.whole)) * sharding.weight_bytes
 
 
 def state_bytes(trace: Trace, sharding: Sharding) -> int:
@@ -176,7 +173,7 @@ def owned_elements(trace: Trace, ranks: int) -> list[int]:
 
 
 @dataclass(slots=True)
-class _Gradients:
+class Gradients:
     """Finished gradients while a backward pass goes on.
 
     Without ZeRO and in stage 1 they stay until the step, and later passes add to them. Stage 2 copies each into a
@@ -191,20 +188,20 @@ class _Gradients:
     held: int = 0
     buffers: int = 0
     _filled: int = 0
-    _waiting: int = 0
-    _partition: int = 0
+    waiting: int = 0
+    partition: int = 0
 
     def __post_init__(self) -> None:
         size, stage = self.sharding.weight_bytes, self.sharding.stage
-        self.buffers = _permanent_buffers(self.trace, self.sharding)
+        self.buffers = permanent_buffers(self.trace, self.sharding)
         if stage < 2:
             self.held = self.trace.trainable * size if self.later else 0
         elif stage == 3:
-            self._partition = _share(self.trace, self.sharding)
+            self.partition = gradient_share(self.trace, self.sharding)
         elif self.later and not self.sharding.offload_optimizer:
-            self._partition = sum(owned_elements(self.trace, self.sharding.ranks)) * size
+            self.partition = sum(owned_elements(self.trace, self.sharding.ranks)) * size
         if stage >= 2:
-            self.held = self._partition
+            self.held = self.partition
 
     def finish(self, segment: Segment) -> None:
         """Take over the gradient at the segment's end."""
@@ -212,7 +209,7 @@ class _Gradients:
         if not segment.gradient:
             return
         if stage in (1, 2):
-            self.buffers = _permanent_buffers(self.trace, self.sharding) + self.sharding.bucket * size
+            self.buffers = permanent_buffers(self.trace, self.sharding) + self.sharding.bucket_bytes
         if stage < 2:
             self.held += 0 if self.later else segment.gradient * size
             return
@@ -221,24 +218,24 @@ class _Gradients:
         self._filled += segment.gradient
         if segment.gradient > self.sharding.bucket:
             copies = 2 if stage == 3 or self.sharding.offload_optimizer else 1  # reduced into another tensor
-            self._waiting = copies * segment.gradient * size
-        self.held = self._partition + self._waiting
+            self.waiting = copies * segment.gradient * size
+        self.held = self.partition + self.waiting
 
     def _flush(self) -> None:
-        self._filled = self._waiting = 0
+        self._filled = self.waiting = 0
         if self.sharding.stage == 2 and not self.sharding.offload_optimizer:
             owned = sum(owned_elements(self.trace, self.sharding.ranks)) * self.sharding.weight_bytes
-            self._partition = 2 * owned if self.later else owned
+            self.partition = 2 * owned if self.later else owned
 
 
-def _share(trace: Trace, sharding: Sharding) -> int:
+def gradient_share(trace: Trace, sharding: Sharding) -> int:
     """Bytes of this rank's share of all gradients on the GPU."""
     if sharding.offload_optimizer:
         return 0
     return -(-trace.trainable // sharding.ranks) * sharding.weight_bytes
 
 
-def _permanent_buffers(trace: Trace, sharding: Sharding) -> int:
+def permanent_buffers(trace: Trace, sharding: Sharding) -> int:
     """Stage 3 keeps its bucket; offloading stages 1 and 2 keep room for the largest gradient."""
     if sharding.stage == 3:
         return sharding.bucket * sharding.weight_bytes
@@ -259,11 +256,13 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
     if sharding.offload_optimizer:
         yield 0, tensor * NORM_BYTES
     elif stage == 0:
-        own = {"adafactor": ADAFACTOR_BYTES * tensor, "muon": _muon_temporaries(trace, sharding.ranks)}
+        own = {"adafactor": ADAFACTOR_BYTES * tensor, "muon": muon_temporaries(trace, sharding.ranks)}
         yield trace.trainable * size, trace.trainable * wide + own.get(sharding.optimizer, 0)
     elif stage == 3:
-        shard = min(-(-_largest(trace) // sharding.ranks), SUB_GROUP + -(-tensor // sharding.ranks))
-        kept = _share(trace, sharding)
+        shard = min(
+            -(-max(map(sum, trace.groups)) // sharding.ranks), sharding.sub_group + -(-tensor // sharding.ranks)
+        )
+        kept = gradient_share(trace, sharding)
         yield kept, shard * (size + wide)
         yield kept, shard * MASTER_BYTES
     else:
@@ -278,7 +277,7 @@ def _step(trace: Trace, sharding: Sharding) -> Iterator[tuple[int, int]]:
             yield 0 if last else sum(owned) * size, shard * MASTER_BYTES
 
 
-def _muon_temporaries(trace: Trace, ranks: int) -> int:
+def muon_temporaries(trace: Trace, ranks: int) -> int:
     """Bytes of updates: one matrix at a time, or where ranks share the work all of them, and what they gather."""
     largest = max(trace.hidden, default=0)
     if ranks == 1:
@@ -286,7 +285,3 @@ def _muon_temporaries(trace: Trace, ranks: int) -> int:
     everything = sum(trace.hidden)
     share = max(-(-everything // ranks), largest)
     return MASTER_BYTES * (everything + (ranks + 1) * share)
-
-
-def _largest(trace: Trace) -> int:
-    return max(map(sum, trace.groups))

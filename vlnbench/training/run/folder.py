@@ -3,8 +3,8 @@
 A run folder holds `train.json` (what is trained on what; written first), `counts.json` (parameters and data),
 `train_log.jsonl`, `state/` (what a resumed run needs, of the last save only), of training by rewards `rollouts/`
 (what was done and what it was worth), on a CPU `threads.json` (PyTorch's
-threads of a process), after an attempt for which a GPU was too small `out_of_memory.json`, and, when the run is
-complete, `model/`, a checkpoint that agents load.
+threads of a process), after an attempt for which a GPU was too small `out_of_memory.json`, after one that made no
+progress `hang.json`, and, when the run is complete, `model/`, a checkpoint that agents load.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 from vlnbench.errors import UsageError
 from vlnbench.training.family.checkpoints import Placement
 from vlnbench.training.options import TrainOptions, defaults, plain
-from vlnbench.util.durable.folder import Kind, differences, open_folder, refuse_another, remove_parts
+from vlnbench.util.durable.folder import Kind, differences, inner, open_folder, refuse_another, remove_parts
 
 FORMAT = 2
 """2: lists stay lists in the options, and states hold nothing that would have to be unpickled."""
 MANIFEST, LOG, BASE, STATE, MODEL = "train.json", "train_log.jsonl", "base", "state", "model"
 KIND = Kind("training", MANIFEST)
-COUNTS, OUT_OF_MEMORY, THREADS = "counts.json", "out_of_memory.json", "threads.json"
+COUNTS, THREADS = "counts.json", "threads.json"
+OUT_OF_MEMORY, HANG = "out_of_memory.json", "hang.json"
 EXECUTION = (
     "out",
     "family",
@@ -84,7 +85,7 @@ def open_run(options: TrainOptions, manifest: dict[str, Any]) -> Iterator[None]:
             if (options.out / MODEL).exists():  # complete, and perhaps killed before all of its state was removed
                 shutil.rmtree(options.out / STATE, ignore_errors=True)
             else:
-                (options.out / STATE).mkdir(exist_ok=True)
+                inner(options.out / STATE)
         except OSError as error:
             raise UsageError(f"{options.out}: cannot be written ({error.strerror})") from error
         yield

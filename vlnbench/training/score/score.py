@@ -6,21 +6,23 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from tabulate import tabulate
 
 from vlnbench.data.sets import CONVERSATIONS, TRAJECTORIES, holds_questions
-from vlnbench.errors import UsageError
+from vlnbench.errors import GpuMemoryError, UsageError
 from vlnbench.evaluation.stats import Estimate, Kind, estimate
 from vlnbench.interfaces import Action
 from vlnbench.training.family.find import find_family
 from vlnbench.training.family.sources import with_weights
-from vlnbench.training.family.trains import Answer
+from vlnbench.training.family.trains import Answer, Scorer
 from vlnbench.training.score.options import ScoreOptions
 from vlnbench.training.score.views import scene_of, view_of
 from vlnbench.util.durable.files import write_json
+from vlnbench.util.gpu_memory import first_line, halved, is_gpu_memory
 from vlnbench.util.machine import cores
 from vlnbench.util.progress import say
 
@@ -65,12 +67,13 @@ def score(options: ScoreOptions) -> dict[str, Any]:
     checkpoint = with_weights(source).path
     assert checkpoint is not None
     scorer = spec.load_trains().scorer(checkpoint, torch.device(device))
-    began, sets = time.monotonic(), {}
+    began, sets, batch = time.monotonic(), {}, options.batch
     for name in options.sets:
         found = {}
         for frames in options.frames:
             with view_of(options.trajectories / name, frames) as folder:
-                found[frames] = asdict(summarized(list(scorer(folder, options.batch))))
+                answers, batch = answered(scorer, folder, batch)
+                found[frames] = asdict(summarized(answers))
             say(f"{name}, {frames} frames: {found[frames]['actions']} actions")
         sets[name] = {"sha256": digests[name], "frames": found}
     document = {
@@ -84,6 +87,22 @@ def score(options: ScoreOptions) -> dict[str, Any]:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(options.out, document)
     return document
+
+
+def answered(scorer: Scorer, folder: Path, batch: int) -> tuple[list[Answer], int]:
+    """All answers to a set, and the batch that was small enough for the GPU.
+
+    Raises GpuMemoryError where a single sample does not fit.
+    """
+    while True:
+        try:
+            return list(scorer(folder, batch)), batch
+        except Exception as error:
+            if not is_gpu_memory(error):
+                raise
+            if batch == 1:
+                raise GpuMemoryError(f"out of GPU memory with one sample: {first_line(error)}") from error
+        batch = halved(batch, "samples")
 
 
 def summarized(answers: Sequence[Answer]) -> Score:

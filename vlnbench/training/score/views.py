@@ -32,7 +32,7 @@ def view_of(folder: Path, frames: str) -> Iterator[Path]:
     if frames == "own":
         yield folder
         return
-    scenes = [_question_scene(name) if asked else scene_of(name) for name in shown]
+    scenes = [Path(name).parent.name if asked else scene_of(name) for name in shown]
     others = [None] * len(shown) if frames == "gray" else _others(shown, scenes, folder)
     with TemporaryDirectory(prefix="vlnbench-view-") as made:
         root = Path(made)
@@ -56,11 +56,6 @@ def _read(path: Path, field: str) -> list[str]:
 def scene_of(video: str) -> str:
     """The scene of a walk whose folder is called <scene>_<set>_<episode>."""
     return Path(video).name.rsplit("_", 2)[0]
-
-
-def _question_scene(image: str) -> str:
-    """The scene that an image shows: its folder."""
-    return Path(image).parent.name
 
 
 def _others(shown: Sequence[str], scenes: Sequence[str], folder: Path) -> list[str]:

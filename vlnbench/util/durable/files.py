@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import json
@@ -16,21 +17,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from vlnbench.errors import RunError, UsageError
-from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded, regular
-from vlnbench.util.durable.locks import check_held, flock, is_at, is_running, machine
+from vlnbench.util.durable.limits import MAX_VALUE, open_gzip, read_bounded, reading, regular
+from vlnbench.util.durable.locks import check_held, flock, is_at
+from vlnbench.util.durable.owners import is_running, machine
 
 _BLOCK = 65536
+_LINES = 1 << 17
 _ABANDONED_S = 600.0
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises UsageError if it cannot be read."""
-    try:
+    with reading(path):
         content = read_bounded(path)
+    try:
         found = _DECODER.decode(content.decode(json.detect_encoding(content)))  # of UTF-8, a byte order mark goes
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise UsageError(f"{path}: broken JSON ({error})") from error
     except RecursionError as error:
@@ -41,28 +45,61 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each complete line. A torn last line is what a killed process leaves: skipped.
+    """(line number, object) of each line of `line_blocks`. Raises UsageError naming the line that holds none."""
+    for first, lines in line_blocks(path):
+        for number, line in enumerate(lines, first):
+            yield number, decode_line(line, f"{path}: line {number}")
 
-    Where the file is absent, it may lie there compressed, as in committed runs: `<name>.gz`.
+
+def line_blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """(number of the first, complete lines) of each block of a file, without their ends.
+
+    A torn last line is what a killed process leaves: skipped. Where the file is absent, it may lie there
+    compressed, as in committed runs: `<name>.gz`.
     """
     packed = path.with_name(f"{path.name}.gz")
-    if not path.exists() and not packed.exists():
+    with reading(path):
+        there = path.exists(), packed.exists()
+    if not any(there):
         return
-    with regular(path).open("rb") if path.exists() else _unpacked(packed) as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_VALUE), b""), start=1):
-            if len(line) == MAX_VALUE:
-                raise UsageError(f"{path}: line {number}: {MAX_VALUE >> 20} MiB or more; expected shorter lines")
-            if not line.endswith(b"\n"):
-                return
-            try:
-                entry = _DECODER.decode(line.decode())
-            except ValueError as error:
-                raise UsageError(f"{path}: line {number}: broken JSON ({error})") from error
-            except RecursionError as error:
-                raise UsageError(f"{path}: line {number}: broken JSON (nested too deep)") from error
-            if not isinstance(entry, dict):
-                raise UsageError(f"{path}: line {number}: expected an object")
-            yield number, entry
+    with reading(path), regular(path).open("rb") if there[0] else _unpacked(packed) as file:
+        number, rest = 1, b""
+        for block in iter(lambda: file.read(_LINES), b""):
+            *lines, rest = (rest + block).split(b"\n")
+            sizes = [*map(len, lines), len(rest)]
+            if max(sizes) >= MAX_VALUE:
+                where = f"{path}: line {number + sizes.index(max(sizes))}"
+                raise UsageError(f"{where}: {MAX_VALUE >> 20} MiB or more; expected shorter lines")
+            if lines:
+                yield number, lines
+                number += len(lines)
+
+
+def file_size(path: Path) -> int:
+    """Bytes of a file, 0 where there is none."""
+    with reading(path):
+        return path.stat().st_size if path.exists() else 0
+
+
+def decode_line(line: bytes, where: str) -> dict[str, Any]:
+    """The object in a line. where: file and line. Raises UsageError for anything else."""
+    try:
+        entry = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        entry = _decode_slowly(line, where)
+    if not isinstance(entry, dict):
+        raise UsageError(f"{where}: expected an object")
+    return entry
+
+
+def _decode_slowly(line: bytes, where: str) -> Any:
+    """A line of which something is unusual, by the decoder that says what."""
+    try:
+        return _DECODER.decode(line.decode())
+    except ValueError as error:
+        raise UsageError(f"{where}: broken JSON ({error})") from error
+    except RecursionError as error:
+        raise UsageError(f"{where}: broken JSON (nested too deep)") from error
 
 
 def _unpacked(path: Path) -> BinaryIO:
@@ -76,10 +113,11 @@ def _unpacked(path: Path) -> BinaryIO:
 
 def count_lines(path: Path) -> int:
     """Complete lines of a file, 0 where there is none."""
-    if not path.exists():
-        return 0
-    with regular(path).open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+    with reading(path):
+        if not path.exists():
+            return 0
+        with regular(path).open("rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def pack(content: bytes) -> bytes:
@@ -115,22 +153,27 @@ def replacing(path: Path) -> Iterator[int]:
     """Descriptor of an empty file, which takes the place of `path` when the block ends without an exception.
 
     A reader sees the old file or the new one, never half of one. A process that is killed meanwhile leaves
-    `.<name>.<number>` behind, which the next one to replace the file removes. Raises RunError where a lock of this
-    process has been taken over.
+    `.<name>.<number>` behind, which the next one to replace the file removes. The folder is opened once: what
+    takes its place meanwhile gets nothing. Raises RunError where a lock of this process has been taken over.
     """
     check_held()
     remove_leftovers(path.parent, path.name)
-    temporary, file = _open_temporary(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield file
-        os.fsync(file)
-        check_held()
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        temporary, file = _open_temporary(path, folder)
+        try:
+            yield file
+            os.fsync(file)
+            check_held()
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        finally:
+            os.close(file)
     finally:
-        os.close(file)
+        os.close(folder)
 
 
 def leftover_of(path: Path) -> str | None:
@@ -158,15 +201,14 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
                 os.close(file)
 
 
-def _open_temporary(path: Path) -> tuple[Path, int]:
-    """Name and descriptor of a new file, locked, that is to take the place of another."""
+def _open_temporary(path: Path, folder: int) -> tuple[str, int]:
+    """Name and descriptor of a new file in an open folder, locked, that is to take the place of another."""
     while True:
-        number = f"{_place():05}{os.getpid():08}{secrets.randbelow(10**6):06}"
-        temporary = path.with_name(f".{path.name}.{number}")
-        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        temporary = f".{path.name}.{_place():05}{os.getpid():08}{secrets.randbelow(10**6):06}"
+        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
         with contextlib.suppress(BlockingIOError):
             flock(file)
-            if is_at(file, temporary):
+            if is_at(file, temporary, folder):
                 return temporary, file
         os.close(file)  # a process that removes leftovers was faster
 
@@ -208,8 +250,16 @@ def write_all(file: int, content: bytes) -> None:
 
 @contextlib.contextmanager
 def open_for_append(path: Path) -> Iterator[int]:
-    """Descriptor of a file opened for appending, after cutting off a torn last line."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    """Descriptor of a file opened for appending, after cutting off a torn last line.
+
+    Raises UsageError for a link: whoever made the folder would choose which file of this user grows.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UsageError(f"{path}: a link, through which nothing is written; expected a file") from error
     try:
         size = end = os.fstat(file).st_size
         while end and os.pread(file, 1, end - 1) != b"\n":

@@ -8,7 +8,10 @@ manifest that holds anything else is not ours.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from typing import Any
 
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.files import leftover_of, read_object, remove_leftovers, write_json
-from vlnbench.util.durable.locks import LOCK, locked
+from vlnbench.util.durable.locks import LOCK, held, locked
 
 Differences = Mapping[str, tuple[Any, Any]]
 """Name of a field -> (what the folder has, what is wanted)."""
@@ -62,6 +65,16 @@ def open_folder(
         yield
 
 
+def inner(path: Path) -> None:
+    """Make a folder within one of ours, unless it is there.
+
+    Raises UsageError for a link: whoever made the outer folder would choose where files are written and removed.
+    """
+    if path.is_symlink():
+        raise UsageError(f"{path}: a link, through which nothing is written; expected a folder")
+    path.mkdir(parents=True, exist_ok=True)
+
+
 def find_manifest(path: Path, kind: Kind) -> dict[str, Any] | None:
     """The manifest of a folder, None if it is still to be begun. Raises UsageError if it is something else's."""
     if (path / kind.manifest).is_file():
@@ -81,6 +94,28 @@ def remove_parts(path: Path, *names: str) -> None:
     for part in [part for name in names for part in path.glob(f".{name}.*")]:
         if part.is_dir() and not part.is_symlink():
             shutil.rmtree(part)
+
+
+@contextmanager
+def appearing(folder: Path, noun: str) -> Iterator[Path]:
+    """An empty folder to write into, which gets the name `folder` when the block ends without an exception.
+
+    A process that is killed meanwhile leaves `.<name>.<letters>`, which the next one for that name removes.
+    Raises UsageError if there is one of that name, or another process is making it. noun: what it holds, in words.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} exists already: give a new folder for the {noun}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    begun = re.compile(re.escape(f".{folder.name}.") + r"[a-z0-9_]{8}")  # as tempfile calls them
+    with held(folder.parent / f".{folder.name}.lock"):
+        for part in [each for each in folder.parent.iterdir() if begun.fullmatch(each.name)]:
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
+            made = Path(name, "made")
+            made.mkdir()
+            yield made
+            os.rename(made, folder)
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Differences:

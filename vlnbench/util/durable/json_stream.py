@@ -37,12 +37,34 @@ def members(path: Path, streamed: str | None = None) -> Iterator[tuple[str, Any]
     Raises UsageError if the file cannot be read, is cut off or damaged, is no JSON object, or is beyond the bounds
     of `vlnbench.util.durable.limits`.
     """
+    with _opened(path) as window:
+        yield from _members(window, streamed)
+
+
+def elements(path: Path) -> Iterator[Any]:
+    """The elements of a list at the top level of a file, or the values of JSON lines; one at a time is in memory.
+
+    Raises UsageError as `members` does.
+    """
+    with _opened(path) as window:
+        if window.peek() == "[":
+            for _ in _separated(window, "[", "]"):
+                yield window.value()
+            if window.peek():
+                raise ValueError("more text behind the end of the list")
+        while window.peek():
+            yield window.value()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Window]:
+    """A file, gzipped or not, to be read; what is wrong with it is a UsageError."""
     try:
         with regular(path).open("rb") as raw:
             packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             raw.seek(0)
             with io.TextIOWrapper(open_gzip(raw, path) if packed else raw, encoding="utf-8-sig") as text:
-                yield from _members(_Window(text), streamed)
+                yield _Window(text)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         if isinstance(error, OSError) and error.strerror:

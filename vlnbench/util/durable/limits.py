@@ -1,6 +1,6 @@
 """What files of text may cost: bytes that a compressed one may unpack to, and characters of one value in it.
 
-Every number has a row in docs/limits.md. Scenes and navmeshes have theirs in `envs/embedded/limits.py`.
+Every number has a row in docs/reference/limits.md. Scenes and navmeshes have theirs in `envs/embedded/limits.py`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import io
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +24,9 @@ MAX_VALUE = 8 << 20
 
 MAX_TABLE = 64 << 20
 """Bytes of the large JSON files of a checkpoint: its index of weights and its tokenizer."""
+
+MAX_HEADER = 16 << 20
+"""Bytes of the header of a safetensors file: names and places of 0.15 million tensors."""
 
 MAX_YAML, MAX_VALUES, MAX_SCALAR = 256 << 10, 20_000, 1000
 """Of a YAML file: bytes, values with aliases written out, and characters of one text."""
@@ -49,6 +54,18 @@ def regular(path: Path) -> Path:
         found = "a folder" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
         raise UsageError(f"{path}: expected a file, found {found}")
     return path
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever the file system says while a file is read becomes a UsageError that names the file.
+
+    What a read raises, of a damaged disk say, does not name it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def read_bounded(path: Path, most: int = MAX_VALUE) -> bytes:

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
-import secrets
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vlnbench.errors import RunError, UsageError
+from vlnbench.errors import RunError
+from vlnbench.util.durable.owners import (
+    SIZE,
+    InUseError,
+    Owner,
+    Patience,
+    decode,
+    is_running,
+    myself,
+    started,
+)
 from vlnbench.util.progress import say
 
 LOCK = ".lock"
@@ -47,35 +54,10 @@ _ONE_MACHINE = frozenset(
 _EXPORTS = Path("/var/lib/nfs/etab")
 """What this machine lets others mount, whatever lies below it."""
 
-_SIZE = 512
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 """Nothing waits for the other end of a pipe, and nothing is written through a link."""
 
 _say_once = cache(say)
-
-
-class InUseError(UsageError):
-    """Another process holds the lock."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who holds a lock, as its file says.
-
-    boot, space: the running kernel and the name space of its process numbers. started: of the process, in ticks.
-    locked: whether the file is locked too.
-    """
-
-    host: str
-    pid: int
-    boot: str
-    space: str
-    started: int
-    locked: bool
-    token: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
 
 
 @dataclass(slots=True)
@@ -108,7 +90,7 @@ _toucher: list[int] = []
 def locked(path: Path, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a folder. Raises InUseError if another process holds it, OSError without a folder.
 
-    wait: until the other one is done, instead.
+    wait: until the other one is done, instead, with a line that names it; for as long as `Patience` says.
     """
     with held(path / LOCK, wait):
         yield
@@ -162,13 +144,15 @@ def check_held() -> None:
 
 
 def _acquire(path: Path, wait: bool) -> tuple[int, Owner]:
-    began, pause = time.monotonic(), 0.002
+    began, pause, patience = time.monotonic(), 0.002, Patience(path.parent)
     while True:
         try:
             if taken := _try(path):
                 return taken
-        except InUseError:
-            if not wait and time.monotonic() - began > _LOOKS_S:
+        except InUseError as error:
+            if wait:
+                patience.look(error.owner)
+            elif time.monotonic() - began > _LOOKS_S:
                 raise
         time.sleep(pause)
         pause = min(1.5 * pause, _POLL_S if wait else _LOOKS_S / 10)
@@ -204,7 +188,7 @@ def _take(path: Path, file: int, new: bool) -> Owner | None:
     try:
         can = flock(file)
     except BlockingIOError:
-        raise _in_use(path, _read_open(file)) from None
+        raise InUseError.of(path.parent, _read_open(file)) from None
     if not is_at(file, path):
         return None
     before, shared = _read_open(file), _shared(path.parent)
@@ -213,9 +197,9 @@ def _take(path: Path, file: int, new: bool) -> Owner | None:
     if before is not None:
         alive = _alive(before, can, shared)
     if alive or (alive is None and not _gone(path, before)):
-        raise _in_use(path, before)
-    owner = _myself(can)
-    os.pwrite(file, _encode(owner), 0)
+        raise InUseError.of(path.parent, before)
+    owner = myself(can)
+    os.pwrite(file, owner.encode(), 0)
     if apart:
         os.fsync(file)
         if not new:
@@ -225,11 +209,6 @@ def _take(path: Path, file: int, new: bool) -> Owner | None:
             if before is not None and not (can and before.locked and before.boot == owner.boot):
                 say(f"{path.parent}: {before} is gone without letting go of it; taken over")
     return owner
-
-
-def _in_use(path: Path, owner: Owner | None) -> InUseError:
-    by = f" ({owner})" if owner else ""
-    return InUseError(f"{path.parent}: another process is writing there{by}; wait for it or choose another --out")
 
 
 def flock(file: int, how: int = fcntl.LOCK_EX) -> bool:
@@ -243,33 +222,22 @@ def flock(file: int, how: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def is_at(file: int, path: Path) -> bool:
-    """Whether an open file is the one of that name."""
+def is_at(file: int, path: Path | str, folder: int | None = None) -> bool:
+    """Whether an open file is the one of that name; folder: in which the name is, if it is open."""
     with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file), os.stat(path))
+        return os.path.samestat(os.fstat(file), os.stat(path, dir_fd=folder))
     return False
 
 
 def _alive(owner: Owner, can: bool, shared: bool) -> bool | None:
     """Whether the owner of a lock that this process could lock (or that cannot be) is at work; None: look on."""
-    me = _myself(can)
+    me = myself(can)
     if can and owner.locked and (owner.boot == me.boot or not shared):
         return False
     if (owner.boot, owner.space) != (me.boot, me.space):
         return None
     found = is_running(owner.pid)
-    return found and _started(owner.pid) == owner.started
-
-
-def is_running(pid: int) -> bool | None:
-    """Whether this machine runs a process of that number; None: another user's, perhaps not the one meant."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return None
-    return _started(pid) >= 0
+    return found and started(owner.pid) == owner.started
 
 
 def _gone(path: Path, before: Owner | None) -> bool:
@@ -295,55 +263,18 @@ def _state(path: Path) -> tuple[int, bytes] | None:
     except FileNotFoundError:
         return None
     try:
-        return os.fstat(file).st_mtime_ns, os.pread(file, _SIZE, 0)
+        return os.fstat(file).st_mtime_ns, os.pread(file, SIZE, 0)
     finally:
         os.close(file)
 
 
 def _read(path: Path) -> Owner | None:
     state = _state(path)
-    return None if state is None else _decode(state[1])
+    return None if state is None else decode(state[1])
 
 
 def _read_open(file: int) -> Owner | None:
-    return _decode(os.pread(file, _SIZE, 0))
-
-
-def _encode(owner: Owner) -> bytes:
-    return json.dumps(asdict(owner)).encode().ljust(_SIZE - 1) + b"\n"
-
-
-def _decode(content: bytes) -> Owner | None:
-    try:
-        found = Owner(**json.loads(content))
-        sane = 0 < found.pid < 1 << 31 and re.fullmatch(r"[\w.-]{1,64}", found.host, re.ASCII)
-    except (ValueError, TypeError):
-        return None
-    return found if sane else None
-
-
-def _myself(can: bool) -> Owner:
-    pid, host = os.getpid(), re.sub(r"[^\w.-]", "_", socket.gethostname(), flags=re.ASCII)[:64]
-    return Owner(host, pid, *machine(), _started(pid), can, secrets.token_hex(8))
-
-
-@cache
-def machine() -> tuple[str, str]:
-    """The running kernel, and the name space of this process's number."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return boot, os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return socket.gethostname(), ""
-
-
-def _started(pid: int) -> int:
-    """When a process began, in ticks since the machine did: 0 where that is not said, -1 of one that has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return -1 if fields[0] == b"Z" else int(fields[19])
+    return decode(os.pread(file, SIZE, 0))
 
 
 def _shared(folder: Path) -> bool:

@@ -20,9 +20,11 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing import Pipe, reduction
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
 from vlnbench.util.processes.watchdog import HANGS
+from vlnbench.util.visible import one_line
 
 _START = (
     "import importlib, json, sys; module, arguments, *sys.path = sys.argv[1:]; "
@@ -36,11 +38,18 @@ _GRACE_S = 0.25
 child alone: whoever ends a whole job kills its processes one by one."""
 
 _END_S = 10.0
+
+STOPPED_S = 30.0
+"""A process that something has stopped for so long is taken for lost."""
+
 _PR_SET_PDEATHSIG = 1
 
 
 class Process(Protocol):
     """The part of `subprocess.Popen` that is used here."""
+
+    @property
+    def pid(self) -> int: ...
 
     def poll(self) -> int | None: ...
 
@@ -78,7 +87,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
         fork_server: Forks | None = None,
     ) -> None:
-        self.closed = False
+        self.closed = self.deaf = False
         self._what = what
         self._connection, theirs = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
@@ -122,6 +131,25 @@ class Child:
         """Wait for a message, or for the end of the process; whether there is one."""
         return self._connection.poll(limit_s)
 
+    def answers(self, limit_s: float) -> bool:
+        """Wait for a message, or for the end of the process. False: neither came in time, or it was stopped.
+
+        It is `deaf` then: a late answer would be taken for the next one, so nothing more may be asked.
+        """
+        end, stops = time.monotonic() + limit_s, Stops()
+        while not self.deaf and not self.poll(max(0.0, min(1.0, end - time.monotonic()))):
+            self.deaf = stops.long(self) or time.monotonic() >= end
+        return not self.deaf
+
+    @property
+    def stopped(self) -> bool:
+        """Whether something (SIGSTOP) has stopped the process; one that a debugger looks at is not."""
+        try:
+            facts = Path(f"/proc/{self._process.pid}/stat").read_bytes()
+        except OSError:  # gone, or not Linux
+            return False
+        return facts.rpartition(b")")[2].split()[0] == b"T"
+
     def receive(self) -> Any:
         """The next message. Raises EOFError if the process has died."""
         try:
@@ -135,7 +163,14 @@ class Child:
             return self._process.wait(_END_S)
         except subprocess.TimeoutExpired:  # it has closed the connection and lives on
             self._process.kill()
-            return self._process.wait()
+            return self._end()
+
+    def _end(self) -> int:
+        """Wait for a process that was killed. One that a file system holds may outlive that, and is left alone."""
+        try:
+            return self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
 
     def cause_of_death(self) -> str:
         """Exit code or signal, and what it last said. Call when the connection has ended."""
@@ -159,7 +194,7 @@ class Child:
             return
         self.closed = True
         self._process.kill()
-        self._process.wait()
+        self._end()
         self._connection.close()
         self._log.close()
 
@@ -167,8 +202,22 @@ class Child:
         """Lines of stdout and stderr from a byte on."""
         size = os.fstat(self._log.fileno()).st_size
         text = os.pread(self._log.fileno(), _LAST_BYTES, max(start, size - _LAST_BYTES))
-        lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
+        lines = [one_line(line) for line in text.decode(errors="replace").splitlines()]
         return [line for line in lines if line]
+
+
+class Stops:
+    """For how long a process has been found stopped. One that is stopped with this one goes on with it."""
+
+    def __init__(self) -> None:
+        self._seen, self._last = 0.0, time.monotonic()
+
+    def long(self, child: Child) -> bool:
+        """Whether it has been stopped all the time for `STOPPED_S`; to be asked every second or so."""
+        now = time.monotonic()
+        self._seen = self._seen + min(2.0, now - self._last) if child.stopped else 0.0
+        self._last = now
+        return self._seen >= STOPPED_S
 
 
 def _last_words(lines: list[str]) -> list[str]:
@@ -244,5 +293,15 @@ def live_and_die_with_parent() -> None:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)
-    if sys.platform == "linux":  # elsewhere the closed pipe ends it, once it listens
+    die_with_parent(os.getppid())
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when its parent ends, whatever that dies of. parent: its number, read before.
+
+    Elsewhere than on Linux the closed pipe ends it, once it listens.
+    """
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended meanwhile
+            os.kill(os.getpid(), signal.SIGKILL)

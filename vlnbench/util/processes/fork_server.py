@@ -22,8 +22,12 @@ from typing import NoReturn
 
 from vlnbench.util.loading import import_string
 from vlnbench.util.processes.child import Child, HungUp, Line, Process, live_and_die_with_parent
+from vlnbench.util.progress import say
 
 _TASKS = Path("/proc/self/task")
+
+_ANSWER_S = 60.0
+"""Time for an answer of a process that has nothing to prepare."""
 
 
 def can_fork() -> bool:
@@ -69,13 +73,16 @@ class ForkServer:
         self, module: str, descriptors: Sequence[int], arguments: Sequence[object], log: int
     ) -> Process | None:
         """As `Forks.fork`; waits until it is prepared."""
-        if self._process.closed:
+        if self._process.closed or self._process.deaf:
             return None
         try:
             self._process.send(_Fork(module, tuple(arguments), len(descriptors)))
             self._process.send_descriptors([*descriptors, log])
-            pid = self._process.receive() if self._process.poll(self._timeout_s) else None
-            if pid is not None:
+            if not self._process.answers(self._timeout_s):
+                say("the process that starts simulators does not answer; they are started without it")
+                return None  # those that it has forked live on
+            pid = self._process.receive()
+            if pid is not None and self._process.answers(_ANSWER_S):
                 return _Forked(self._process, pid, *self._process.receive_descriptors(1))
         except (EOFError, OSError):
             pass
@@ -91,7 +98,7 @@ class _Forked:
     """A process that the fork server has forked; see `Process`. hold: a descriptor that stands for it."""
 
     def __init__(self, fork_server: Child, pid: int, hold: int) -> None:
-        self._fork_server, self._pid, self._hold = fork_server, pid, hold
+        self._fork_server, self.pid, self._hold = fork_server, pid, hold
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -100,7 +107,7 @@ class _Forked:
     def wait(self, timeout: float | None = None) -> int:
         if self._code is None:
             if not self._ended(timeout):
-                raise subprocess.TimeoutExpired(f"process {self._pid}", timeout or 0)
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
             self._code = self._asked()
             os.close(self._hold)
         return self._code
@@ -117,13 +124,16 @@ class _Forked:
         return bool(wait([self._hold], timeout))
 
     def _asked(self) -> int:
-        """Its exit code; that of a killed process if the fork server, with which it dies, is no more."""
+        """Its exit code; that of a killed process if the fork server is no more, or does not answer."""
         try:
-            self._fork_server.send(_Ended(self._pid))
-            code: int = self._fork_server.receive()
+            if not self._fork_server.deaf:
+                self._fork_server.send(_Ended(self.pid))
+                if self._fork_server.answers(_ANSWER_S):
+                    code: int = self._fork_server.receive()
+                    return code
         except (EOFError, OSError):
-            return -signal.SIGKILL
-        return code
+            pass
+        return -signal.SIGKILL
 
 
 def main(descriptor: int, prepare: str, argument: str) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 EXIT_CODE = 124
 """As of `timeout(1)`."""
@@ -15,6 +16,12 @@ HANGS = "vlnbench: no progress"
 """How the line before the stacks begins."""
 
 _MARGIN_S = 60.0
+
+_BEFORE_EXIT_S = 10.0
+"""Time to end children, which may be what hangs."""
+
+_PAUSED_S = 5.0
+"""A thread that only waits is not late by more than this on a busy machine."""
 
 
 class Watchdog:
@@ -47,10 +54,20 @@ class Watchdog:
 
     def _watch(self) -> None:
         stderr = 2  # sys.stderr may be something without a descriptor
-        while not self._done.wait(min(1.0, self._limit_s / 4)):
-            faulthandler.dump_traceback_later(self._limit_s + _MARGIN_S, exit=True, file=stderr)
+        step, last = min(1.0, self._limit_s / 4), time.monotonic()
+        while not self._done.wait(step):
+            now = time.monotonic()
+            if now - last > step + _PAUSED_S:  # this process was stopped itself
+                self._last_beat += now - last
+            last = now
+            with suppress(Exception):  # whatever fails here, this thread goes on watching
+                faulthandler.dump_traceback_later(self._limit_s + _MARGIN_S, exit=True, file=stderr)
             if time.monotonic() - self._last_beat > self._limit_s:
-                os.write(stderr, f"{HANGS} for {self._limit_s:g} s; it hangs here:\n".encode())
-                faulthandler.dump_traceback(stderr)
-                self._before_exit()
-                os._exit(EXIT_CODE)
+                try:
+                    os.write(stderr, f"{HANGS} for {self._limit_s:g} s; it hangs here:\n".encode())
+                    faulthandler.dump_traceback(stderr)
+                    ending = threading.Thread(target=self._before_exit, daemon=True)
+                    ending.start()
+                    ending.join(_BEFORE_EXIT_S)
+                finally:  # whatever becomes of the children, which die with this process
+                    os._exit(EXIT_CODE)

@@ -3,7 +3,7 @@
 Unpacking an array argument costs a compiled call about 100 ns, so kernels take a single int64 table that holds the
 sizes and the addresses of all arrays and open the ones they use. Indices are checked once, when a tile is made
 (`tile_check.check_tile`); kernels do not check again. The arrays must outlive the table: both live in `Surface`.
-Before you change anything here, read docs/maintenance.md.
+Before you change anything here, read docs/how-to/maintenance.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from agents.common.checkpoints.files import content_hash
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, weight_files
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import joined

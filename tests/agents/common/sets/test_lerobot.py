@@ -1,7 +1,7 @@
 """Walks as a LeRobot dataset: what it writes is read back by the library; what is wrong is said before.
 
-The library does not go into one environment with habitat-lab. docs/train.md says how it is installed; with pytest
-beside it these are run by
+The library does not go into one environment with habitat-lab. docs/how-to/collect.md says how it is installed;
+with pytest beside it these are run by
 
 python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/common/sets/test_lerobot.py
 """
@@ -9,6 +9,8 @@ python -m pytest -p no:cacheprovider --noconftest -o addopts= tests/agents/commo
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,6 +82,45 @@ def test_mistakes_are_one_line_and_write_nothing(
     with pytest.raises(UsageError, match=r"000.png: 64 x 48 pixels, but .*house0.* has 128 x 96"):
         write_lerobot(walks, tmp_path / "out", 3, videos=False)
     assert not (tmp_path / "out").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from agents.common.sets import lerobot
+
+class Library:
+    # Writes as LeRobot does, into the folder that it makes, and is killed at an episode.
+    def __init__(self, root):
+        self.root, self.episodes = root, 0
+        root.mkdir()
+    @classmethod
+    def create(cls, *, repo_id, fps, features, root, use_videos):
+        assert repo_id == "vlnbench/out"
+        return cls(root)
+    def add_frame(self, frame):
+        (self.root / "data").write_text("half")
+    def save_episode(self):
+        self.episodes += 1
+        if self.episodes == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    def finalize(self):
+        (self.root / "info").write_text("whole")
+
+lerobot._dataset_type = lambda: Library
+lerobot.write_lerobot(Path(sys.argv[1]), Path(sys.argv[2]), 3, False)
+"""
+
+
+def test_a_kill_leaves_no_dataset_and_the_same_command_writes_it(walks: Path, tmp_path: Path) -> None:
+    out = tmp_path / "written" / "out"
+    for killed_at in (2, 0):
+        command = [sys.executable, "-c", KILLED, str(walks), str(out), str(killed_at)]
+        found = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert found.returncode == (-signal.SIGKILL if killed_at else 0), found.stderr
+        assert out.exists() is not bool(killed_at)
+    assert (out / "info").read_text() == "whole"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
 def test_without_the_library_that_is_said(walks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(**changes: Any) -> Any:
     settings: dict[str, Any] = {"batch": 8, "accumulation": 1, "group": 4, "rollouts": "steps"}
+    usual = dict(StreamVLNTraining.BEFORE)
     small = {"frames": 8, "history": 2, "objective": "grpo", "gradient_checkpointing": False}
-    return rewarded(StreamVLNTraining)(checkpoint="", out=Path(), **(settings | small | changes))
+    return rewarded(StreamVLNTraining)(checkpoint="", out=Path(), **(usual | settings | small | changes))
 
 
 def policy_of(base: Path, model: Any, **changes: Any) -> StreamVLNPolicy:

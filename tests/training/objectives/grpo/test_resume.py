@@ -67,9 +67,9 @@ def requests(workshop: Path, folder: Path) -> dict[str, dict[str, Any]]:
             workshop, folder / "walks seen by VGGT", **{**WALKED, "step_cap": 5}, **geometry
         ),
     }
-    del made["recurrent walks"]["history"]
+    del made["recurrent walks"]["history"], made["recurrent walks"]["wording"]
     for name in NAMES[2:]:
-        del made[name]["frames"]
+        del made[name]["frames"], made[name]["future_steps"]
     return made
 
 
@@ -87,7 +87,7 @@ def ended(workshop: Path) -> tuple[Path, Path]:
     whole, killed = workshop / "whole", workshop / "killed"
     taught = lesson(workshop, workshop / "taught")
     seen = {**taught, "family": "janusvln", "checkpoint": workshop / "geometry", "out": workshop / "seen"}
-    del seen["frames"]
+    del seen["frames"], seen["future_steps"]
     answers = run_all([taught, seen, *requests(workshop, whole).values()])
     assert [each.get("error") for each in answers] == [None] * (2 + len(NAMES))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

@@ -42,6 +42,8 @@ def options(workshop: Path, out: Path, **changes: Any) -> dict[str, Any]:
         "rewards": [f"{DOUBLES}tokens"],
         "frames": 8,
         "history": 2,
+        "future_steps": 4,
+        "wording": "published",
         "group": 2,
         "batch": 4,
         "accumulation": 1,

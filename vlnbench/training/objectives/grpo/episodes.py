@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.benchmarks import get_benchmark, misfit
 from vlnbench.data.episodes import load_split
 from vlnbench.data.generate import ensure_data
 from vlnbench.errors import RunError, UsageError
@@ -86,10 +86,8 @@ class Episodes:
         """Start simulators with the policy's agent. Raises UsageError for an agent that does not fit the body."""
         options, benchmark = self._options, self._benchmark
         self._policy, self._beat, agent = policy, beat, policy.agent()
-        conflicts = agent.expects.conflicts(benchmark.body)
-        if conflicts:
-            listed = ", ".join(f"{name} {wanted} (it has {has})" for name, (wanted, has) in conflicts.items())
-            raise UsageError(f"--benchmark {benchmark.name}: the network does not fit its body: needs {listed}")
+        if wrong := misfit(benchmark, agent.expects):
+            raise UsageError(f"--benchmark {benchmark.name}: the network does not fit its body: {wrong}")
         self._executor = executor = Processes(options.envs, options.env)
         executor.use(agent, "policy")
         scenes_dir = self._split.scenes_dir.absolute()

@@ -1,7 +1,8 @@
 """The rollouts of a training on disk: what rewards looked at, what they said, and what was learned from it.
 
 `<out>/rollouts/update-000012.jsonl.gz` has a line for every answer or walk of an update, those of groups that were
-replaced first. `recompute` says what rewards, the same or others, make of them; docs/post_training.md shows it.
+replaced first. `recompute` says what rewards, the same or others, make of them:
+docs/how-to/post_training.md.
 """
 
 from __future__ import annotations

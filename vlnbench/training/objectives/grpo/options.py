@@ -149,13 +149,10 @@ class GRPOOptions(GRPOPlanning, _Train):
 
     def check(self, world_size: int = 1) -> None:
         super().check(world_size)
-        self._check_drawing()
-        self._check_lengths()
-        self._check_kind()
-
-    def _check_drawing(self) -> None:
         if self.rollouts is None:
             raise UsageError("--rollouts: --objective grpo needs it: steps or episodes")
+        self._check_lengths()
+        self._check_kind()
 
     def _check_lengths(self) -> None:
         if self.save_every % self.iterations:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlnbench.errors import RunError, UsageError, unknown
-from vlnbench.evaluation.metrics import Scores, score
 from vlnbench.interfaces import Action, Episode, GroundTruth, Pose, Trajectory
 from vlnbench.util.loading import import_string
 from vlnbench.util.plugins import plugins
+
+if TYPE_CHECKING:
+    from vlnbench.evaluation.metrics import Scores  # numpy, without which rewards are listed
 
 Kind = Literal["steps", "episodes"]
 DEFAULTS: dict[str, tuple[str, ...]] = {"steps": ("match-decayed",), "episodes": ("success-near",)}
@@ -219,6 +221,8 @@ def _rehearsal(kind: Kind) -> list[Completion]:
     if kind == "steps":
         right = Completion(1.0, (Action.MOVE_FORWARD,) * 2, (Action.MOVE_FORWARD,) * 2)
         return [right, replace(right, formed=0.0, actions=(Action.STOP,))]
+    from vlnbench.evaluation.metrics import score
+
     places = [(0.0, 0.0, -0.25 * step) for step in range(13)]
     episode = Episode(
         "rehearsal",

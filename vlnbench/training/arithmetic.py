@@ -1,0 +1,22 @@
+"""How exactly a GPU computes, settled for this process."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+
+def settle_arithmetic(dtype: torch.dtype, *, tf32: bool = False, deterministic: bool = False) -> None:
+    """Have float32 be float32 on a GPU, and sums be added up in one order where PyTorch has kernels for that.
+
+    dtype: what a network computes in. tf32: in what float32 is left beside half precision, ten bits will do.
+    deterministic: kernels of which PyTorch knows no such variant are named in a warning. To be called before
+    anything is computed there.
+    """
+    tf32 = tf32 and dtype is not torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True, warn_only=True)

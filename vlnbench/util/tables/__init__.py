@@ -1,0 +1,1 @@
+"""Tables in every format: cells, whole sheets, and what fits on a terminal."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from vlnbench.errors import UsageError
+from vlnbench.evaluation.choice.told import TOLD
 from vlnbench.interfaces import Scalar
 
 IDENTITY_VERSION = 2
@@ -18,6 +19,8 @@ UNKNOWN = "unknown"
 """Value of a field that is not known: of versions of data, and of much in results of other programs."""
 MARK = " (imported)"
 """What the name of an imported agent ends with, in every table."""
+TOLD_MARK = " (told other instructions)"
+"""What the name of an agent ends with, in every table, that was told instructions of other episodes."""
 IMPORTED_AS = "imported_as"
 """Name in `Identity.agent_identity` of the format in which results of another program were imported."""
 _AGENT = "agent_identity"
@@ -67,6 +70,16 @@ class Identity:
     def imported(self) -> str:
         """Format of the files of another program that these results come from; empty for runs of vlnbench."""
         return str(self.agent_identity.get(IMPORTED_AS) or "")
+
+    @property
+    def told_others(self) -> bool:
+        """Whether the agent was told instructions of other episodes, not their own."""
+        return self.agent_identity.get(TOLD) == "other"
+
+    @property
+    def called(self) -> str:
+        """The agent, for people, with `TOLD_MARK` where it was told other instructions."""
+        return self.agent + TOLD_MARK * self.told_others
 
     @property
     def not_known(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from vlnbench.data.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import read_choice
-from vlnbench.evaluation.choice.told import TOLD
 from vlnbench.evaluation.columns.read import WHOLE, read_table
 from vlnbench.evaluation.columns.table import Table
 from vlnbench.evaluation.evaluate import Plan, make_plan
@@ -27,6 +26,7 @@ from vlnbench.evaluation.records import (
     read_trajectories,
 )
 from vlnbench.interfaces import Trajectory
+from vlnbench.util.visible import one_line
 
 LONGEST_DIFFERENCE = 40
 """Characters of what tells runs apart beside their names."""
@@ -145,7 +145,7 @@ def remake_split(run: AnyRun, data_root: Path) -> tuple[Plan, EpisodeSet]:
         seed=run.identity.seed,
         repeats=run.repeats,
         choice=read_choice(run.manifest.get("choice"), str(run.folder / MANIFEST)),
-        told="other" if run.identity.agent_identity.get(TOLD) == "other" else "own",
+        told="other" if run.identity.told_others else "own",
     )
     source = f"the choice of {run.n_planned} episodes of {source}"
     _must_equal(run, "episodes_sha256", plan.episodes_sha256, source)
@@ -175,7 +175,7 @@ def named_apart(runs: Sequence[AnyRun], names: Sequence[str]) -> list[str]:
 def _apart(run: AnyRun, name: str, alike: Sequence[AnyRun]) -> str:
     said = [each.identity.agent_identity for each in alike]
     differing = sorted({key for one in said for key in one if any(one[key] != other.get(key) for other in said)})
-    texts = [", ".join(f"{key} {one[key]}" for key in differing if key in one) for one in said]
+    texts = [", ".join(one_line(f"{key} {one[key]}") for key in differing if key in one) for one in said]
     own = texts[next(i for i, each in enumerate(alike) if each is run)]
     if len(set(texts)) < len(texts) or max(map(len, texts)) > LONGEST_DIFFERENCE:
         own = run.folder.name if len(alike) > 1 else ""

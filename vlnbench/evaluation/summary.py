@@ -174,7 +174,7 @@ def digits_of(metric: Metric) -> int:
 
 def _headline(summary: Summary) -> str:
     identity = summary.identity
-    line = f"{identity.benchmark} {identity.split}: {identity.agent}"
+    line = f"{identity.benchmark} {identity.split}: {identity.called}"
     line += f", {identity.ran_in}, " if identity.imported else f" in {identity.simulator}, "
     line += f"episodes {identity.episodes_of}"
     if not summary.complete:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.choice import CHOICE, read_choice
-from vlnbench.evaluation.identity import MARK
+from vlnbench.evaluation.identity import MARK, TOLD_MARK
 from vlnbench.evaluation.recorded import AnyRun, RecordedRun, load_run
 from vlnbench.evaluation.records import MANIFEST, ROWS, TRAJECTORIES, encode_trajectory
 from vlnbench.interfaces import Scalar
@@ -160,18 +160,19 @@ def read_run(folder: Path, *, trajectories: bool = True) -> tuple[RecordedRun, E
 def read_entry(run: AnyRun) -> Entry:
     """The entry of a run; a run folder without one is shown under its agent's name. Raises UsageError.
 
-    The name of an imported one ends with `MARK`, whatever the file says.
+    The name of an imported one ends with `MARK`, that of one told other instructions with `TOLD_MARK`, whatever
+    the file says.
     """
     path = run.folder / ENTRY
     if not path.exists():
-        return Entry(name=run.identity.agent)
+        return Entry(name=run.identity.called)
     try:
         entry = Entry.model_validate_json(read_bounded(path))
     except ValidationError as error:
         raise UsageError(f"{path}: {invalid(error)}") from error
-    if not run.identity.imported or entry.name.endswith(MARK):
-        return entry
-    return entry.model_copy(update={"name": entry.name + MARK})
+    marks = [MARK] * bool(run.identity.imported) + [TOLD_MARK] * run.identity.told_others
+    name = entry.name + "".join(mark for mark in marks if mark not in entry.name)
+    return entry.model_copy(update={"name": name})
 
 
 def read_runs(results: Path, folders: Sequence[Path]) -> list[tuple[RecordedRun, Entry]]:

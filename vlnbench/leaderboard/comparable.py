@@ -46,7 +46,7 @@ def not_told(runs: Sequence[AnyRun]) -> list[str]:
     for identity in (run.identity for run in runs if run.identity.imported):
         names = ", ".join("protocol" if name == "fingerprint" else name for name in identity.not_known)
         lines.append(
-            f"IMPORTED, not run here: {identity.agent}; not known and perhaps not the same: {names or '-'}"
+            f"IMPORTED, not run here: {identity.called}; not known and perhaps not the same: {names or '-'}"
         )
     return lines
 

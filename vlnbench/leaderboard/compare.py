@@ -216,7 +216,7 @@ def comparison_sheet(comparison: Comparison) -> Sheet:
     )
     head = f"{shared.benchmark} {shared.split}, episodes {shared.episodes_of}, {shared.ran_in}"
     lines = [f"{head}; paired by episode"]
-    lines += [f"{name}: {run.identity.agent}, {run.folder}" for name, run in (("A", a), ("B", b))]
+    lines += [f"{name}: {run.identity.called}, {run.folder}" for name, run in (("A", a), ("B", b))]
     lines += [*not_told([a, b]), f"they differ in {', '.join(comparison.identity) or 'nothing'}"]
     return Sheet("\n".join(lines), columns, tuple(_notes(comparison, present)))
 

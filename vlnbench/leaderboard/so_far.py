@@ -119,7 +119,7 @@ def so_far_sheet(found: SoFar) -> Sheet:
     of = f"episodes {shared.episodes_of}"
     lines = [f"{shared.benchmark} {shared.split}, {of}, {shared.ran_in}; paired by episode"]
     lines += [
-        f"{name}: {run.identity.agent}, {run.folder}: {done} of {found.planned} done"
+        f"{name}: {run.identity.called}, {run.folder}: {done} of {found.planned} done"
         for name, run, done in zip("AB", (found.a, found.b), found.done, strict=False)
     ]
     lines += [*not_told([found.a, found.b]), f"PARTIAL: {n} of {found.planned} pairs"]

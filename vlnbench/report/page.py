@@ -38,7 +38,7 @@ def render(
 ) -> str:
     """The page as text. notes: what is left out of it, one sentence each."""
     identity = data.run.identity
-    title = f"{identity.agent} on {identity.benchmark} {identity.split}"
+    title = f"{identity.called} on {identity.benchmark} {identity.split}"
     content = Content(title, _body(data, title, notes), payload(data, floors, videos, frames))
     return document(content, asset("report.css"), "".join(map(asset, SCRIPTS)))
 

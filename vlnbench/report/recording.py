@@ -116,7 +116,7 @@ class _Recording:
     def __init__(self, rr: Any, entry: ReportRow, data: RunData, path: Path) -> None:
         self._rr, self._entry, self._data = rr, entry, data
         name = f"{entry.row.episode_id}-{entry.row.repeat}"
-        self._stream = rr.RecordingStream(f"vlnbench {data.run.identity.agent}", recording_id=name)
+        self._stream = rr.RecordingStream(f"vlnbench {data.run.identity.called}", recording_id=name)
         self._stream.save(path, default_blueprint=_blueprint())
 
     def write(self, trajectory: Trajectory, env: Env | None) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from tests.runs import record, write_dataset
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.choice.told import told_others
 from vlnbench.evaluation.evaluate import Plan
-from vlnbench.evaluation.recorded import load_run, named_apart, remake_plan
+from vlnbench.evaluation.identity import TOLD_MARK
+from vlnbench.evaluation.recorded import load_run, load_table, named_apart, remake_plan
+from vlnbench.evaluation.summary import format_summary, summarize_table
 from vlnbench.interfaces import Episode
+from vlnbench.leaderboard.committed import ENTRY, read_entry
 
 EPISODES = [
     replace(make_episode(i, scene="abc"[i % 3]), instruction=f"Walk to {i}.", instruction_tokens=(i,))
@@ -70,6 +74,14 @@ def test_a_run_says_what_was_told_and_is_planned_again_so(tmp_path: Path) -> Non
     assert own.digest() != other.digest()
     assert own.episodes_sha256 == other.episodes_sha256, "they can stand in one table"
     assert named_apart(runs, ["agent", "agent"]) == ["agent", "agent (told other)"]
+    assert [run.identity.called for run in runs] == ["agent", "agent (told other instructions)"]
+    for name in (None, "mine", "mine (told other instructions)"):
+        if name:
+            (tmp_path / "other" / ENTRY).write_text(json.dumps({"name": name}))
+        assert read_entry(runs[1]).name == f"{name or 'agent'}".removesuffix(TOLD_MARK) + TOLD_MARK
+    assert "agent (told other instructions) in " in format_summary(
+        summarize_table(load_table(tmp_path / "other").table, other)
+    )
     with pytest.raises(UsageError, match="holds another run"):
         record(root, Listens(), tmp_path / "own", told="other")
 

@@ -82,7 +82,7 @@ class Leaderboard(Filters):
             names = [run.folder.name for run, _ in committed_runs(self.results, trajectories=False)]
             check_claim(read_published(self.results / PUBLISHED), names, self.reproduces)
         (folder,) = self.run_folders
-        name = self.name or load_run(folder, trajectories=False).identity.agent
+        name = self.name or load_run(folder, trajectories=False).identity.called
         sensors, backbone = (", ".join(each) or None for each in (self.sensors, self.backbone))
         entry = Entry(name=name, sensors=sensors, backbone=backbone, reproduces=self.reproduces)
         print(f"added: {add_run(folder, self.results, entry)}")

@@ -22,6 +22,7 @@ from typing import Any
 from tabulate import tabulate
 
 from vlnbench.data.benchmarks import get_benchmark
+from vlnbench.data.datasets import AUGMENTATIONS
 from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
 from vlnbench.data.sets import TRAJECTORIES
@@ -98,7 +99,7 @@ def collect(request: CollectOptions) -> Collected:
     benchmark = get_benchmark(request.benchmark)
     if (benchmark.reader == "rxr") != (request.set == "rxr"):
         raise UsageError(f"--set {request.set}: {benchmark.name} has episodes in {benchmark.reader} format")
-    split = request.split or (request.set if request.set in ("envdrop", "noise", "speaker") else "train")
+    split = request.split or (request.set if request.set in AUGMENTATIONS else "train")
     body = resized(benchmark.body, request.frame_width)
     ensure_data(benchmark, request.data_root, split)
     episode_set = load_split(benchmark, split, request.data_root, allow_partial=request.allow_partial)

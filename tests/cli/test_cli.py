@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from vlnbench.cli import main
+from vlnbench.version import __version__
 
 Mistake = Callable[..., str]
 
@@ -54,6 +55,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "R2R-CE val_unseen" in result.stdout
     assert "envdrop: 50 episodes" in result.stdout
     return folder
+
+
+def test_version(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlnbench.cli.signal.signal", lambda *_: None)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vlnbench {__version__}\n"
 
 
 def test_list_names_agents_and_benchmarks(tmp_path: Path) -> None:

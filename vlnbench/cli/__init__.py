@@ -16,6 +16,7 @@ from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.util.gpu_memory import first_line, is_gpu_memory, settle_allocator
 from vlnbench.util.progress import say
 from vlnbench.util.visible import Visible, visible
+from vlnbench.version import __version__
 
 _OF_THE_FILE_SYSTEM = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.EDQUOT, errno.ENOLCK, errno.ENOSPC, errno.EIO),
@@ -37,9 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settle_allocator()
     description = (
         "Benchmark and evaluation harness for vision-and-language navigation agents. Begin with `vlnbench eval`, "
-        "which needs no download; `vlnbench COMMAND --help` tells the options of a command."
+        "which needs no download; `vlnbench COMMAND --help` tells the options of a command, "
+        "`vlnbench --version` the version."
     )
     try:
+        if [*arguments] == ["--version"]:  # `list` is a module here
+            print(f"vlnbench {__version__}", flush=True)
+            return 0
         # Here, not above: a package of another distribution is found while commands are imported.
         from vlnbench.cli.commands import Command
         from vlnbench.cli.selected import parse

@@ -93,7 +93,7 @@ def test_what_walks_are_like_is_as_the_committed_runs_have_it(agent: str) -> Non
 
 def test_what_is_said_of_the_matrix_is_in_it() -> None:
     matrix = json.loads((ROOT / "results" / "tunable_parts_x_envdrop" / "matrix.json").read_text())
-    page = document("parts_and_data.md").read_text(encoding="utf-8")
+    page = document("which-parts-which-data.md").read_text(encoding="utf-8")
     ranges = []
     for split in ("val_seen", "val_unseen"):
         means = [100 * row["results"][split]["metrics"]["SR"]["mean"] for row in matrix["rows"]]
@@ -152,7 +152,7 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
 def test_parts_and_data_are_those_of_the_matrix() -> None:
     """Trainings, SR and SPL of every setting, as the matrix has them over seeds, and every contrast of SR."""
     folder = ROOT / "results" / "tunable_parts_x_data"
-    page = document("parts_and_data.md").read_text(encoding="utf-8")
+    page = document("which-parts-which-data.md").read_text(encoding="utf-8")
     page = page[page.index("## Parts and data") : page.index("## An earlier matrix")]
     table = without_intervals((folder / "matrix.md").read_text(encoding="utf-8"))
     cells = re.findall(
@@ -186,7 +186,7 @@ def test_parts_and_data_are_those_of_the_matrix() -> None:
 
 def test_what_is_said_of_walls_and_cards_is_measured_and_planned() -> None:
     """How many of 900 episodes end stuck, and the figure of planned memory beside every choice of parts."""
-    page = document("parts_and_data.md").read_text(encoding="utf-8")
+    page = document("which-parts-which-data.md").read_text(encoding="utf-8")
     rows = json.loads((ROOT / "results" / "tunable_parts_x_data" / "matrix.json").read_text())["rows"]
 
     def stuck(*parts: str, sets: Sequence[str]) -> str:

@@ -211,12 +211,12 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> N
 
 
 def test_the_axis_says_what_memory_it_is() -> None:
-    assert memory_axis(make_document(AXES, measured=True)["rows"])[0] == MEASURED
-    rows = make_document(AXES)["rows"]
-    assert memory_axis(rows)[0] == PLANNED
-    for row in rows:
+    assert memory_axis(make_document(AXES, measured=True))[0] == MEASURED
+    document = make_document(AXES)
+    assert memory_axis(document)[0] == PLANNED
+    for row in document["rows"]:
         row["vram"]["planned"] = None
-    assert memory_axis(rows) == (HOST, [3.0] * 8)
+    assert memory_axis(document) == (HOST, [3.0] * 8)
 
 
 @pytest.mark.parametrize(("more", "spans"), [(0.0, 0.2), (0.005, 0.2), (1.0, 0.5)])

@@ -128,19 +128,26 @@ class MatrixStatus(MatrixFile):
 class MatrixTable:
     """Make the tables and plots of a results folder anew from its matrix.json alone.
 
-    With --format the main table is printed, and nothing is written.
+    With --format the main table is printed, and no table or plot is written.
     """
 
     results: Positional[Path]
     """Folder that holds matrix.json."""
     format: Format | None = None
     """Print the main table so: for a terminal, CSV, Markdown, LaTeX or JSON."""
+    sizes: str | None = None
+    """Beside the SR of a small model show what the same parts of these published sizes take on one card, planned:
+    streamvln-8b, say. It stays in matrix.json until the matrix runs again."""
 
     def run(self) -> None:
         from vlnbench.matrix.sheet import sheet_of
         from vlnbench.matrix.table import write_tables
         from vlnbench.util.tables.sheet import written
 
+        if self.sizes is not None:
+            from vlnbench.matrix.sizes import add_sizes
+
+            add_sizes(self.results, self.sizes)
         print(written(sheet_of(self.results), self.format) if self.format else write_tables(self.results))
 
 

@@ -74,9 +74,11 @@ def write_plots(document: Mapping[str, Any], folder: Path) -> list[str]:
     return written
 
 
-def memory_axis(rows: Sequence[Row]) -> tuple[str, list[float | None]]:
-    """The best that is known of memory for these rows, and how it is called: measured, planned, or the host's."""
+def memory_axis(document: Mapping[str, Any]) -> tuple[str, list[float | None]]:
+    """The best that is known of memory, and its name: of larger sizes, measured, planned, or the host's."""
+    rows, larger = document["rows"], f"{document.get('sizes')}, the same parts on one card: planned (GB)"
     sources = (
+        (larger, [row["vram"].get("sizes") for row in rows]),
         (MEASURED, [row["vram"]["allocated"] for row in rows]),
         (PLANNED, [row["vram"]["planned"] for row in rows]),
         (HOST, [row["host"] for row in rows]),
@@ -90,7 +92,7 @@ def memory_axis(rows: Sequence[Row]) -> tuple[str, list[float | None]]:
 def memory_points(document: Mapping[str, Any], split: str) -> tuple[str, list[Point]]:
     """What the plot of a split shows: settings, the seeds of one together."""
     rows = document["rows"]
-    label, sizes = memory_axis(rows)
+    label, sizes = memory_axis(document)
     size_of = {row["name"]: size for row, size in zip(rows, sizes, strict=True)}
     shades = [axis for axis in document["axes"] if axis != SEED][-1:]
     points = []

@@ -43,7 +43,7 @@ def main_sheet(document: Mapping[str, Any]) -> Sheet:
     columns = [Column(name, "", [row[name] for row in flat]) for name in flat[0]]
     rows: list[Row] = [*settings, *references]
     names = [*(row["name"] for row in settings), *(f"reference: {row['name']}" for row in references)]
-    blank = [None] * len(references)
+    blank, sizes = [None] * len(references), document.get("sizes")
 
     def numbers(heading: str, values: list[float | None], unit: float, digits: int) -> Column:
         cells = [None if value is None else Value(value / unit) for value in values]
@@ -62,6 +62,7 @@ def main_sheet(document: Mapping[str, Any]) -> Sheet:
         numbers("eval min", [_evaluation_seconds(row, document) for row in settings], 60, 1),
         Column("", "device-h", [*(_total_device_hours(row, document) for row in settings), *blank]),
         numbers("VRAM planned", [row["vram"]["planned"] for row in settings], GB, 2),
+        *([numbers(f"{sizes}, planned", [row["vram"]["sizes"] for row in settings], GB, 1)] if sizes else ()),
         *(
             numbers(heading, [row["vram"][name] for row in settings], GB, 2)
             for name, heading in (("allocated", "allocated"), ("reserved", "reserved"), ("device", "process"))
@@ -134,6 +135,7 @@ def _flat(row: Row, document: Mapping[str, Any]) -> dict[str, Any]:
         **{f"{stage}_device_h": _device_hours(row).get(stage) for stage in ("train", *document["splits"])},
         "device_unit": _device_hours(row).get("unit"),
         **{f"vram_{name}_bytes": row["vram"][name] for name in ("planned", "allocated", "reserved", "device")},
+        **({"vram_sizes_bytes": row["vram"]["sizes"]} if document.get("sizes") else {}),
         "fits": row["vram"]["fits"],
         "host_bytes": row["host"],
         **{f"vram_{name}_bytes": peak(row, name) for name in peak_names(document)},

@@ -11,10 +11,10 @@ from typing import Any
 from tabulate import tabulate
 
 from agents.janusvln.options import JanusVLNInference, JanusVLNPlanning
-from agents.navila.options import NaVILAInference
+from agents.navila.options import NaVILAInference, NaVILAPlanning
 from agents.qwen_vl.options import QwenVLInference, QwenVLPlanning
 from agents.streamvln.options import StreamVLNInference, StreamVLNPlanning
-from agents.uninavid.options import UniNaVidInference
+from agents.uninavid.options import UniNaVidInference, UniNaVidPlanning
 from vlnbench.training.inference_options import InferenceOptions
 from vlnbench.training.memory.inference import InferencePlan, plan_inference
 from vlnbench.training.memory.plan import Plan, gb, parse_gpus, plan, verdict
@@ -66,6 +66,45 @@ def hardware_table() -> str:
     return str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
 
 
+PARTS: tuple[tuple[str, tuple[str, ...], int], ...] = (
+    ("projector", ("projector",), 0),
+    ("projector + LoRA of rank 16", ("projector",), 16),
+    ("vision + projector", ("vision", "projector"), 0),
+    ("projector + language", ("projector", "language"), 0),
+    ("vision + projector + language", ("vision", "projector", "language"), 0),
+)
+MODELS: tuple[tuple[str, PlanOptions, dict[str, tuple[str, ...]]], ...] = (
+    *(
+        (name, options, dict(zip(("vision", "projector", "language"), ((part,) for part in parts), strict=True)))
+        for name, options, parts in (
+            ("StreamVLN 8 B", StreamVLNPlanning(batch=1), StreamVLNPlanning.PARTS),
+            ("NaVILA 8 B", NaVILAPlanning(batch=1), NaVILAPlanning.PARTS),
+            ("Uni-NaVid 7 B", UniNaVidPlanning(batch=1), UniNaVidPlanning.PARTS),
+        )
+    ),
+    (
+        "JanusVLN 7 B",
+        JanusVLNPlanning(batch=1),
+        {"vision": ("mm_vision",), "projector": ("mm_mlp", "geometry_merger"), "language": ("mm_llm",)},
+    ),
+)
+"""What a part is called in each model; JanusVLN has two projectors, and its second tower stays frozen."""
+
+
+def parts_of_models_table() -> str:
+    """Markdown table: what has to fit where one card trains the same parts of each model, and the smallest."""
+    rows = []
+    for label, parts, rank in PARTS:
+        cells = [label]
+        for _, options, names in MODELS:
+            tuned = tuple(name for part in parts for name in names[part])
+            planned = plan(replace(options, tunable_parts=tuned, lora_rank=rank, gpus="1x80GB"))
+            cells.append(f"{gb(planned.peak)} ({_smallest(planned)})")
+        rows.append(cells)
+    headers = ["", *(name for name, _, _ in MODELS)]
+    return str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
+
+
 def _smallest(planned: Plan) -> str:
     """The smallest card that a plan fits on, or is tight on."""
     for size in SIZES:
@@ -113,4 +152,4 @@ def _episodes(options: InferenceOptions, one: InferencePlan, size: int) -> str:
 
 
 if __name__ == "__main__":
-    print(hardware_table(), acting_table(), sep="\n\n")
+    print(hardware_table(), parts_of_models_table(), acting_table(), sep="\n\n")

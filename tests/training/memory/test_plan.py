@@ -17,7 +17,7 @@ from agents.uninavid.options import UniNaVidPlanning
 from tests.docs.pages import document
 from tests.families import Whole
 from tests.training.geometry import config_of, write_small
-from tests.training.memory.cards import TRAINED, hardware_table
+from tests.training.memory.cards import PARTS, TRAINED, hardware_table, parts_of_models_table
 from tests.training.memory.levers import levers_table, parts_table
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
@@ -293,6 +293,16 @@ def test_the_page_on_memory_shows_the_smallest_cards() -> None:
     page = document("planned_memory.md").read_text(encoding="utf-8")
     lines = hardware_table().splitlines()[2:]
     assert len(lines) == len(TRAINED)
+    for line in lines:
+        cells = (cell.strip() for cell in line.strip("|").split("|"))
+        assert f"| {' | '.join(cells)} |\n" in page
+
+
+@pytest.mark.slow
+def test_the_page_on_parts_shows_what_they_take_of_each_model() -> None:
+    page = document("which-parts-which-data.md").read_text(encoding="utf-8")
+    lines = parts_of_models_table().splitlines()[2:]
+    assert len(lines) == len(PARTS)
     for line in lines:
         cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert f"| {' | '.join(cells)} |\n" in page

@@ -36,11 +36,11 @@ class _Counter:
 
     def __init__(self, below: str, notes: str, at: int, how: str) -> None:
         self._below, self._notes, self._at, self._how = below, notes, at, how
-        self._write = os.write
+        self._write, self._open = os.write, os.open
 
     def install(self) -> None:
         self._note("processes", str(os.getpid()))
-        os.write = self.write
+        os.write, os.open = self.write, self.open
         sys.addaudithook(self.look)
 
     def look(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -62,6 +62,14 @@ class _Counter:
                     self._happen()
                 return
 
+    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """In place of `os.open`, whose event does not tell the folder that a name is of."""
+        if dir_fd is not None and flags & _CHANGING:
+            found = self._inside(path, dir_fd)
+            if found is not None and self._reached("open", found):
+                self._happen()
+        return self._open(path, flags, mode, dir_fd=dir_fd)
+
     def write(self, file: int, content: Any) -> int:
         """In place of `os.write`, which no event tells of."""
         found = self._inside(file)
@@ -72,7 +80,7 @@ class _Counter:
 
     def _note(self, name: str, text: str) -> int:
         """Add a line to a file of notes; returns its number."""
-        file = os.open(os.path.join(self._notes, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        file = self._open(os.path.join(self._notes, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._write(file, text.replace("\n", " ").encode() + b"\n")

@@ -22,7 +22,6 @@ train() {
 model() { echo "runs/houses2-$seed-$1/model"; }
 
 for other in 1 2; do vlnbench data houses2 --seed $other --data-root houses2-$other; done
-vlnbench data houses2 --look evening textures --envdrop
 vlnbench data questions --benchmark houses2-r2r --data-root houses2-1 --out trajectory_data/Looks --frame-width 128 \
     --views 30000 --semantic --workers 2
 experts Others1 --data-root houses2-1
@@ -47,6 +46,7 @@ walked() {
     vlnbench eval --benchmark results/matrices/benchmarks/houses2-r2r-128.yaml --split "$1" --agent streamvln \
         --checkpoint "$(model beside3)" "${@:2}"
 }
+vlnbench data houses2 --look evening textures
 for split in val_unseen val_unseen_far val_unseen_evening val_unseen_textures; do walked $split; done
 walked val_unseen --frames gray    # what sight is worth
 walked val_unseen --told other     # what the instruction is worth

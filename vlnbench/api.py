@@ -145,14 +145,15 @@ def evaluate(agent: str | Agent = AGENT, **options: Any) -> Run:
     return _run(carry_out(request, executor))
 
 
-def compare(run_a: AnyRun, run_b: AnyRun) -> pd.DataFrame:
+def compare(run_a: AnyRun, run_b: AnyRun, common: bool = False) -> pd.DataFrame:
     """Two finished runs of the same episodes: means of both, and B - A, paired by episode, in percent and meters.
 
     Columns: a, b, difference, its se, low and high (95 %, clustered by scene), n and p, by metric. `attrs` hold
     the episodes that only one of them solves (`wins` of B, `losses`), McNemar's `p_value`, and the fields of the
-    identity that differ. Raises UsageError as `vlnbench compare`.
+    identity that differ. common: of runs of other episodes compare those that both have. Raises UsageError as
+    `vlnbench compare`.
     """
-    found = compare_runs(_folder(run_a), _folder(run_b))
+    found = compare_runs(_folder(run_a), _folder(run_b), common)
     lines, labels = [], []
     for metric in METRICS:
         value = found.differences[metric.label]

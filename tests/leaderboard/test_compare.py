@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from agents.scripted import GroundTruthReplayAgent, RandomAgent, StopAgent
-from tests.evaluation.test_evaluate import plan
-from tests.fakes import PlaneEnv
+from tests.evaluation.test_evaluate import BENCHMARK, plan
+from tests.fakes import PlaneEnv, make_set
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.evaluate import evaluate
+from vlnbench.evaluation.choice.choice import Choice
+from vlnbench.evaluation.evaluate import evaluate, make_plan
 from vlnbench.evaluation.records import ATTEMPTS, MANIFEST, ROWS, read_rows
 from vlnbench.evaluation.stats import bootstrap, estimate
 from vlnbench.leaderboard.compare import compare, format_comparison
@@ -181,3 +182,40 @@ def test_rows_of_older_versions_show_no_time_per_step(runs: dict[str, Path]) -> 
     text = format_comparison(compare(runs["random"], runs["stop"]))
     assert "ms per step" not in text
     assert "wall" not in text
+
+
+def test_of_runs_of_other_episodes_those_that_both_have(
+    tmp_path: Path, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = tmp_path / "some"
+    evaluate(plan("some", count=5), Inline(StopAgent(), PlaneEnv()), some)
+    ids = {row.episode_id: row for row in read_rows(runs["gt-replay"])}
+    there = [row.episode_id for row in read_rows(some)]
+    rewrite(some, [1, 0, 0, 0, 1])
+    with pytest.raises(UsageError, match=r"5 of 9 \(`vlnbench compare --common` takes those that both have\)"):
+        compare(runs["gt-replay"], some)
+    found = compare(runs["gt-replay"], some, common=True)
+    assert (found.both, found.losses, found.wins) == (2, sorted(there[1:4]), [])
+    success = found.differences["SR"]
+    assert success is not None
+    assert (success.a.mean, success.b.mean, success.by_scene.n) == (1.0, 0.4, 5)
+    assert success.by_scene == estimate(
+        [-1.0 if i in (1, 2, 3) else 0.0 for i in range(5)], [ids[each].scene_id for each in there], "difference"
+    )
+    assert main(["compare", str(runs["gt-replay"]), str(some), "--common"]) == 0
+    printed = capsys.readouterr().out
+    assert "episodes that both have: 5 (A: 9 of 9, B: 5 of 9)" in printed
+    assert "hours of" not in printed, "they are of other episodes"
+    assert main(["compare", str(runs["gt-replay"]), str(some), "--common", "--format", "json"]) == 0
+    shared = json.loads(capsys.readouterr().out)["shared"]
+    assert "episodes_sha256" not in shared
+    assert shared["benchmark"]
+
+
+def test_runs_without_a_common_episode_are_refused(tmp_path: Path) -> None:
+    for name, ids in (("a", ("0", "1")), ("b", ("2", "3"))):
+        choice = Choice(episode_ids=ids)
+        chosen = make_plan(BENCHMARK, make_set("episodes"), name, count=None, seed=0, repeats=1, choice=choice)
+        evaluate(chosen, Inline(StopAgent(), PlaneEnv()), tmp_path / name)
+    with pytest.raises(UsageError, match="have no episode in common"):
+        compare(tmp_path / "a", tmp_path / "b", common=True)

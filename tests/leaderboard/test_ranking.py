@@ -81,7 +81,8 @@ def test_other_protocols_are_named_by_field_and_other_files_in_words(runs: list[
     assert str(caught.value).partition("cannot share a table: ")[2] == (
         "fingerprint of the protocol: body.turn_deg 15.0 / 30.0, max_steps 500 / 400; "
         "dataset_sha256: the files of houses-r2r val_unseen are not the same; "
-        "episodes_sha256: 9 of 9 in both, but not the same ones"
+        "episodes_sha256: 9 of 9 in both, but not the same ones "
+        "(`vlnbench compare --common` takes those that both have)"
     )
 
 

@@ -20,21 +20,21 @@ def check_complete(run: TabledRun) -> None:
         )
 
 
-def check_comparable(runs: Sequence[AnyRun]) -> None:
-    """Raise UsageError for the first run that differs from the first one in a field of `SHARED`."""
+def check_comparable(runs: Sequence[AnyRun], but: str = "") -> None:
+    """Raise UsageError for the first run that differs from the first one in a field of `SHARED` but this."""
     first = runs[0]
     for other in runs[1:]:
-        if said := mismatches(first, other):
+        if said := mismatches(first, other, but):
             raise UsageError(f"{first.folder} and {other.folder} cannot share a table: {'; '.join(said)}")
 
 
-def mismatches(a: AnyRun, b: AnyRun) -> list[str]:
+def mismatches(a: AnyRun, b: AnyRun, but: str = "") -> list[str]:
     """What two runs differ in that would have to be the same, in words; hashes are told by what they are of.
 
     What imported results do not tell is no difference; `not_told` names it.
     """
     found = a.identity.differences(b.identity)
-    untold = {*a.identity.not_known, *b.identity.not_known}
+    untold = {*a.identity.not_known, *b.identity.not_known, but}
     if {"benchmark", "split"} & found.keys():  # which have other files and episodes
         untold |= {"dataset_sha256", "episodes_sha256"}
     return [_said(name, found[name], a, b) for name in SHARED if name in found and name not in untold]
@@ -61,7 +61,7 @@ def _said(name: str, values: tuple[Any, Any], a: AnyRun, b: AnyRun) -> str:
     if name == "episodes_sha256":
         ours, theirs = (run.identity.episodes_of for run in (a, b))
         chosen = f"{ours} / {theirs}" if ours != theirs else f"{ours} in both, but not the same ones"
-        return f"episodes_sha256: {chosen}"
+        return f"episodes_sha256: {chosen} (`vlnbench compare --common` takes those that both have)"
     return f"{name} {values[0]!r} / {values[1]!r}"
 
 

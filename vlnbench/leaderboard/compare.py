@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from vlnbench.errors import UsageError
 from vlnbench.evaluation.columns.read import SECONDS
 from vlnbench.evaluation.columns.table import Numbers, Table, Values, finest, pair
 from vlnbench.evaluation.costs import Hours, StepCost, bar, by_step, format_hours, hours
@@ -88,7 +89,7 @@ class Comparison:
         return {
             "runs": [str(self.a.folder), str(self.b.folder)],
             "imported": [run.identity.imported or None for run in (self.a, self.b)],
-            "shared": {name: self.a.identity.flat()[name] for name in SHARED},
+            "shared": {name: self.a.identity.flat()[name] for name in SHARED if name not in self.identity},
             "identity": self.identity,
             "differences": {
                 label: value and {**asdict(value), "p": p_value(value.by_scene)}
@@ -103,13 +104,16 @@ class Comparison:
         }
 
 
-def compare_runs(folder_a: Path, folder_b: Path, data_root: Path) -> Comparison | SoFar:
+def compare_runs(folder_a: Path, folder_b: Path, data_root: Path, common: bool = False) -> Comparison | SoFar:
     """Compare two runs of the same episodes, as far as they have come.
 
     Agent, checkpoint, seed and what else is of the agent may differ. data_root: see `so_far.compare_so_far`.
+    common: compare two finished runs on the episodes that both have, if they were not of the same ones.
     Raises UsageError naming the fields of `ranking.SHARED` that do: protocol, split, data, choice of episodes,
     simulator, repeats.
     """
+    if common:
+        return compare(folder_a, folder_b, common=True)
     (a, took_a), (b, took_b) = (_load(folder) for folder in (folder_a, folder_b))
     check_comparable([a, b])
     if any(len(run.table) < run.identity.planned for run in (a, b)):
@@ -117,10 +121,10 @@ def compare_runs(folder_a: Path, folder_b: Path, data_root: Path) -> Comparison 
     return _compare(a, b, took_a, took_b)
 
 
-def compare(folder_a: Path, folder_b: Path) -> Comparison:
+def compare(folder_a: Path, folder_b: Path, common: bool = False) -> Comparison:
     """The same of two finished runs. Raises UsageError also for one that is not."""
     (a, took_a), (b, took_b) = (_load(folder) for folder in (folder_a, folder_b))
-    check_comparable([a, b])
+    check_comparable([a, b], "episodes_sha256" if common else "")
     return _compare(a, b, took_a, took_b)
 
 
@@ -139,6 +143,8 @@ def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took) -> Compar
         check_complete(run)
         check_scores(run.table)
     places = pair(a.table, b.table)  # not in the order of finishing, which differs from run to run
+    if not len(places[0]):
+        raise UsageError(f"{a.folder} and {b.folder} have no episode in common")
     success = next(metric for metric in METRICS if metric.field == "success")
     sides = [(run.table, of) for run, of in zip((a, b), places, strict=True)]
     won_a, won_b = (values_of(success, table)[of] == 1.0 for table, of in sides)
@@ -183,7 +189,7 @@ def format_comparison(comparison: Comparison) -> str:
         written(sheet, "text"),
         *_listed("only B succeeds", comparison.wins, width),
         *_listed("only A succeeds", comparison.losses, width),
-        *_costs(comparison),
+        *([] if "episodes_sha256" in comparison.identity else _costs(comparison)),  # of other episodes
     ]
     return "\n".join(lines)
 
@@ -214,11 +220,20 @@ def comparison_sheet(comparison: Comparison) -> Sheet:
         Column("", "p", [None if each is None else p_text(each) for each in p]),
         Column("", "n", [value.by_scene.n for _, value in present]),
     )
-    head = f"{shared.benchmark} {shared.split}, episodes {shared.episodes_of}, {shared.ran_in}"
+    head = f"{shared.benchmark} {shared.split}, episodes {_episodes(comparison)}, {shared.ran_in}"
     lines = [f"{head}; paired by episode"]
     lines += [f"{name}: {run.identity.called}, {run.folder}" for name, run in (("A", a), ("B", b))]
     lines += [*not_told([a, b]), f"they differ in {', '.join(comparison.identity) or 'nothing'}"]
     return Sheet("\n".join(lines), columns, tuple(_notes(comparison, present)))
+
+
+def _episodes(comparison: Comparison) -> str:
+    """How many were compared, for people; of runs of other episodes those that both have."""
+    ours, theirs = (run.identity.episodes_of for run in (comparison.a, comparison.b))
+    if "episodes_sha256" not in comparison.identity:
+        return ours
+    n = comparison.both + comparison.neither + len(comparison.wins) + len(comparison.losses)
+    return f"that both have: {n} (A: {ours}, B: {theirs})"
 
 
 def _notes(comparison: Comparison, present: Sequence[tuple[Metric, Difference]]) -> list[str]:

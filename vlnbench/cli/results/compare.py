@@ -26,6 +26,8 @@ class Compare:
     """Where the dataset lies; read only where both runs are unfinished."""
     results: Path | None = None
     """Folder with runs/, of which names of runs are understood, too."""
+    common: bool = False
+    """Of two finished runs of other episodes of one split compare those that both have."""
     format: Format = "text"
     """How it is printed: for a terminal, CSV, Markdown, LaTeX or JSON."""
 
@@ -34,4 +36,4 @@ class Compare:
         from vlnbench.leaderboard.compare import compare_runs, format_found
 
         a, b = (find_run(run, self.results) for run in (self.run_a, self.run_b))
-        print(format_found(compare_runs(a, b, self.data_root), self.format))
+        print(format_found(compare_runs(a, b, self.data_root, self.common), self.format))

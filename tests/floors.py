@@ -53,7 +53,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("needs", "plots", "work"),
         ("rows",),
         ("sheet",),
-        ("forecast", "parts", "table"),
+        ("forecast", "parts", "sizes", "table"),
         ("runner",),
     ),
     "agents": (("common", "remote_options"), ("base",), (OTHERS,), ("table",)),

@@ -20,9 +20,9 @@ from vlnbench.data.episodes import EpisodeSet
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
 from vlnbench.evaluation.answers.file import AnswersFile
 from vlnbench.evaluation.choice.choice import Choice, is_first
-from vlnbench.evaluation.choice.told import TOLD, Told, told_others
+from vlnbench.evaluation.choice.told import Told, told_others
 from vlnbench.evaluation.costs import part_seconds
-from vlnbench.evaluation.identity import Identity
+from vlnbench.evaluation.identity import TOLD, Identity
 from vlnbench.evaluation.metrics import METRICS_VERSION, score
 from vlnbench.evaluation.records import FORMAT, MANIFEST, Row, RowKey, RunFolder, read_row, read_rows
 from vlnbench.evaluation.summary import Summary, summarize

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from vlnbench.errors import UsageError
-from vlnbench.evaluation.choice.told import TOLD
 from vlnbench.interfaces import Scalar
 
 IDENTITY_VERSION = 2
@@ -19,6 +18,8 @@ UNKNOWN = "unknown"
 """Value of a field that is not known: of versions of data, and of much in results of other programs."""
 MARK = " (imported)"
 """What the name of an imported agent ends with, in every table."""
+TOLD = "told"
+"""Name in `Identity.agent_identity` of what is told, where it is not the episode's own."""
 TOLD_MARK = " (told other instructions)"
 """What the name of an agent ends with, in every table, that was told instructions of other episodes."""
 IMPORTED_AS = "imported_as"

@@ -12,8 +12,6 @@ from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode
 
 Told = Literal["own", "other"]
-TOLD = "told"
-"""Name in `Identity.agent_identity` of what is told, where it is not the episode's own."""
 _DRAWS = 1000
 
 
@@ -29,7 +27,7 @@ def told_others(episodes: Sequence[Episode], there: Sequence[Episode]) -> tuple[
 
 
 def _told(episode: Episode, pool: Sequence[Episode]) -> Episode:
-    draw = random.Random(f"{episode.episode_id}/{TOLD}")
+    draw = random.Random(f"{episode.episode_id}/told")
     drawn = (pool[draw.randrange(len(pool))] for _ in range(_DRAWS))
     other = next((each for each in drawn if each.scene_id != episode.scene_id), None)
     if other is None:

@@ -70,3 +70,11 @@ def test_parts_of_another_family_are_refused(results: Path, capsys: pytest.Captu
     assert main(["matrix", "table", str(results), "--sizes", "navila-8b"]) == 2
     assert "mm_mlp_adapter" in capsys.readouterr().err
     assert [path.name for path in results.iterdir()] == ["matrix.json"]
+
+
+def test_a_document_without_options_is_refused(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads((results / "matrix.json").read_text())
+    del document["rows"][0]["options"]["lora_rank"]
+    (results / "matrix.json").write_text(json.dumps(document))
+    assert main(["matrix", "table", str(results), "--sizes", "streamvln-8b"]) == 2
+    assert "matrix.json: lacks 'lora_rank'; run the matrix again" in capsys.readouterr().err

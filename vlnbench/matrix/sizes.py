@@ -26,6 +26,9 @@ def add_sizes(results: Path, name: str) -> None:
         raise UsageError(f"--sizes {name}: expected published sizes, such as {', '.join(family.sizes)}")
     kind: Any = family.check_plannable()
     for row in document["rows"]:
-        parts, rank = tuple(row["options"]["tunable_parts"]), row["options"]["lora_rank"]
+        try:
+            parts, rank = tuple(row["options"]["tunable_parts"]), row["options"]["lora_rank"]
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
         row["vram"]["sizes"] = plan(kind(model=name, tunable_parts=parts, lora_rank=rank), chosen).peak
     write_json(results / DOCUMENT, {**document, "sizes": name})

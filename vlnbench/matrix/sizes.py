@@ -29,6 +29,8 @@ def add_sizes(results: Path, name: str) -> None:
         try:
             parts, rank = tuple(row["options"]["tunable_parts"]), row["options"]["lora_rank"]
         except (KeyError, TypeError) as error:
-            raise UsageError(f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew") from error
+            raise UsageError(
+                f"{results / DOCUMENT}: lacks {error}; run the matrix again to make it anew"
+            ) from error
         row["vram"]["sizes"] = plan(kind(model=name, tunable_parts=parts, lora_rank=rank), chosen).peak
     write_json(results / DOCUMENT, {**document, "sizes": name})

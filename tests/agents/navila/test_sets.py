@@ -215,7 +215,20 @@ def test_odd_answers_and_missing_files_are_told(
 @pytest.mark.slow
 def test_trainings_on_all_published_sets(published: Path, tmp_path: Path) -> None:
     sets = ["--trajectories", str(published), "--sets", "R2R,RxR,Human,EnvDrop,ScanQA"]
-    how = "--steps 2 --batch 2 --accumulation 1 --workers 0 --zero 0 --log-every 1".split()
+    how = [
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+        "--accumulation",
+        "1",
+        "--workers",
+        "0",
+        "--zero",
+        "0",
+        "--log-every",
+        "1",
+    ]
     command = ["--family", "navila", "--checkpoint", "preset:navila-tiny", *sets, *how]
     said = train(*command, "--out", str(tmp_path / "run"))
     assert [line.split()[0] for line in said.splitlines() if line.startswith(("EnvDrop", "ScanQA"))] == [

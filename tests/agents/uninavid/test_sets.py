@@ -65,7 +65,20 @@ def test_a_set_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_training_on_the_released_set(published: Path, tmp_path: Path) -> None:
     sets = ["--trajectories", str(published.parent), "--sets", published.name]
-    how = "--steps 2 --batch 2 --accumulation 1 --workers 0 --zero 0 --log-every 1".split()
+    how = [
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+        "--accumulation",
+        "1",
+        "--workers",
+        "0",
+        "--zero",
+        "0",
+        "--log-every",
+        "1",
+    ]
     command = ["--family", "uninavid", "--checkpoint", "preset:uninavid-tiny", *sets, *how]
     said = train(*command, "--out", str(tmp_path / "run"))
     assert f"note: {published / PUBLISHED_SET}: 1 answers name no action and are left out" in said

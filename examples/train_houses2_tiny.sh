@@ -30,7 +30,7 @@ experts Walks2
 train look preset:streamvln-tiny --sets Looks Others1:0.1 --vocabulary-of Walks2 --steps 4000 --batch 16 \
     --inflection-weight 3.2 --learning-rate 2e-3
 experts Others2 --data-root houses2-2
-train walk "$(model look)" --sets Others1 Others2 Looks:0.15 --steps 10000 --batch 4 --learning-rate 1.2e-3
+train walk "$(model look)" --sets Others1 Others2 Looks:0.15 --steps 4000 --batch 4 --learning-rate 1.2e-3
 
 before=walk sets=()
 for round in 1 2 3; do

@@ -22,6 +22,7 @@ from vlnbench.matrix.plots import (
     PLANNED,
     WALL,
     costs_figure,
+    effects_figure,
     memory_axis,
     memory_figure,
     memory_points,
@@ -348,3 +349,12 @@ def test_the_main_table_is_printed_in_a_format_and_marks_what_is_not_told_from_t
     found = json.loads(capsys.readouterr().out)["rows"]
     assert [row["setting"] for row in found][: len(document["rows"])] == [row["name"] for row in document["rows"]]
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_plot_of_effects_names_its_splits_where_the_first_label_has_no_pairs() -> None:
+    """As in a matrix that is half run."""
+    document = make_document({"parts": ["projector", "vision", "all"], "seed": ["seed=0", "seed=1"]}, failed=(2, 3))
+    figure = effects_figure(document)
+    assert figure is not None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == document["splits"]

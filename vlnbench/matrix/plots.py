@@ -278,14 +278,15 @@ def _draw_effects(axis: Axes, found: Sequence[Effect], index: int, count: int, s
     """The effects on one split, beside those on the others."""
     color = COLOURS[index % len(COLOURS)]
     height = 0.7 / count
+    label: str | None = split
     for place, effect in enumerate(found):
         y = place - 0.35 + height * (index + 0.5)
         differences = [100 * value for value in effect.differences]
         axis.scatter(differences, [y] * len(differences), s=14, color=color, zorder=3)
         middle = effect.estimate or effect.spread
         if middle is not None:
-            label = split if place == 0 else None
             axis.barh(y, 100 * middle.mean, height * 0.9, color=color, alpha=0.35, label=label)
+            label = None  # of bars of one color the first has the name
         interval = effect.estimate
         if interval is not None and interval.low is not None and interval.high is not None:
             axis.hlines(y, 100 * interval.low, 100 * interval.high, color=color, linewidth=1.2)

@@ -353,7 +353,8 @@ def test_the_main_table_is_printed_in_a_format_and_marks_what_is_not_told_from_t
 
 def test_plot_of_effects_names_its_splits_where_the_first_label_has_no_pairs() -> None:
     """As in a matrix that is half run."""
-    document = make_document({"parts": ["projector", "vision", "all"], "seed": ["seed=0", "seed=1"]}, failed=(2, 3))
+    axes = {"parts": ["projector", "vision", "all"], "seed": ["seed=0", "seed=1"]}
+    document = make_document(axes, failed=(2, 3))
     figure = effects_figure(document)
     assert figure is not None
     (legend,) = figure.legends

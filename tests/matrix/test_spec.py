@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -325,6 +326,14 @@ def test_the_files_in_the_repository_can_be_read(path: Path) -> None:
         assert arms == {(("R2R",), ()), (("R2R", "EnvDrop"), ()), (("R2R", "EnvDrop"), ("R2R",))}
     if path.stem.endswith("8b"):
         assert all(setting.train.vision_tower_lr for setting in matrix.settings if PARTS[0] in setting.train.parts)
+
+
+def test_bases_that_files_name_are_in_the_repository() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in MATRICES.glob("*.yaml"))
+    named = set(re.findall(r"results/bases/[\w-]+/model", text))
+    assert named
+    for folder in named:
+        assert {"config.json", "model.safetensors"} <= {each.name for each in (ROOT / folder).iterdir()}
 
 
 def test_the_command_line_understands_every_command() -> None:

@@ -249,12 +249,13 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
     (tmp_path / "hanging_agent.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
-    process = start(data, folder, "--episode-timeout", "5", agent="hanging_agent:Hangs")
+    process = start(data, folder, "--episode-timeout", "20", agent="hanging_agent:Hangs")  # busy machines start slowly
     wait_for(partial(has_rows, folder, 5), process)
+    assert process.poll() is None, process.communicate()[1]
     workers = children(process.pid)
     code, stderr = finish(process)
     assert code == 124
-    assert "no progress for 5 s" in stderr
+    assert "no progress for 20 s" in stderr
     assert "hanging_agent.py" in stderr
     assert not any(map(alive, workers))
     assert 5 <= count(folder) < 60

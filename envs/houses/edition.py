@@ -20,8 +20,9 @@ class Edition:
     groups: splits that have the same houses, by the part of their names. additions: sets to train on that are
     made on demand; noisy: the one whose speaker errs; dropped: the one in houses that are refurnished. far:
     splits of which every goal is far from the entrance of its room. looks: further looks, whose splits are
-    called `SPLIT_LOOK` and hold the same episodes. voice: who tells R2R-like instructions. near_kept: share
-    that is kept of walks whose goal is not far, which most are.
+    called `SPLIT_LOOK` and hold the same episodes. varied: whether materials, furniture and light of the houses'
+    own look are drawn for every house; otherwise all houses share them. voice: who tells R2R-like instructions.
+    near_kept: share that is kept of walks whose goal is not far, which most are.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Edition:
     additions: tuple[str, ...]
     far: tuple[str, ...] = ()
     looks: tuple[str, ...] = ()
+    varied: bool = False
     voice: str = "r2r"
     near_kept: float = 1.0
     noisy: str = "envdrop"
@@ -44,11 +46,6 @@ class Edition:
     def splits(self) -> tuple[str, ...]:
         """All splits that are made when they are asked for."""
         return (*self.drawn, *(f"{split}_{look}" for look in self.looks for split in self.drawn))
-
-    @property
-    def has_looks(self) -> bool:
-        """Whether materials, furniture and light are drawn for every house."""
-        return bool(self.looks)
 
     def drawn_as(self, split: str) -> tuple[str, str]:
         """The split whose episodes a split holds, and its look: "" is the houses' own."""
@@ -98,6 +95,7 @@ HOUSES = Edition(
     "houses-3",
     {"train": ("train", "val_seen"), "unseen": ("val_unseen",)},
     additions=("envdrop",),
+    looks=("materials", "evening", "textures"),
 )
 HOUSES_2 = Edition(
     "houses2",
@@ -106,6 +104,7 @@ HOUSES_2 = Edition(
     additions=("envdrop", "noise", "speaker"),
     far=("val_seen_far", "val_unseen_far"),
     looks=("evening", "textures"),
+    varied=True,
     voice="r2r-wide",
     near_kept=0.12,
     noisy="noise",

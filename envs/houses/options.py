@@ -104,20 +104,20 @@ class HousesOptions(HousesConfig):
 
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
+    look: tuple[str, ...] = ()
+    """Looks of the same houses and episodes, as splits SPLIT_LOOK: materials (materials, paints and light drawn for
+    every house, where all houses share them otherwise), evening (these in dark, warm light), textures (materials
+    that no house has otherwise)."""
     envdrop: bool = False
     """Add the augmentation set of a noisy machine speaker, as split envdrop."""
     envdrop_episodes: int | None = None
     """Its episodes; default five times those of train."""
 
     def check(self) -> None:
-        """Raise UsageError where the augmentation set contradicts itself."""
+        """Raise UsageError for a look that there is not, and where the augmentation set contradicts itself."""
+        _check_looks(self.look, self.edition)
         if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
             raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
-
-    @property
-    def look(self) -> tuple[str, ...]:
-        """Further looks: none."""
-        return ()
 
     @property
     def added_episodes(self) -> int | None:
@@ -150,9 +150,7 @@ class Houses2Options(Houses2Config):
 
     def check(self) -> None:
         """Raise UsageError for a look that there is not, and where the added sets contradict themselves."""
-        for look in self.look:
-            if look not in self.edition.looks:
-                raise UsageError(f"--look {look}: " + unknown("look", look, self.edition.looks))
+        _check_looks(self.look, self.edition)
         added = self.envdrop or self.noise or self.speaker
         if self.added_episodes is not None and not (added and self.added_episodes >= 1):
             raise UsageError(
@@ -163,6 +161,12 @@ class Houses2Options(Houses2Config):
     def config(self) -> HousesConfig:
         """What decides the bytes that are generated."""
         return _config(self)
+
+
+def _check_looks(looks: tuple[str, ...], edition: Edition) -> None:
+    for look in looks:
+        if look not in edition.looks:
+            raise UsageError(f"--look {look}: " + unknown("look", look, edition.looks))
 
 
 def _config(options: HousesConfig) -> HousesConfig:

@@ -53,17 +53,13 @@ RXR_FOLDERS = ("RxR_VLNCE_v0", "rxr")
 SCALEVLN = "scalevln_subset_150k"
 """The split of ScaleVLN that StreamVLN published; its file lies in the dataset's folder itself."""
 ENGLISH = ("en-US", "en-IN")
-
 HOUSES_2_DRAWN = ("train", "val_seen", "val_seen_far", "val_unseen", "val_unseen_far")
-HOUSES_2_SPLITS: dict[str, int | None] = dict.fromkeys(
-    (
-        *HOUSES_2_DRAWN,
-        *(f"{split}_{look}" for look in ("evening", "textures") for split in HOUSES_2_DRAWN),
-        "envdrop",
-        "noise",
-        "speaker",
-    )
-)
+
+
+def _generated(drawn: tuple[str, ...], looks: tuple[str, ...], added: tuple[str, ...]) -> dict[str, int | None]:
+    """Splits of generated houses: as they are, in further looks, and sets to train on."""
+    return dict.fromkeys((*drawn, *(f"{split}_{look}" for look in looks for split in drawn), *added))
+
 
 _HOUSES = Benchmark(
     name="houses-r2r",
@@ -71,7 +67,7 @@ _HOUSES = Benchmark(
     summary="generated houses, R2R-like instructions; needs no download",
     reader="r2r",
     dataset_folders=("houses_r2r",),
-    splits={"train": None, "val_seen": None, "val_unseen": None, "envdrop": None},
+    splits=_generated(("train", "val_seen", "val_unseen"), ("materials", "evening", "textures"), ("envdrop",)),
     body=VLM_BODY,
     generator="houses",
 )
@@ -114,7 +110,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             name="houses2-r2r",
             summary="generated houses that look different, many words, far goals; needs no download",
             dataset_folders=("houses2_r2r",),
-            splits=HOUSES_2_SPLITS,
+            splits=_generated(HOUSES_2_DRAWN, ("evening", "textures"), ("envdrop", "noise", "speaker")),
             generator="houses2",
         ),
         replace(

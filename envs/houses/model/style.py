@@ -1,8 +1,9 @@
 """How a house is finished and lit: what all houses share, and what is drawn for each.
 
-A house with looks has materials, paints and light of its own, drawn from its name. Its train and unseen houses
-leave out some patterns each, so that unseen ones show some for the first time; the look `textures` has patterns
-that nothing else shows, and `evening` the house's own materials in dark, warm light.
+All houses of an edition share theirs, or every house has materials, paints and light of its own, drawn from its
+name: in its own look, or in the look `materials`. Train and unseen houses leave out some patterns each, so that
+unseen ones show some for the first time; the look `textures` has patterns that nothing else shows, and `evening`
+the house's materials in dark, warm light.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class DrawnStyle(Style):
 def style_of(house: House, config: HousesConfig, look: str = "") -> Style:
     """How a house of a configuration is finished and lit in a look, "" being its own."""
     edition = config.edition
-    if not edition.has_looks:
+    if not (look or edition.varied):
         return SharedStyle(house)
     about = f"vlnbench {edition.name} style {config.seed}"
     pools = _pools(random.Random(f"{about} patterns"), "_unseen_" in house.name, look == "textures")

@@ -146,7 +146,7 @@ def furnish(
                 color = rng.choice(FURNISHINGS[noun].colors)
                 tries = _TRIES_ESSENTIAL if chance == 1.0 else _TRIES
                 makes = MAKES[noun]
-                what = rng.choice(makes) if config.edition.has_looks else makes[0]
+                what = rng.choice(makes) if config.edition.varied else makes[0]
                 placed = _try_item(floor, what, color, tries, rng)
                 if chance == 1.0 and placed is None:
                     return None

@@ -9,9 +9,9 @@ seed=${1:-0}
 
 walks() { vlnbench collect --benchmark houses2-r2r --out "trajectory_data/$1" --frame-width 128 "${@:2}"; }
 experts() { walks "$@" --disturbance 0.05 --workers 2; }
-beside() {  # a quarter of the steps are the expert's
-    walks "$1" --dagger --relabel 0.25 --agent streamvln --checkpoint "$2" --stop-within 1.5 --longest 120 \
-        --tours 2500 --workers 4 --seed "$seed" "${@:3}"
+beside() {  # a quarter of the steps are the expert's; other instructions in every round
+    VLNBENCH_CORES=1 walks "$1" --dagger --relabel 0.25 --agent streamvln --checkpoint "$2" --stop-within 1.5 \
+        --longest 120 --tours 1000 --workers 4 --seed "$seed$round" "${@:3}"
 }
 train() {
     torchrun --nproc-per-node 2 -m vlnbench train --out "runs/houses2-$seed-$1" --checkpoint "$2" --family streamvln \
@@ -34,11 +34,13 @@ train walk "$(model look)" --sets Others1 Others2 Looks:0.15 --steps 4000 --batc
 
 before=walk sets=()
 for round in 1 2 3; do
-    for other in 1 2; do
-        beside "Beside-$seed-$round-$other" "$(model $before)" --data-root houses2-$other
-        sets+=("Beside-$seed-$round-$other")
+    walking=()
+    for other in 1 2; do  # side by side, each on a core
+        beside "Beside-$seed-$round-$other" "$(model $before)" --data-root houses2-$other &
+        walking+=($!) sets+=("Beside-$seed-$round-$other")
     done
-    train "beside$round" "$(model $before)" --sets Others1:0.35 Others2:0.35 "${sets[@]}" Looks:0.2 --steps 10000 --batch 4 \
+    for each in "${walking[@]}"; do wait "$each"; done
+    train "beside$round" "$(model $before)" --sets Others1:0.2 Others2:0.2 "${sets[@]}" Looks:0.1 --steps 2500 --batch 4 \
         --learning-rate 1e-3
     before=beside$round
 done

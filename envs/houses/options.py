@@ -105,9 +105,9 @@ class HousesOptions(HousesConfig):
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
     look: tuple[str, ...] = ()
-    """Looks of the same houses and episodes, as splits SPLIT_LOOK: materials (materials, paints and light drawn for
-    every house, where all houses share them otherwise), evening (these in dark, warm light), textures (materials
-    that no house has otherwise)."""
+    """Looks of the same houses and episodes, as splits SPLIT_LOOK: materials (materials, paints and light drawn
+    for every house, where all houses share them otherwise), evening (these in dark, warm light), textures
+    (materials that no house has otherwise)."""
     envdrop: bool = False
     """Add the augmentation set of a noisy machine speaker, as split envdrop."""
     envdrop_episodes: int | None = None

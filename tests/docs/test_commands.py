@@ -114,7 +114,11 @@ def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.usefixtures("_nothing_runs")
 @pytest.mark.parametrize(
     ("name", "last"),
-    [("train_streamvln_tiny.sh", "streamvln-tiny"), ("train_houses2_tiny.sh", "houses2-0-beside3")],
+    [
+        ("train_streamvln_tiny.sh", "streamvln-tiny"),
+        ("train_houses2_tiny.sh", "houses2-0-beside3"),
+        ("adapt_streamvln_tiny.sh", "adapted-0-round3"),
+    ],
 )
 def test_the_training_of_the_small_model_is_whole(tmp_path: Path, name: str, last: str) -> None:
     """Its commands parse, and use checkpoints and sets that the commands before them have made."""
@@ -131,7 +135,7 @@ def test_the_training_of_the_small_model_is_whole(tmp_path: Path, name: str, las
     for line in printed.splitlines():
         (arguments,) = commands(line)
         checkpoint = _after(arguments, "--checkpoint")
-        assert checkpoint in {None, "preset:streamvln-tiny", *made}, line
+        assert checkpoint in {None, "preset:streamvln-tiny", "streamvln-tiny", *made}, line
         assert cli.main(["streamvln-tiny" if each in made else each for each in arguments]) == 0, line
         for option in ("--sets", "--vocabulary-of"):
             names = itertools.takewhile(lambda each: not each.startswith("--"), _from(arguments, option))

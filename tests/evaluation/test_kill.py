@@ -249,7 +249,8 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
     (tmp_path / "hanging_agent.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
-    process = start(data, folder, "--episode-timeout", "20", agent="hanging_agent:Hangs")  # busy machines start slowly
+    # on a busy machine the first episodes take seconds
+    process = start(data, folder, "--episode-timeout", "20", agent="hanging_agent:Hangs")
     wait_for(partial(has_rows, folder, 5), process)
     assert process.poll() is None, process.communicate()[1]
     workers = children(process.pid)

@@ -17,17 +17,17 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
-from envs.houses.edition import HOUSES_2
+from envs.houses.edition import HOUSES, HOUSES_2
 from envs.houses.files.augment import ENVIRONMENTS, EnvDropManifest, augment
 from envs.houses.files.dataset import generate
 from envs.houses.files.manifest import HousesManifest, house_names
 from envs.houses.files.verify import verify
-from envs.houses.generator import GENERATOR_2
+from envs.houses.generator import GENERATOR, GENERATOR_2
 from envs.houses.language.grammar import tokenize, vocabulary
 from envs.houses.model.colors import NAMED, nearest_name, paints
 from envs.houses.model.model import house_primitives
 from envs.houses.model.style import DrawnStyle, style_of
-from envs.houses.options import Houses2Config, Houses2Options
+from envs.houses.options import Houses2Config, Houses2Options, HousesConfig, HousesOptions
 from envs.houses.plan.house import House, dropped_name, make_house
 from envs.houses.shapes import patterns
 from envs.houses.shapes.glb_writer import glb_bytes
@@ -90,10 +90,7 @@ def digest(content: bytes) -> str:
 def test_scene_files_are_the_same_everywhere() -> None:
     """Whole files: no release of numpy, Pillow or zlib shows in them. Digests change with the generator's houses,
     and so must the version of the edition."""
-    house, found = make_house("s3_train_000", CONFIG), {}
-    for look in ("", *HOUSES_2.looks):
-        primitives = house_primitives(house, random.Random("x"), style_of(house, CONFIG, look))
-        found[look] = digest(glb_bytes(primitives, "t"))
+    found = {look: digest(scene_of("s3_train_000", CONFIG, look)) for look in ("", *HOUSES_2.looks)}
     assert found == {"": "9095931212770942", "evening": "5535a6e41dbc3260", "textures": "8cac81ddf293678c"}
 
 
@@ -148,6 +145,36 @@ def test_evening_is_dark_and_warm_and_changes_nothing_else() -> None:
     assert [each.png for each in day if each.name != "palette"] == [
         each.png for each in evening if each.name != "palette"
     ]
+
+
+def test_houses_that_share_all_have_further_looks(tmp_path: Path) -> None:
+    """The first edition: its files as they were, and the same episodes in materials of each house."""
+    config = HousesConfig(
+        seed=3, train_houses=1, val_unseen_houses=2, train_episodes=6, val_seen_episodes=6, val_unseen_episodes=6
+    )
+    before = generate(tmp_path, config, splits=("val_unseen",)).files
+    after = generate(tmp_path, config, splits=[f"val_unseen_{look}" for look in HOUSES.looks]).files
+    assert before.items() <= after.items()
+    own, *others = (
+        read_json(tmp_path / HOUSES.r2r_dir / split / f"{split}.json.gz")["episodes"]
+        for split in ("val_unseen", *(f"val_unseen_{look}" for look in HOUSES.looks))
+    )
+    for look, episodes in zip(HOUSES.looks, others, strict=True):
+        scenes = [f"{each['scene_id'].removesuffix('.glb')}_{look}.glb" for each in own]
+        assert episodes == [{**each, "scene_id": scene} for each, scene in zip(own, scenes, strict=True)]
+    scenes = {look: scene_of("s3_unseen_000", config, look) for look in ("", *HOUSES.looks)}
+    assert len({digest(scene) for scene in scenes.values()}) == 4
+    assert digest(scenes["materials"]) == "8ea2bd79757f9576"
+    floors = [
+        {style_of(make_house(f"s3_unseen_00{i}", config), config, look).floor(0) for i in range(2)}
+        for look in ("", "materials")
+    ]
+    assert list(map(len, floors)) == [1, 2]
+
+
+def scene_of(name: str, config: HousesConfig, look: str) -> bytes:
+    house = make_house(name, config)
+    return glb_bytes(house_primitives(house, random.Random("x"), style_of(house, config, look)), "t")
 
 
 def test_looks_have_the_navmesh_that_their_scene_gives(made: Made, tmp_path: Path) -> None:
@@ -268,6 +295,11 @@ def test_mistakes_are_one_line(tmp_path: Path, options: dict[str, Any], message:
         list(GENERATOR_2.generate(Houses2Options(data_root=tmp_path / "data", **options)))
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_look_that_the_first_edition_has_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--look dusk: unknown look 'dusk'"):
+        list(GENERATOR.generate(HousesOptions(data_root=tmp_path / "data", look=("dusk",))))
 
 
 def test_a_split_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -359,3 +359,12 @@ def test_plot_of_effects_names_its_splits_where_the_first_label_has_no_pairs() -
     assert figure is not None
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == document["splits"]
+
+
+@pytest.mark.parametrize("name", ["pilot_shift", "tunable_parts_x_data"])
+def test_plot_of_effects_says_what_its_intervals_are_over(name: str) -> None:
+    """One training of a setting tells nothing of others."""
+    figure = effects_figure(json.loads((RESULTS / name / "matrix.json").read_text()))
+    assert figure is not None
+    given = "trainings taken as given" in figure.axes[0].get_xlabel()
+    assert given == (name == "pilot_shift")

@@ -264,10 +264,13 @@ def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(found)), [_plain(name) for name in names], fontsize=8)
     axis.invert_yaxis()
+    overs = {effect.over for each in by_split.values() for effect in each if effect.estimate is not None}
+    given = overs != {"episodes and trainings"}
+    over = "episodes, trainings taken as given" if given else "episodes and trainings"
     axis.set_xlabel(
         "change of SR (percentage points)\n"
         "dots: pairs; bars: their mean, each context counting the same;\n"
-        "lines: its 95 % interval over episodes and trainings, not corrected\nfor the number of comparisons"
+        f"lines: its 95 % interval over {over}, not corrected\nfor the number of comparisons"
     )
     axis.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper right", ncols=len(by_split), fontsize=8, frameon=False)

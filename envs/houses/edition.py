@@ -19,10 +19,10 @@ class Edition:
     name: of its generator, folders and manifest. version: changes whenever the same options give other bytes.
     groups: splits that have the same houses, by the part of their names. additions: sets to train on that are
     made on demand; noisy: the one whose speaker errs; dropped: the one in houses that are refurnished. far:
-    splits of which every goal is far from the entrance of its room. looks: further looks, whose splits are
-    called `SPLIT_LOOK` and hold the same episodes. varied: whether materials, furniture and light of the houses'
-    own look are drawn for every house; otherwise all houses share them. voice: who tells R2R-like instructions.
-    near_kept: share that is kept of walks whose goal is not far, which most are.
+    splits of which every goal is far from the entrance of its room. looks: further looks, whose splits and added
+    sets are called `SPLIT_LOOK` and hold the same episodes. varied: whether materials, furniture and light of the
+    houses' own look are drawn for every house; otherwise all houses share them. voice: who tells R2R-like
+    instructions. near_kept: share that is kept of walks whose goal is not far, which most are.
     """
 
     name: str
@@ -41,6 +41,11 @@ class Edition:
     def drawn(self) -> tuple[str, ...]:
         """The splits whose episodes are drawn."""
         return tuple(split for splits in self.groups.values() for split in splits)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """All sets to train on that are made on demand."""
+        return (*self.additions, *(f"{split}_{look}" for look in self.looks for split in self.additions))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -94,8 +99,9 @@ HOUSES = Edition(
     "houses",
     "houses-3",
     {"train": ("train", "val_seen"), "unseen": ("val_unseen",)},
-    additions=("envdrop",),
+    additions=("envdrop", "speaker", "recolored"),
     looks=("materials", "evening", "textures"),
+    dropped="recolored",
 )
 HOUSES_2 = Edition(
     "houses2",

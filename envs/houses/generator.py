@@ -48,16 +48,17 @@ class HousesGenerator:
         yield generate_houses(options.data_root, config, splits)
         for split in self._edition.additions:
             if getattr(options, split):
-                yield _add(options.data_root, config, split, options.added_episodes)
+                for each in (split, *(f"{split}_{look}" for look in options.look)):
+                    yield _add(options.data_root, config, each, options.added_episodes)
 
     def verify(self, data_root: Path, episodes: Sequence[Episode], split: str) -> Verdict:
         from envs.houses.files.verify import verify
 
-        voice = SPEAKER if split in self._edition.additions else None
+        voice = SPEAKER if split in self._edition.added else None
         return verify(data_root, self._edition, episodes, voice)
 
     def errs(self, split: str) -> bool:
-        return split == self._edition.noisy
+        return self._edition.drawn_as(split)[0] == self._edition.noisy
 
     def preview(self, data_root: Path, out: Path, split: str, house: str | None, episodes: int) -> str:
         from envs.houses.preview.preview import preview

@@ -107,21 +107,29 @@ class HousesOptions(HousesConfig):
     look: tuple[str, ...] = ()
     """Looks of the same houses and episodes, as splits SPLIT_LOOK: materials (materials, paints and light drawn
     for every house, where all houses share them otherwise), evening (these in dark, warm light), textures
-    (materials that no house has otherwise)."""
+    (materials that no house has otherwise). Added sets are made in them, too."""
     envdrop: bool = False
     """Add the augmentation set of a noisy machine speaker, as split envdrop."""
+    speaker: bool = False
+    """Add the set of the same speaker without its errors, as split speaker."""
+    recolored: bool = False
+    """Add environment dropout, as split recolored: train houses recolored and refurnished, with new walks."""
     envdrop_episodes: int | None = None
-    """Its episodes; default five times those of train."""
+    """Episodes of each added set; default five times those of train."""
 
     def check(self) -> None:
         """Raise UsageError for a look that there is not, and where the augmentation set contradicts itself."""
         _check_looks(self.look, self.edition)
-        if self.envdrop_episodes is not None and not (self.envdrop and self.envdrop_episodes >= 1):
-            raise UsageError(f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop")
+        added = self.envdrop or self.speaker or self.recolored
+        if self.envdrop_episodes is not None and not (added and self.envdrop_episodes >= 1):
+            raise UsageError(
+                f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop, --speaker or "
+                "--recolored"
+            )
 
     @property
     def added_episodes(self) -> int | None:
-        """Episodes of the set that is added."""
+        """Episodes of each set that is added."""
         return self.envdrop_episodes
 
     @property
@@ -138,7 +146,7 @@ class Houses2Options(Houses2Config):
     """Folder below which datasets/ and scene_datasets/ are written."""
     look: tuple[str, ...] = ()
     """Further looks of the same houses and episodes, as splits SPLIT_LOOK: evening (dark, warm light), textures
-    (materials that no house has otherwise)."""
+    (materials that no house has otherwise). Added sets are made in them, too."""
     envdrop: bool = False
     """Add environment dropout, as split envdrop: train houses recolored and refurnished, with new walks."""
     noise: bool = False

@@ -10,6 +10,7 @@ from vlnbench.data.benchmarks import Benchmark, every_benchmark, get_benchmark
 from vlnbench.data.datasets import (
     AUGMENTATIONS,
     SplitFiles,
+    augmentation,
     expected_count,
     find_scenes_dir,
     locate,
@@ -160,7 +161,7 @@ def _check_instructions(
     assert benchmark.generator is not None
     try:
         generator = get_generator(benchmark.generator)
-        chosen = episodes[:AUGMENTED_CHECKED] if split in AUGMENTATIONS else episodes
+        chosen = episodes[:AUGMENTED_CHECKED] if augmentation(split) else episodes
         found = generator.verify(data_root, read_ground_truth(chosen, files), split)
     except UsageError as error:
         return False, item, str(error)

@@ -33,7 +33,7 @@ OTHER_SUFFIXES = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 """Of files that a benchmark's own reader reads."""
 
 ROLES = ("guide", "follower")
-AUGMENTATIONS = ("envdrop", "joint_train_envdrop", "noise", "speaker")
+AUGMENTATIONS = ("envdrop", "joint_train_envdrop", "noise", "speaker", "recolored")
 """Sets to train on, which may also lie beside the dataset folders, as in StreamVLN."""
 
 V1_2_COUNTS = {"envdrop": 146413, "joint_train_envdrop": 157232}
@@ -71,10 +71,11 @@ def locate(benchmark: Benchmark, split: str, data_root: Path) -> SplitFiles:
     if not found:
         name = f"{_stems(benchmark, split)[0][0]}{SUFFIXES[0]}"
         others = ", ".join(benchmark.dataset_folders[1:])
-        if benchmark.generator is not None and split in AUGMENTATIONS:
+        if benchmark.generator is not None and (added := augmentation(split)):
+            look = split[len(added) + 1 :]
             raise UsageError(
                 f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}; generate it with "
-                f"`vlnbench data {benchmark.generator} --{split}`"
+                f"`vlnbench data {benchmark.generator} --{added}{f' --look {look}' if look else ''}`"
             )
         raise UsageError(
             f"no episode file for {benchmark.name} {split}: expected {folders[0] / name}"
@@ -142,6 +143,11 @@ def _folders(benchmark: Benchmark, split: str, data_root: Path) -> Iterator[Path
                 yield data_root / base / name
         if split in AUGMENTATIONS and benchmark.reader == "r2r":
             yield data_root / base / split
+
+
+def augmentation(split: str) -> str:
+    """The set to train on that a split holds, in whatever look; "" for others."""
+    return next((name for name in (split, split.rpartition("_")[0]) if name in AUGMENTATIONS), "")
 
 
 def _stems(benchmark: Benchmark, split: str) -> list[list[str]]:

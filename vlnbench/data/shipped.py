@@ -58,7 +58,7 @@ HOUSES_2_DRAWN = ("train", "val_seen", "val_seen_far", "val_unseen", "val_unseen
 
 def _generated(drawn: tuple[str, ...], looks: tuple[str, ...], added: tuple[str, ...]) -> dict[str, int | None]:
     """Splits of generated houses: as they are, in further looks, and sets to train on."""
-    return dict.fromkeys((*drawn, *(f"{split}_{look}" for look in looks for split in drawn), *added))
+    return dict.fromkeys((*drawn, *added, *(f"{split}_{look}" for look in looks for split in (*drawn, *added))))
 
 
 _HOUSES = Benchmark(
@@ -67,7 +67,11 @@ _HOUSES = Benchmark(
     summary="generated houses, R2R-like instructions; needs no download",
     reader="r2r",
     dataset_folders=("houses_r2r",),
-    splits=_generated(("train", "val_seen", "val_unseen"), ("materials", "evening", "textures"), ("envdrop",)),
+    splits=_generated(
+        ("train", "val_seen", "val_unseen"),
+        ("materials", "evening", "textures"),
+        ("envdrop", "speaker", "recolored"),
+    ),
     body=VLM_BODY,
     generator="houses",
 )

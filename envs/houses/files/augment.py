@@ -1,8 +1,9 @@
 """Sets to train on: many more walks in the train houses, told by a machine speaker.
 
-Two kinds. `noise` (the first edition calls it envdrop) are walks in the houses as they are, told by a speaker that
-errs. `envdrop` is environment dropout as Tan et al. meant it (arXiv 1904.04195): every house is recolored and
-refurnished, so that a walk goes through a house that is not there otherwise, and each text was checked.
+Three kinds. `noise` (the first edition calls it envdrop) are walks in the houses as they are, told by a speaker
+that errs, and `speaker` by one that does not. `envdrop` (the first edition: `recolored`) is environment dropout as
+Tan et al. meant it (arXiv 1904.04195): every house is recolored and refurnished, so that a walk goes through one
+that is not there otherwise, and each text was checked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.houses.edition import SCENES_DIR, SPEAKER
 from envs.houses.files.dataset import Progress, at_once, take
 from envs.houses.files.episode_files import Told, cut, write_r2r_split
+from envs.houses.files.looks import write_look
 from envs.houses.files.manifest import house_names, is_complete
 from envs.houses.files.scenes import fingerprint, write_scene
 from envs.houses.files.statistics import Totals
@@ -71,10 +73,10 @@ def augment(
 ) -> EnvDropManifest:
     """Write `datasets/houses_r2r/{split}/` for a finished benchmark; a set that is there already is kept.
 
-    `split`: one of the edition's additions. `episodes`: how many, default five times those of train. `noise`: of
-    the speaker that errs. Ids continue those of train, so that both sets can be joined. The same arguments give
-    the same bytes. Raises UsageError if the benchmark of this configuration is not below `root`, or its houses do
-    not have that many trajectories.
+    `split`: one of the edition's added sets; one in a look has the episodes of that in the houses' own.
+    `episodes`: how many, default five times those of train. `noise`: of the speaker that errs. Ids continue those
+    of train, so that both sets can be joined. The same arguments give the same bytes. Raises UsageError if the
+    benchmark of this configuration is not below `root`, or its houses do not have that many trajectories.
     """
     edition = config.edition
     wanted = TIMES_TRAIN * config.train_episodes if episodes is None else episodes
@@ -84,13 +86,16 @@ def augment(
         raise UsageError(
             f"{root}: the houses of these options are not there; run `vlnbench data {edition.name}` first"
         )
-    asked = _Asked(root, config, split, wanted, (noise or Noise()) if split == edition.noisy else Noise(0, 0, 0))
+    base, look = edition.drawn_as(split)
+    asked = _Asked(root, config, split, wanted, (noise or Noise()) if base == edition.noisy else Noise(0, 0, 0))
     if kept := _finished(asked):
         return kept
+    own = augment(root, config, base, episodes, noise, progress) if look else None
+    report = progress or (lambda stage, done, total: None)
     try:
         with locked(root, wait=True):  # one writer; the others find its work done
             kept = _finished(asked)
-            return kept or _augment(asked, progress or (lambda stage, done, total: None))
+            return kept or (_seen_otherwise(asked, own, report) if own else _augment(asked, report))
     except OSError as error:
         raise UsageError(f"{root}: cannot be written ({error.strerror}); choose a writable folder") from error
 
@@ -120,18 +125,35 @@ def _augment(asked: _Asked, report: Progress) -> EnvDropManifest:
     first = config.train_episodes + 1, edition.first_id(asked.split)
     trajectories = write_r2r_split(root / folder, asked.split, tally.counted(rows), first, edition.voices)
     names = [*tally.scenes, *(folder / f"{asked.split}{end}.json.gz" for end in ("", "_gt"))]
-    manifest = EnvDropManifest(
-        edition.version,
-        config,
-        asked.wanted,
-        trajectories,
-        asked.noise,
-        tally.checked,
-        tally.untrue,
-        dict(sorted(tally.problems.items())),
-        tally.totals.means(),
-        {name.as_posix(): fingerprint(root / name) for name in names},
+    return _written(
+        asked,
+        EnvDropManifest(
+            edition.version,
+            config,
+            asked.wanted,
+            trajectories,
+            asked.noise,
+            tally.checked,
+            tally.untrue,
+            dict(sorted(tally.problems.items())),
+            tally.totals.means(),
+            {},
+        ),
+        names,
     )
+
+
+def _seen_otherwise(asked: _Asked, own: EnvDropManifest, report: Progress) -> EnvDropManifest:
+    """A set in another look: the same episodes, and their scenes."""
+    asked.manifest.unlink(missing_ok=True)
+    return _written(
+        asked, own, write_look(asked.root, asked.config, *asked.config.edition.drawn_as(asked.split), report)
+    )
+
+
+def _written(asked: _Asked, manifest: EnvDropManifest, names: Sequence[Path]) -> EnvDropManifest:
+    """The manifest, with these files below the root, and written."""
+    manifest = replace(manifest, files={name.as_posix(): fingerprint(asked.root / name) for name in names})
     write_bytes(asked.manifest, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     return manifest
 

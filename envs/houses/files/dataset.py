@@ -113,7 +113,7 @@ def _clear(root: Path, config: HousesConfig) -> None:
     """Take away what says that another configuration is there, and the sets that were added to it."""
     edition = config.edition
     stale = [edition.manifest, edition.rxr_manifest]
-    for added in edition.additions:
+    for added in edition.added:
         folder = edition.r2r_dir / added
         stale += [edition.addition_manifest(added), *(folder / f"{added}{end}.json.gz" for end in ("", "_gt"))]
     for path in stale:

@@ -17,7 +17,7 @@ from envs.embedded.navmesh.build import build_polymesh
 from envs.embedded.navmesh.pathfinder import PathFinder
 from envs.embedded.navmesh.tiles.settings import NavMeshSettings
 from envs.embedded.render.scene import load_scene
-from envs.houses.edition import HOUSES, HOUSES_2
+from envs.houses.edition import HOUSES, HOUSES_2, SCENES_DIR
 from envs.houses.files.augment import ENVIRONMENTS, EnvDropManifest, augment
 from envs.houses.files.dataset import generate
 from envs.houses.files.manifest import HousesManifest, house_names
@@ -52,6 +52,7 @@ CONFIG = Houses2Config(
 SPLITS = (*HOUSES_2.drawn, "val_unseen_evening", "val_unseen_textures", "train_evening")
 BENCHMARK = get_benchmark("houses2-r2r")
 ADDED = 24
+SMALL: dict[str, Any] = {"train_episodes": 6, "val_seen_episodes": 6}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     manifest = generate(root, CONFIG, splits=SPLITS)
     sets = (augment(root, CONFIG, split, episodes=ADDED) for split in HOUSES_2.additions)
     return Made(root, manifest, *sets)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A house of the first edition."""
+    root = tmp_path_factory.mktemp("houses")
+    generate(root, HousesConfig(seed=3, train_houses=1, **SMALL), splits=("train",))
+    return root
 
 
 def style(house: House, look: str = "") -> DrawnStyle:
@@ -269,6 +278,24 @@ def test_the_speaker_tells_new_walks_in_the_same_houses(made: Made) -> None:
     ]
     assert walked[2]
     assert not walked[2] & (walked[0] | walked[1])
+
+
+@pytest.mark.parametrize("split", HOUSES.additions)
+def test_an_added_set_in_another_look_has_the_same_episodes(small: Path, split: str) -> None:
+    config, name = HousesConfig(seed=3, train_houses=1, **SMALL), f"{split}_materials"
+    made = augment(small, config, name, episodes=ADDED)
+    assert made == augment(small, config, name, episodes=ADDED)
+    own, other = (
+        read_json(small / HOUSES.r2r_dir / each / f"{each}.json.gz")["episodes"] for each in (split, name)
+    )
+    assert len(own) == ADDED
+    for before, after in zip(own, other, strict=True):
+        scene = f"{before['scene_id'].removesuffix('.glb')}_materials.glb"
+        assert after == {**before, "scene_id": scene}
+        assert f"{SCENES_DIR}/{scene}" in made.files
+    assert ("_drop" in scene) == (split == HOUSES.dropped)
+    (line,) = (str(each) for each in check_data(small, "houses-r2r", name) if "untrue" in str(each))
+    assert ("noise included" in line) == (split == HOUSES.noisy) == (made.untrue > 0)
 
 
 @pytest.mark.slow

@@ -12,18 +12,21 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "findings" / "which-parts-which-data.md"
-SHIFT = ROOT / "results" / "parts_x_shift"
+SHIFT, DATA = (ROOT / "results" / name for name in ("parts_x_shift", "tunable_parts_x_data"))
+COMMAND = "python -m tests.regenerate findings"
 LOOKS = ("val_unseen_materials", "val_unseen")
 
 
 def page() -> str:
     """The page with its tables as they should be."""
     text = PAGE.read_text(encoding="utf-8")
-    for name, table in (("shift", settings(SHIFT, LOOKS)), ("contrasts", contrasts(SHIFT, LOOKS))):
-        begin, end = (
-            f"<!-- {name}: made by `python -m tests.regenerate findings` -->\n",
-            f"<!-- end of {name} -->\n",
-        )
+    tables = {
+        "shift": settings(SHIFT, LOOKS),
+        "contrasts": contrasts(SHIFT, LOOKS),
+        "data": settings(DATA, ("val_seen", "val_unseen")),
+    }
+    for name, table in tables.items():
+        begin, end = f"<!-- {name}: made by `{COMMAND}` -->\n", f"<!-- end of {name} -->\n"
         before, rest = text.split(begin)
         text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
     return text

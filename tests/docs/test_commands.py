@@ -116,8 +116,7 @@ def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]
     ("name", "last"),
     [
         ("train_streamvln_tiny.sh", "streamvln-tiny"),
-        ("train_houses2_tiny.sh", "houses2-0-beside3"),
-        ("adapt_streamvln_tiny.sh", "adapted-0-round3"),
+        ("train_base_tiny.sh", "base-0-round3"),
     ],
 )
 def test_the_training_of_the_small_model_is_whole(tmp_path: Path, name: str, last: str) -> None:

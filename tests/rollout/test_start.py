@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vlnbench.rollout import start
-from vlnbench.rollout.agent_options import AgentOptions, DeviceOptions
+from vlnbench.rollout.agent_options import AgentOptions, CheckpointOptions, DeviceOptions
 from vlnbench.util.machine import Gpu
 
 
@@ -21,10 +23,15 @@ from vlnbench.util.machine import Gpu
         ("streamvln-tiny", AgentOptions(), 60, 4, [], 3),
         ("streamvln", AgentOptions(), None, 2, [], 0),
         ("my_module:Mine", AgentOptions(), None, 2, [], 0),
+        ("streamvln", CheckpointOptions(checkpoint=Path("streamvln-tiny")), None, 2, [], 2),
+        ("streamvln", CheckpointOptions(checkpoint=Path("small")), None, 2, [], 2),
+        ("streamvln", CheckpointOptions(checkpoint=Path("large")), None, 2, [], 0),
+        ("streamvln", CheckpointOptions(checkpoint=Path("absent")), None, 2, [], 0),
     ],
 )
-def test_agents_that_bring_a_small_model(
+def test_agents_with_a_small_model(
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     name: str,
     options: AgentOptions,
     episodes: int | None,
@@ -32,6 +39,11 @@ def test_agents_that_bring_a_small_model(
     found: list[Gpu],
     agents: int,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, size in {"small": start.SMALL_BYTES, "large": start.SMALL_BYTES + 1}.items():
+        (tmp_path / folder).mkdir()
+        with (tmp_path / folder / "model.safetensors").open("wb") as file:
+            file.truncate(size)
     monkeypatch.setattr(start, "cores", lambda: cores)
     monkeypatch.setattr(start, "gpus", lambda: found)
     monkeypatch.setattr(start, "explicit", lambda: None)

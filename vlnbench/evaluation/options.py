@@ -76,8 +76,8 @@ class EvalOptions:
     choices in half precision may (--max-batch 1 has episodes alone)."""
     agents: Count | None = None
     """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
-    --gpus or of the Ray cluster, on the CPU without --envs one per core for an agent that brings a tiny model (8
-    at most), otherwise one agent in the main process."""
+    --gpus or of the Ray cluster, on the CPU without --envs one per core for a small model (8 at
+    most), otherwise one agent in the main process."""
     gpus: tuple[str, ...] = ()
     """GPUs, named as in CUDA_VISIBLE_DEVICES, on which agents run and their simulators render."""
     ray: str = ""

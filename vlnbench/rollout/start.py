@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from vlnbench.errors import require
 from vlnbench.rollout.agent_names import is_small
@@ -22,17 +23,29 @@ SMALL_ENVS = 2
 SMALL_EPISODES = 16
 """As many for each, or starting it takes longer than it saves."""
 
+SMALL_BYTES = 32 * 2**20
+"""Weights of a checkpoint that is as small as those that agents bring."""
+
 
 def small_agents(name: str, options: AgentOptions, episodes: int | None) -> int:
     """How many agents, in processes of their own, are faster than one here: one per core where the agent brings
-    a small model, on the CPU; 0: one here. episodes: to be run, None where that is not known."""
+    or loads a small model, on the CPU; 0: one here. episodes: to be run, None where that is not known."""
     count = min(cores(), SMALL_AGENTS)
     if episodes is not None:
         count = min(count, episodes // SMALL_EPISODES)
-    if count < 2 or explicit() or not is_small(name):
+    if count < 2 or explicit() or not (is_small(name) or _loads_little(options)):
         return 0
     on_cpu = options.device_choice == "cpu" or (options.device_choice == "auto" and not gpus())
     return count if on_cpu else 0
+
+
+def _loads_little(options: AgentOptions) -> bool:
+    """Whether the checkpoint is one that an agent brings, or a folder of as few weights."""
+    checkpoint = getattr(options, "checkpoint", None)
+    if checkpoint is None:
+        return False
+    sizes = [path.stat().st_size for path in Path(checkpoint).glob("*.safetensors")]
+    return is_small(str(checkpoint)) or 0 < sum(sizes) <= SMALL_BYTES
 
 
 def start_processes(

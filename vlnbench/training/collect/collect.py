@@ -32,7 +32,7 @@ from vlnbench.rollout.agent_options import AgentOptions
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.episode import Task, episode_seed
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
-from vlnbench.rollout.start import start_processes
+from vlnbench.rollout.start import small_agents, start_processes
 from vlnbench.training.collect.dagger import (
     CORRECTED_BELOW,
     DISAGREEMENTS_PER_ACTION,
@@ -110,8 +110,11 @@ def collect(request: CollectOptions) -> Collected:
             f"`vlnbench data render {request.out}`, or choose another --out"
         )
     with ExitStack() as stack:
-        envs = max(1, request.workers // max(1, len(request.gpus)))
-        executor = stack.enter_context(start_processes(request.env, envs, len(request.gpus), request.gpus))
+        agents = len(request.gpus)
+        if request.dagger and not agents:
+            agents = small_agents(request.agent, request.agent_options, len(planned))
+        envs = max(1, request.workers // max(1, agents))
+        executor = stack.enter_context(start_processes(request.env, envs, agents, request.gpus))
         guide = _make_ready(executor, request, body, episode_set.scenes_dir, benchmark.success_distance_m)
         manifest = _manifest(request, benchmark.fingerprint, split, episode_set, body) | {
             "simulator": executor.simulator,

@@ -35,7 +35,7 @@ class CollectOptions:
     """Processes that walk."""
     gpus: tuple[str, ...] = ()
     """With --dagger: GPUs, named as in CUDA_VISIBLE_DEVICES, on each of which one agent drives; --workers are
-    spread over them. Default: one agent in the main process."""
+    spread over them. Default: one agent in the main process; with a small model on the CPU one on each core."""
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""
     tours: int | None = None

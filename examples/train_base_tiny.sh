@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Trains a small StreamVLN from nothing, by seed, on two cores: looking, walking, and three rounds beside the expert in more and more
+# walks, each round evaluated. Each line goes on where it was stopped, and so does the whole. Another seed is another training and
+# other walks beside the expert.
+# In the root of a checkout with the extra `train` installed: bash examples/train_base_tiny.sh [SEED]
+set -euo pipefail
+seed=${1:-0}
+
+walks() { vlnbench collect --out "trajectory_data/$1" --frame-width 128 "${@:2}"; }
+experts() { walks "$@" --disturbance 0.05 --workers 2; }
+beside() {  # a quarter of the steps are the expert's; other instructions in every round
+    walks "$1" --dagger --relabel 0.25 --agent streamvln --checkpoint "$2" --stop-within 1.5 --longest 120 --workers 4 \
+        --tours 1000 --seed "$seed$round" "${@:3}"
+}
+train() {
+    torchrun --nproc-per-node 2 -m vlnbench train --out "runs/base-$seed-$1" --checkpoint "$2" --family streamvln \
+        --seed "$seed" --frames 128 --wording evaluation --no-augment --no-gradient-checkpointing --group-by-length \
+        --zero 0 --optimizer muon --accumulation 1 --schedule cosine --warmup 0.03 --weight-decay 0.05 \
+        --adam-beta2 0.98 --packed runs/packed --workers 0 --questions-at-once 3 --mirror 0.5 --semantic-weight 5 "${@:3}"
+}
+model() { echo "runs/base-$seed-$1/model"; }
+walked() {
+    vlnbench eval --benchmark results/matrices/benchmarks/houses-r2r-128.yaml --split val_unseen --agent streamvln \
+        --checkpoint "$(model "$1")" "${@:2}"
+}
+
+# The benchmark's houses, and other ones. Of the noisy speaker it gets the words alone.
+vlnbench data houses --envdrop --envdrop-episodes 2000
+for other in 1 2 4; do vlnbench data houses --seed $other --data-root houses$other; done
+vlnbench data questions --data-root houses1 --out trajectory_data/Views --frame-width 128 --views 30000 --semantic --workers 2
+experts Own
+experts Noise --set envdrop --tours 300
+experts Other1 --data-root houses1
+experts Other2 --data-root houses2
+
+train look preset:streamvln-tiny --sets Views Other1:0.1 --vocabulary-of Own Noise --steps 3000 --batch 16 \
+    --inflection-weight 3.2 --learning-rate 2e-3
+train round0 "$(model look)" --sets Own Other1:0.5 Other2:0.5 Views:0.15 --steps 6000 --batch 4 --learning-rate 1.2e-3
+sets=()
+for round in 1 2 3; do
+    before="$(model "round$((round - 1))")"
+    for root in data houses1 houses2 houses4; do
+        sets+=("Beside-$seed-$round-$root")
+        beside "Beside-$seed-$round-$root" "$before" --data-root $root
+    done
+    train "round$round" "$before" --sets Own:0.5 Other1:0.2 Other2:0.2 "${sets[@]}" Views:0.1 --steps 4000 --batch 4 \
+        --learning-rate 1e-3
+done
+for round in 0 1 2 3; do walked "round$round"; done
+walked round3 --frames gray    # what sight is worth
+walked round3 --told other     # what the instruction is worth

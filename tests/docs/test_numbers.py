@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs.findings import DATA, LOOKS, SHIFT, contrasts, settings
 from tests.docs.pages import ROOT, document
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.interfaces import Action
@@ -136,18 +137,9 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
         assert verdict == (same if corrected < 0.05 else "cannot tell")
 
 
-def test_parts_and_data_are_those_of_the_matrix() -> None:
-    """Trainings, SR and SPL of every setting, as the matrix has them over seeds, and every contrast of SR."""
+def test_contrasts_of_parts_and_data_are_those_of_the_matrix() -> None:
     folder = ROOT / "results" / "tunable_parts_x_data"
     page = document("which-parts-which-data.md").read_text(encoding="utf-8")
-    page = page[page.index("## Parts and data") :]
-    table = without_intervals((folder / "matrix.md").read_text(encoding="utf-8"))
-    cells = re.findall(
-        r"^\| (\S.*?) +\| (\d) of 5 +\| (.+?) +\| (.+?) +\| (.+?) +\| (.+?) +\|$", table, re.MULTILINE
-    )
-    assert len(cells) == 15
-    for name, trainings, sr_seen, spl_seen, sr, spl in cells:
-        assert f"| {name} | {trainings} | {sr_seen} / {spl_seen} | {sr} / {spl} |" in page
     effects = {}
     with (folder / "effects.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -169,6 +161,24 @@ def test_parts_and_data_are_those_of_the_matrix() -> None:
         assert together == f"[{ends[0]:.1f}, {ends[1]:.1f}]"
         corrected = float(effects["val_unseen", value]["p_holm"])
         assert p == ("< 0.001" if corrected < 0.0005 else f"{corrected:.3f}")
+
+
+def test_values_in_the_text_on_parts_and_data_are_those_of_the_matrices() -> None:
+    """Every value with an interval that a sentence says: of a setting, a reference or an effect, whose interval
+    is its own or holds together with the others of its matrix."""
+    number = r"([+-]?\d+\.\d)"
+    interval = rf"\[{number}, {number}\]"
+    found = set()
+    for folder, splits in ((SHIFT, LOOKS), (DATA, ("val_seen", "val_unseen"))):
+        tables = settings(folder, splits) + contrasts(folder, splits)
+        for value, *ends in re.findall(rf"{number}(?: ± \d+\.\d)? {interval}(?: \| {interval})?", tables):
+            found |= {(value, *ends[:2]), (value, *ends[2:])}
+    prose = re.sub(
+        r"^\|.*$", "", document("which-parts-which-data.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    said = re.findall(rf"{number} {interval}", " ".join(prose.split()))
+    assert len(said) > 15
+    assert set(said) <= found, sorted(set(said) - found)
 
 
 def test_what_is_said_of_walls_and_cards_is_measured_and_planned() -> None:

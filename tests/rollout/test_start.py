@@ -26,6 +26,7 @@ from vlnbench.util.machine import Gpu
         ("streamvln", CheckpointOptions(checkpoint=Path("streamvln-tiny")), None, 2, [], 2),
         ("streamvln", CheckpointOptions(checkpoint=Path("small")), None, 2, [], 2),
         ("streamvln", CheckpointOptions(checkpoint=Path("large")), None, 2, [], 0),
+        ("streamvln", CheckpointOptions(checkpoint=Path("adapters")), None, 2, [], 0),
         ("streamvln", CheckpointOptions(checkpoint=Path("absent")), None, 2, [], 0),
     ],
 )
@@ -40,9 +41,11 @@ def test_agents_with_a_small_model(
     agents: int,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder, size in {"small": start.SMALL_BYTES, "large": start.SMALL_BYTES + 1}.items():
-        (tmp_path / folder).mkdir()
-        with (tmp_path / folder / "model.safetensors").open("wb") as file:
+    sizes = {"small/model": start.SMALL_BYTES, "large/model": start.SMALL_BYTES + 1, "adapters/adapter_model": 9}
+    for place, size in sizes.items():
+        path = tmp_path / f"{place}.safetensors"
+        path.parent.mkdir()
+        with path.open("wb") as file:
             file.truncate(size)
     monkeypatch.setattr(start, "cores", lambda: cores)
     monkeypatch.setattr(start, "gpus", lambda: found)

@@ -44,7 +44,7 @@ def _loads_little(options: AgentOptions) -> bool:
     checkpoint = getattr(options, "checkpoint", None)
     if checkpoint is None:
         return False
-    sizes = [path.stat().st_size for path in Path(checkpoint).glob("*.safetensors")]
+    sizes = [path.stat().st_size for path in Path(checkpoint).glob("model*.safetensors")]  # not adapters
     return is_small(str(checkpoint)) or 0 < sum(sizes) <= SMALL_BYTES
 
 

@@ -198,8 +198,9 @@ def test_options_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message
 
 
 @pytest.mark.slow
-def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
-    """Others with another seed, each instruction on its own, and the expert is the one of the environment."""
+def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others with another seed, each instruction on its own, and the expert is the one of the environment; two
+    agents walk as one does."""
     asked = request(
         houses,
         tmp_path / "a",
@@ -225,6 +226,9 @@ def test_a_collection_in_a_simulator(houses: Path, tmp_path: Path) -> None:
         frames = zip(record["distances"], record["labels"], strict=True)
         assert all((label == int(STOP)) == (distance <= 1.5) for distance, label in frames if distance > 0.5)
     assert all(record["labels"][-1] == int(STOP) for record in records)
+    monkeypatch.setattr("vlnbench.training.collect.collect.small_agents", lambda *_: 2)
+    collect(replace(asked, out=tmp_path / "c"))
+    assert json.loads((tmp_path / "c" / TRAJECTORIES).read_text()) == records
     collect(replace(asked, out=tmp_path / "b", seed=6))
     others = json.loads((tmp_path / "b" / TRAJECTORIES).read_text())
     assert [record["id"] for record in others] != [record["id"] for record in records]

@@ -161,6 +161,21 @@ def test_a_lock_of_another_machine_is_watched(
     assert not in_use(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["ENOLCK"], indirect=True)
+def test_a_lock_that_has_just_been_made_has_its_makers_name_in_a_moment(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "BEAT_S", 20.0)
+    path = tmp_path / LOCK
+    path.touch()
+    owner = someone(host="node7", boot="another", locked=False)
+    maker = threading.Timer(0.1, lambda: path.write_bytes(owner.encode()))
+    maker.start()
+    with pytest.raises(InUseError, match=rf"\(process {owner.pid} on node7\)"):
+        locked(tmp_path).__enter__()
+    maker.join()
+
+
 @pytest.mark.parametrize("kind", ["locks, shared", "ENOLCK"], indirect=True)
 def test_whoever_was_taken_over_writes_nothing_more(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

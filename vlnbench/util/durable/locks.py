@@ -196,8 +196,10 @@ def _take(path: Path, file: int, new: bool) -> Owner | None:
     alive: bool | None = None if apart and not new else False
     if before is not None:
         alive = _alive(before, can, shared)
-    if alive or (alive is None and not _gone(path, before)):
+    if alive:
         raise InUseError.of(path.parent, before)
+    if alive is None and not _gone(path, before):
+        raise InUseError.of(path.parent, _read(path) or before)  # a lock just made has its maker's name by now
     owner = myself(can)
     os.pwrite(file, owner.encode(), 0)
     if apart:

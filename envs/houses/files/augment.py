@@ -13,7 +13,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from envs.embedded.navmesh.pathfinder import PathFinder
@@ -24,7 +23,7 @@ from envs.houses.files.looks import write_look
 from envs.houses.files.manifest import house_names, is_complete
 from envs.houses.files.scenes import fingerprint, write_scene
 from envs.houses.files.statistics import Totals
-from envs.houses.files.telling import SPEAKER_PHRASINGS, speak, speak_truly
+from envs.houses.files.telling import speak, speak_truly
 from envs.houses.language.checker import check_text
 from envs.houses.language.instructions import Noise
 from envs.houses.options import HousesConfig
@@ -196,7 +195,7 @@ class _Tally:
 def _spoken(asked: _Asked, tally: _Tally, report: Progress) -> Iterator[Told]:
     """Rows house by house; what one house cannot give, the next ones do."""
     config, names = asked.config, house_names(asked.config)["train"]
-    left = -(-asked.wanted // SPEAKER_PHRASINGS)
+    left = asked.wanted
     for done, name in enumerate(names):
         report(asked.split, done, len(names))
         house = make_house(name, config)
@@ -205,8 +204,8 @@ def _spoken(asked: _Asked, tally: _Tally, report: Progress) -> Iterator[Told]:
         share = -(-left // (len(names) - done))
         errs = asked.split == config.edition.noisy
         said = speak(house, pathfinder, asked.noise, rng) if errs else speak_truly(house, pathfinder, rng)
-        for number, row in enumerate(islice(said, share)):
-            left -= 1
+        for number, row in enumerate(take(said, share)):
+            left -= len(row.texts)
             if number < _CHECKED_PER_HOUSE:
                 tally.check(house, [row])
             yield row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 from envs.houses.edition import HOUSES
 from envs.houses.files.augment import EnvDropManifest, augment
-from envs.houses.files.telling import speak
+from envs.houses.files.episode_files import Told
+from envs.houses.files.telling import speak, speak_truly
 from envs.houses.language.grammar import tokenize
 from envs.houses.language.instructions import Noise
 from envs.houses.options import HousesConfig
@@ -175,6 +177,17 @@ def test_augmentation_needs_the_houses(augmented: tuple[Path, EnvDropManifest], 
         augment(augmented[0], HousesConfig())
     with pytest.raises(UsageError, match="envdrop_episodes = 0"):
         augment(augmented[0], TINY, episodes=0)
+
+
+def test_walks_of_which_fewer_texts_are_true_are_made_up_for(
+    augmented: tuple[Path, EnvDropManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(*asked: Any) -> Iterator[Told]:
+        return (replace(row, texts=row.texts[:1]) for row in speak_truly(*asked))
+
+    monkeypatch.setattr("envs.houses.files.augment.speak_truly", once)
+    made = augment(augmented[0], TINY, "speaker", episodes=8)
+    assert made.trajectories == 8
 
 
 def test_too_large_an_augmentation_leaves_nothing(

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "findings" / "which-parts-which-data.md"
 SHIFT, DATA = (ROOT / "results" / name for name in ("parts_x_shift", "tunable_parts_x_data"))
 COMMAND = "python -m tests.regenerate findings"
-LOOKS = ("val_unseen_materials", "val_unseen")
+LOOKS, SPLITS = ("val_unseen_materials", "val_unseen"), ("val_seen", "val_unseen")
 
 
 def page() -> str:
@@ -23,7 +23,8 @@ def page() -> str:
     tables = {
         "shift": settings(SHIFT, LOOKS),
         "contrasts": contrasts(SHIFT, LOOKS),
-        "data": settings(DATA, ("val_seen", "val_unseen")),
+        "data": settings(DATA, SPLITS),
+        "data_contrasts": contrasts(DATA, SPLITS),
     }
     for name, table in tables.items():
         begin, end = f"<!-- {name}: made by `{COMMAND}` -->\n", f"<!-- end of {name} -->\n"

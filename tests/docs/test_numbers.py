@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.findings import DATA, LOOKS, SHIFT, contrasts, settings
+from tests.docs.findings import DATA, LOOKS, SHIFT, SPLITS, contrasts, settings
 from tests.docs.pages import ROOT, document
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.interfaces import Action
@@ -137,39 +137,13 @@ def test_effects_of_augmentation_are_those_of_the_matrix() -> None:
         assert verdict == (same if corrected < 0.05 else "cannot tell")
 
 
-def test_contrasts_of_parts_and_data_are_those_of_the_matrix() -> None:
-    folder = ROOT / "results" / "tunable_parts_x_data"
-    page = document("which-parts-which-data.md").read_text(encoding="utf-8")
-    effects = {}
-    with (folder / "effects.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["metric"] == "SR" and not row["in"]:
-                effects[row["split"], row["value"]] = row
-    contrasts = page[page.index("Contrasts: ") :]
-    rows = re.findall(
-        r"^\| ([^|]+) \| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| [^|]*\|$", contrasts, re.MULTILINE
-    )
-    assert len(rows) == 11
-    for value, pairs, seen, unseen, together, p in rows:
-        assert int(pairs) >= 4
-        for split, measured in (("val_seen", seen), ("val_unseen", unseen)):
-            effect = effects[split, value]
-            mean, low, high = (100 * float(effect[name]) for name in ("difference", "low", "high"))
-            assert measured == f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
-            assert effect["pairs"] == pairs
-        ends = [100 * float(effects["val_unseen", value][f"{end}_together"]) for end in ("low", "high")]
-        assert together == f"[{ends[0]:.1f}, {ends[1]:.1f}]"
-        corrected = float(effects["val_unseen", value]["p_holm"])
-        assert p == ("< 0.001" if corrected < 0.0005 else f"{corrected:.3f}")
-
-
 def test_values_in_the_text_on_parts_and_data_are_those_of_the_matrices() -> None:
     """Every value with an interval that a sentence says: of a setting, a reference or an effect, whose interval
     is its own or holds together with the others of its matrix."""
     number = r"([+-]?\d+\.\d)"
     interval = rf"\[{number}, {number}\]"
     found = set()
-    for folder, splits in ((SHIFT, LOOKS), (DATA, ("val_seen", "val_unseen"))):
+    for folder, splits in ((SHIFT, LOOKS), (DATA, SPLITS)):
         tables = settings(folder, splits) + contrasts(folder, splits)
         for value, *ends in re.findall(rf"{number}(?: ± \d+\.\d)? {interval}(?: \| {interval})?", tables):
             found |= {(value, *ends[:2]), (value, *ends[2:])}

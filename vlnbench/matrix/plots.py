@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vlnbench.matrix.statistics.contrasts import SEED
-from vlnbench.matrix.statistics.effects import Effect, Row, effects, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.effects import Effect, Row, findings, mean, metric, over_seeds, pareto, spread
 
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -251,7 +251,7 @@ def _draw_references(axis: Axes, references: Sequence[Row], split: str, points: 
 
 def effects_figure(document: Mapping[str, Any]) -> Figure | None:
     """Paired differences in SR by axis and label, a dot for each pair, a bar for their mean; None without any."""
-    by_split = {split: effects(document, split, "SR") for split in document["splits"]}
+    by_split, _ = findings(document, "SR")
     found = next(iter(by_split.values()), [])
     if not any(effect.differences for each in by_split.values() for effect in each):
         return None

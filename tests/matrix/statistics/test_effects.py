@@ -325,6 +325,19 @@ def test_bases_that_are_drawn_with_the_seed_cancel_where_settings_are_compared()
     assert (own.estimate.low or 0) < 0 < 0.03 < (shared.estimate.low or 0)
 
 
+@pytest.mark.parametrize("pair", [["b", "a"], ["a", "b"]])
+def test_what_a_contrast_asks_again_is_one_comparison(pair: list[str]) -> None:
+    document = make_document({"part": ["a", "b", "c"], "seed": ["s0", "s1", "s2"]})
+    asked = {"axis": "part", "name": "again", "pairs": [pair]}
+    (before, count), (found, once) = (
+        findings(each, "SR") for each in (document, {**document, "contrasts": [asked]})
+    )
+    assert once == count == 2 * len(document["splits"])
+    for split, each in found.items():
+        assert [effect.label for effect in each] == ["c", "again"]
+        assert (each[0].p, each[1].p) == pytest.approx((before[split][1].p, before[split][0].p))
+
+
 def test_a_contrast_may_be_of_one_label_of_another_axis() -> None:
     axes = {"part": ["a", "b"], "look": ["own", "evening"]}
     values = {"a own": 0.5, "b own": 0.5, "a evening": 0.25, "b evening": 0.75}

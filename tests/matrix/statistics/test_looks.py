@@ -9,6 +9,7 @@ import pytest
 
 from tests.matrix.documents import make_document
 from vlnbench.errors import UsageError
+from vlnbench.matrix.plots import effects_figure
 from vlnbench.matrix.statistics.effects import findings
 from vlnbench.matrix.statistics.looks import ALPHA, look_at, of_look, read_looks, spent
 from vlnbench.matrix.table import markdown
@@ -57,6 +58,14 @@ def test_between_looks_nothing_is_added() -> None:
     assert look is not None
     assert (look.number, look.of, look.seeds) == (1, 2, ("seed=1", "seed=2"))
     assert look.alpha == spent(0.5)
+    assert [len(drawn_dots(each)) for each in (two, three)] == [2, 2]
+
+
+def drawn_dots(document: dict[str, Any]) -> Any:
+    """The pairs of the first effect in the plot."""
+    figure = effects_figure(document)
+    assert figure is not None
+    return figure.axes[0].collections[0].get_offsets()
 
 
 def test_before_the_first_look_there_are_no_effects() -> None:
@@ -64,6 +73,7 @@ def test_before_the_first_look_there_are_no_effects() -> None:
     found, count = findings(document, "SR")
     assert count == 0
     assert all(not effect.differences for each in found.values() for effect in each)
+    assert effects_figure(document) is None
     assert "Effects are computed after 2 and 4 seeds, and so many are not there yet" in markdown(document)
 
 

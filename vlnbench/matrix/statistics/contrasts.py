@@ -85,10 +85,15 @@ def _contrast(name: str, entry: Any, axes: Mapping[str, Sequence[str]], section:
 
 
 def comparisons(axes: Mapping[str, Sequence[str]], contrasts: Sequence[Contrast]) -> Iterator[Contrast]:
-    """Everything that is compared: on every axis but the seeds each label with the first, then the contrasts."""
+    """Everything that is compared: on every axis but the seeds each label with the first, then the contrasts.
+
+    What a contrast asks of an axis, in either direction, is compared once: corrections count it once, too.
+    """
+    asked = {(each.axis, *map(frozenset, each.pairs)) for each in contrasts if not each.within}
     for axis, labels in axes.items():
         for label in labels[1:] if axis != SEED else []:
-            yield Contrast(axis, label, ((label, labels[0]),))
+            if (axis, frozenset((label, labels[0]))) not in asked:
+                yield Contrast(axis, label, ((label, labels[0]),))
     yield from contrasts
 
 

@@ -338,6 +338,19 @@ def test_what_a_contrast_asks_again_is_one_comparison(pair: list[str]) -> None:
         assert (each[0].p, each[1].p) == pytest.approx((before[split][1].p, before[split][0].p))
 
 
+def test_a_contrast_within_all_that_there_is_asks_again() -> None:
+    axes = {"part": ["a", "b"], "look": ["own", "evening"]}
+    asked = {"axis": "part", "name": "again", "pairs": [["b", "a"]], "within": [["look", "own"]]}
+
+    def labels(*names: str) -> list[str]:
+        rows = [row(dict(zip(axes, name.split(), strict=True)), 0.5) for name in names]
+        document = {"axes": axes, "rows": rows, "contrasts": [asked]}
+        return [each.label for each in effects(document, "val_seen", "SR")]
+
+    assert labels("a own", "b own", "a evening") == ["evening", "again"]
+    assert labels("a own", "b own", "a evening", "b evening") == ["b", "evening", "again"]
+
+
 def test_a_contrast_may_be_of_one_label_of_another_axis() -> None:
     axes = {"part": ["a", "b"], "look": ["own", "evening"]}
     values = {"a own": 0.5, "b own": 0.5, "a evening": 0.25, "b evening": 0.75}

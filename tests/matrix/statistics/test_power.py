@@ -83,7 +83,7 @@ def test_layouts_count_like_pairs_in_every_context() -> None:
     axes = {"data": ["a", "b"], "part": ["x", "y", "z"], "seed": ["0", "1", "2"]}
     cells = [("a", "x", s) for s in "012"] + [("b", "x", s) for s in "012"] + [("a", "y", "0"), ("b", "y", "0")]
     labels = [dict(zip(axes, cell, strict=True)) for cell in cells]
-    found = layouts(labels, comparisons(axes, []), [4, 4])
+    found = layouts(labels, comparisons(axes, [], labels), [4, 4])
     assert {(asked.axis, asked.name): layout for asked, layout in found.items()} == {
         ("data", "b"): Layout((3, 1), (3, 3, 1, 1), (4, 4)),
         ("part", "y"): Layout((1, 1), (3, 3, 1, 1), (4, 4)),

@@ -84,17 +84,35 @@ def _contrast(name: str, entry: Any, axes: Mapping[str, Sequence[str]], section:
     return Contrast(str(axis), name, tuple((str(one), str(other)) for one, other in pairs), tuple(within.items()))
 
 
-def comparisons(axes: Mapping[str, Sequence[str]], contrasts: Sequence[Contrast]) -> Iterator[Contrast]:
+def comparisons(
+    axes: Mapping[str, Sequence[str]], contrasts: Sequence[Contrast], settings: Sequence[Mapping[str, str]]
+) -> Iterator[Contrast]:
     """Everything that is compared: on every axis but the seeds each label with the first, then the contrasts.
 
-    What a contrast asks of an axis, in either direction, is compared once: corrections count it once, too.
+    settings: the labels of all. Where a contrast compares the same of them, in either direction, it does so alone:
+    what is asked twice is corrected for once.
     """
-    asked = {(each.axis, *map(frozenset, each.pairs)) for each in contrasts if not each.within}
+    asked = [_compared(each, settings) for each in contrasts]
     for axis, labels in axes.items():
         for label in labels[1:] if axis != SEED else []:
-            if (axis, frozenset((label, labels[0]))) not in asked:
-                yield Contrast(axis, label, ((label, labels[0]),))
+            comparison = Contrast(axis, label, ((label, labels[0]),))
+            if not (pairs := _compared(comparison, settings)) or pairs not in asked:
+                yield comparison
     yield from contrasts
+
+
+def _compared(
+    asked: Contrast, settings: Sequence[Mapping[str, str]]
+) -> set[frozenset[frozenset[tuple[str, str]]]]:
+    """Which pairs of settings a comparison is of."""
+    known = {frozenset(labels.items()) for labels in settings}
+    pairs = (
+        frozenset((frozenset(labels.items()), frozenset({**labels, asked.axis: against}.items())))
+        for value, against in asked.pairs
+        for labels in settings
+        if labels[asked.axis] == value and asked.counts(labels)
+    )
+    return {pair for pair in pairs if pair <= known}
 
 
 def contrasts_of(document: Mapping[str, Any]) -> list[Contrast]:

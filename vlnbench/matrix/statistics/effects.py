@@ -106,8 +106,8 @@ def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: 
     effect for each choice of labels of the other axes, rather than their mean.
     """
     done = {_place(row["labels"]): row for row in document["rows"] if mean(row, split, label) is not None}
-    found = []
-    for asked in comparisons(document["axes"], contrasts_of(document)):
+    found, settings = [], [row["labels"] for row in document["rows"]]
+    for asked in comparisons(document["axes"], contrasts_of(document), settings):
         contexts = _contexts(asked, done)
         chosen = [{context: pairs} for context, pairs in contexts.items()] if by_context else [contexts]
         for pairs in chosen:

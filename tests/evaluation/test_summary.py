@@ -280,6 +280,8 @@ def test_the_stricter_success_wants_stop_within_a_meter() -> None:
     assert strict is not None
     assert (strict.mean, strict.n) == (pytest.approx(2 / 6), 6)
     assert summary([row(0, status="unscored")]).strict is None
+    unknown = row(6, distance_to_goal=None)
+    assert summary([*rows, unknown]).strict is None, "a success without a distance, as other harnesses may leave"
 
 
 def test_notes_on_what_there_is_not() -> None:

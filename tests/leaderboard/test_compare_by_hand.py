@@ -98,10 +98,24 @@ def test_values_of_a_run_by_episode(runs: tuple[Path, Path]) -> None:
 
 def test_a_run_without_public_goals_has_nothing_to_compare(runs: tuple[Path, Path], tmp_path: Path) -> None:
     rows = [line(i, 1.0, 1.0, status="unscored") for i in range(5)] + [line(5, 1.0, 1.0, status="error")]
-    result = compare(runs[0], write(tmp_path / "secret", rows))
-    assert set(result.differences.values()) == {None}
-    assert (result.both, result.neither, result.wins, result.losses) == (0, 3, [], ["0", "4", "5"])
-    assert "clustered by scene (0)" in format_comparison(result)
+    secret = write(tmp_path / "secret", rows)
+    for one, other in ((runs[0], secret), (secret, runs[0])):
+        with pytest.raises(UsageError, match="secret: its split has no public goals, so there are no scores"):
+            compare(one, other)
+
+
+def test_imported_runs_of_other_episodes_are_compared_where_that_is_asked_for(tmp_path: Path) -> None:
+    """No hash of theirs tells which these are."""
+    theirs = {"agent_identity": {"imported_as": "other"}, "episodes_sha256": "unknown", "episodes": 4}
+    runs = [
+        write(tmp_path / name, [line(i, 1.0, 1.0) for i in of], **theirs)
+        for name, of in (("a", range(4)), ("b", range(2, 6)))
+    ]
+    with pytest.raises(UsageError, match=r"their rows are of other episodes \(`vlnbench compare --common`"):
+        compare(*runs)
+    found = compare(*runs, common=True)
+    assert found.both == 2
+    assert "episodes that both have: 2 (A: 4 of 6, B: 4 of 6)" in format_comparison(found)
 
 
 def test_repeats_are_named(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def row(
     return {
         "name": ", ".join(labels.values()),
         "key": "00000000",
-        "train_key": "11111111",
+        "train_key": "/".join(labels.values()),
         "labels": labels,
         "status": "oom" if failed else "done",
         "reason": "train: out of GPU memory" if failed else None,

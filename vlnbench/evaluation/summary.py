@@ -271,7 +271,12 @@ def aggregate(metric: Metric, values: Values, clusters: npt.NDArray[Any]) -> Est
 
 
 def _strictly(success: Values, away: Values) -> Values:
-    """Success of those that ended less than STRICT_M from the goal; away: meters, NaN where there is no path."""
+    """Success of those that ended less than STRICT_M from the goal; away: meters, NaN where it is not known.
+
+    None of any where a success has no distance, as in results of other harnesses: the rest is a biased choice.
+    """
+    if np.isnan(away[success > 0.0]).any():
+        return np.full(len(success), np.nan)
     return np.where(np.isnan(success), np.nan, success * (away < STRICT_M))
 
 

@@ -23,7 +23,6 @@ from vlnbench.evaluation.stats import Estimate, Kind, bootstrap, estimate, mcnem
 from vlnbench.evaluation.summary import (
     METRICS,
     Metric,
-    check_scores,
     difference_kind,
     digits_of,
     estimate_kind,
@@ -33,7 +32,7 @@ from vlnbench.evaluation.summary import (
     values_of,
 )
 from vlnbench.leaderboard.comparable import check_comparable, check_complete, not_told
-from vlnbench.leaderboard.so_far import SoFar, compare_so_far, so_far_sheet
+from vlnbench.leaderboard.so_far import SoFar, check_scored, compare_so_far, so_far_sheet
 from vlnbench.util.tables.format import Format
 from vlnbench.util.tables.screen import screen_width
 from vlnbench.util.tables.sheet import Column, Sheet, p_text, written
@@ -84,6 +83,16 @@ class Comparison:
     steps: tuple[list[StepCost], list[StepCost]]
     hours: tuple[Hours, Hours]
 
+    @property
+    def pairs(self) -> int:
+        """Episodes that were compared."""
+        return self.both + self.neither + len(self.wins) + len(self.losses)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a run has others, too."""
+        return self.pairs < max(len(self.a.table), len(self.b.table))
+
     def to_json(self) -> dict[str, Any]:
         """Everything, for a JSON file."""
         return {
@@ -118,14 +127,14 @@ def compare_runs(folder_a: Path, folder_b: Path, data_root: Path, common: bool =
     check_comparable([a, b])
     if any(len(run.table) < run.identity.planned for run in (a, b)):
         return compare_so_far(a, b, data_root)
-    return _compare(a, b, took_a, took_b)
+    return _compare(a, b, took_a, took_b, common)
 
 
 def compare(folder_a: Path, folder_b: Path, common: bool = False) -> Comparison:
     """The same of two finished runs. Raises UsageError also for one that is not."""
     (a, took_a), (b, took_b) = (_load(folder) for folder in (folder_a, folder_b))
     check_comparable([a, b], "episodes_sha256" if common else "")
-    return _compare(a, b, took_a, took_b)
+    return _compare(a, b, took_a, took_b, common)
 
 
 _Took = tuple[list[StepCost], Hours]
@@ -138,13 +147,16 @@ def _load(folder: Path) -> tuple[TabledRun, _Took]:
     return replace(run, table=replace(run.table, seconds={})), took
 
 
-def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took) -> Comparison:
+def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took, common: bool) -> Comparison:
     for run in (a, b):
         check_complete(run)
-        check_scores(run.table)
+        check_scored(run)
     places = pair(a.table, b.table)  # not in the order of finishing, which differs from run to run
     if not len(places[0]):
         raise UsageError(f"{a.folder} and {b.folder} have no episode in common")
+    if not common and len(places[0]) < max(len(a.table), len(b.table)):  # imported: no hash of episodes tells
+        told = "their rows are of other episodes (`vlnbench compare --common` takes those that both have)"
+        raise UsageError(f"{a.folder} and {b.folder} cannot share a table: {told}")
     success = next(metric for metric in METRICS if metric.field == "success")
     sides = [(run.table, of) for run, of in zip((a, b), places, strict=True)]
     won_a, won_b = (values_of(success, table)[of] == 1.0 for table, of in sides)
@@ -189,7 +201,7 @@ def format_comparison(comparison: Comparison) -> str:
         written(sheet, "text"),
         *_listed("only B succeeds", comparison.wins, width),
         *_listed("only A succeeds", comparison.losses, width),
-        *([] if "episodes_sha256" in comparison.identity else _costs(comparison)),  # of other episodes
+        *([] if comparison.partial else _costs(comparison)),  # of other episodes
     ]
     return "\n".join(lines)
 
@@ -230,10 +242,7 @@ def comparison_sheet(comparison: Comparison) -> Sheet:
 def _episodes(comparison: Comparison) -> str:
     """How many were compared, for people; of runs of other episodes those that both have."""
     ours, theirs = (run.identity.episodes_of for run in (comparison.a, comparison.b))
-    if "episodes_sha256" not in comparison.identity:
-        return ours
-    n = comparison.both + comparison.neither + len(comparison.wins) + len(comparison.losses)
-    return f"that both have: {n} (A: {ours}, B: {theirs})"
+    return f"that both have: {comparison.pairs} (A: {ours}, B: {theirs})" if comparison.partial else ours
 
 
 def _notes(comparison: Comparison, present: Sequence[tuple[Metric, Difference]]) -> list[str]:

@@ -70,6 +70,13 @@ class SoFar:
         }
 
 
+def check_scored(run: TabledRun) -> None:
+    """Raise UsageError for a run that has no scores, or those of an older version."""
+    if run.table.having("unscored").any():
+        raise UsageError(f"{run.folder}: its split has no public goals, so there are no scores to compare")
+    check_scores(run.table)
+
+
 def compare_so_far(a: TabledRun, b: TabledRun, data_root: Path) -> SoFar:
     """Compare two runs of the same episodes, at least one of them unfinished.
 
@@ -77,9 +84,7 @@ def compare_so_far(a: TabledRun, b: TabledRun, data_root: Path) -> SoFar:
     where one of them is complete. Raises UsageError for runs that have no scores.
     """
     for run in (a, b):
-        if run.table.having("unscored").any():
-            raise UsageError(f"{run.folder}: its split has no public goals, so there are no scores to compare")
-        check_scores(run.table)
+        check_scored(run)
     whole = next((run for run in (a, b) if len(run.table) == run.identity.planned), None)
     if whole is not None:
         ids = sorted(set(whole.table.names()))

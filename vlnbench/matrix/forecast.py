@@ -73,7 +73,8 @@ def format_detectable(matrix: Matrix, known: Sequence[Document]) -> str:
             )
             continue
         variances = _components(matrix, split, known)
-        found = layouts(labels, comparisons(matrix.axes, matrix.contrasts, labels), scenes or assumed or [])
+        asked = comparisons(matrix.axes, matrix.contrasts, labels)
+        found = layouts(labels, asked, scenes or assumed or [], [each.train_key for each in matrix.settings])
         note = "; the episodes are not there yet: their published number, spread evenly" if assumed else ""
         if found:
             parts.append(_detectable_table(split, found, variances, note))

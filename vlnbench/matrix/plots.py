@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vlnbench.matrix.statistics.contrasts import SEED
-from vlnbench.matrix.statistics.effects import Effect, Row, findings, mean, metric, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.effects import Effect, Row, findings, mean, metric, over_seeds, spread
 
 GB = 10**9
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -247,6 +247,15 @@ def _draw_references(axis: Axes, references: Sequence[Row], split: str, points: 
     if above:
         text = "above: " + _plain(", ".join(above))
         axis.annotate(text, (1, 1), (-2, -2), xycoords="axes fraction", ha="right", va="top", **small)
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the points (cost, gain) that no other one beats in one and equals in the other, by cost."""
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if not front or points[i][1] > points[front[-1]][1]:
+            front.append(i)
+    return front
 
 
 def effects_figure(document: Mapping[str, Any]) -> Figure | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import astuple
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.matrix.documents import make_document
 from vlnbench.evaluation.stats import holm
+from vlnbench.matrix.plots import pareto
 from vlnbench.matrix.statistics.crossed import contrast, spreading
 from vlnbench.matrix.statistics.effects import (
     Effect,
@@ -22,7 +24,7 @@ from vlnbench.matrix.statistics.effects import (
     metric,
     over_seeds,
     over_trainings,
-    pareto,
+    pooled,
     same_episodes,
     spread,
     standings,
@@ -336,6 +338,46 @@ def test_what_a_contrast_asks_again_is_one_comparison(pair: list[str]) -> None:
     for split, each in found.items():
         assert [effect.label for effect in each] == ["c", "again"]
         assert (each[0].p, each[1].p) == pytest.approx((before[split][1].p, before[split][0].p))
+
+
+def ways(document: dict[str, Any], apart: float) -> dict[str, Any]:
+    """The same trainings, each evaluated in three ways, the second of which adds `apart` in half of all scenes."""
+    rows = []
+    for each in document["rows"]:
+        for number, way in enumerate(("w0", "w1", "w2")):
+            copy = deepcopy(each) | {"labels": {**each["labels"], "way": way}}
+            if number == 1:
+                for split in copy["results"].values():
+                    for scene in ("s0", "s2", "s4"):
+                        split["scenes"]["SR"][scene][1] += apart
+            rows.append(copy)
+    return {**document, "axes": {**document["axes"], "way": ["w0", "w1", "w2"]}, "rows": rows}
+
+
+def test_trainings_that_are_evaluated_in_several_ways_count_once() -> None:
+    document = make_document({"part": ["a", "b"], "seed": ["s0", "s1", "s2"]})
+    (alone,) = effects(document, "val_seen", "SR")
+    part, *others = effects(ways(document, 0.0), "val_seen", "SR")
+    assert part.contexts == 3
+    assert part.estimate is not None
+    assert alone.estimate is not None
+    assert astuple(part.estimate) == pytest.approx(astuple(alone.estimate))
+    assert part.p == pytest.approx(alone.p)
+    assert [(each.p, each.over) for each in others] == [(None, "episodes and trainings")] * 2
+    once, again = (pooled(each["rows"], "val_seen", "SR") for each in (document, ways(document, 0.0)))
+    assert once is not None
+    assert again is not None
+    assert astuple(once) == pytest.approx(astuple(again))
+
+
+def test_between_ways_to_evaluate_the_chance_of_trainings_cancels_out() -> None:
+    document = make_document({"part": ["a", "b"], "seed": ["s0", "s1", "s2"]})
+    _, second, third = effects(ways(document, 3.0), "val_seen", "SR")
+    assert second.estimate is not None
+    assert second.estimate.mean == pytest.approx(0.03)
+    # Scenes of 30 episodes are 2.1 above that, three times, and 0.9 below: (3 * 2.1^2 + 7 * 0.9^2) / 0.9 = 21.
+    assert second.estimate.se == pytest.approx(21**0.5 / 300)
+    assert third.p is None
 
 
 def test_a_contrast_within_all_that_there_is_asks_again() -> None:

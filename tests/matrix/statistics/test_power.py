@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,17 @@ def test_layouts_count_like_pairs_in_every_context() -> None:
         ("part", "y"): Layout((1, 1), (3, 3, 1, 1), (4, 4)),
         ("part", "z"): Layout((), (3, 3, 1, 1), (4, 4)),
     }
+
+
+def test_ways_to_evaluate_one_training_are_one_context_and_no_trainings_apart() -> None:
+    axes = {"part": ["a", "b"], "way": ["w", "v"], "seed": ["0", "1", "2"]}
+    labels = [dict(zip(axes, cell, strict=True)) for cell in product(*axes.values())]
+    trained = [each["part"] + each["seed"] for each in labels]
+    asked = list(comparisons(axes, [], labels))
+    found = layouts(labels, asked, [4, 4], trained)
+    assert list(found.values()) == [Layout((3,), (3, 3), (4, 4)), Layout((3, 3), (3, 3), (4, 4), False)]
+    sd = replace(ASSUMED, training=1.0)
+    assert detectable(found[asked[1]], sd) == detectable(found[asked[1]], ASSUMED)
 
 
 def test_every_pair_of_a_contrast_is_a_context() -> None:

@@ -8,7 +8,7 @@ the same however many pairs it has.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -218,14 +218,14 @@ def trainings_of(
     settings = {_setting(row) for row in rows}
     first = rows[0]["results"][split]
     alike = [row for row in others if same_episodes(row["results"][split], first, label)]
-    for chosen in ([row for row in alike if _setting(row) in settings], alike):
-        found = _sums(chosen, split, label)
-        if found is None:
-            return None
-        draws = [row["labels"][SEED] for row in chosen] if by_draw else None
-        spreads = spreading(*found, [_setting(row) for row in chosen], draws)
-        if spreads.degrees >= ENOUGH_DEGREES:
-            return spreads
+    spreads = _spreading([row for row in alike if _setting(row) in settings], split, label, by_draw)
+    if spreads is not None and spreads.degrees < ENOUGH_DEGREES:
+        spreads = _spreading(alike, split, label, by_draw)
+    return spreads and _known(spreads)
+
+
+def _known(spreads: Spreading) -> Spreading:
+    """Without degrees of freedom where there are too few to say anything."""
     return spreads if spreads.degrees >= LEAST_DEGREES else replace(spreads, degrees=0)
 
 
@@ -236,9 +236,17 @@ def results_of(rows: Sequence[Row], split: str, label: str) -> list[Mapping[str,
 
 def pooled(rows: Sequence[Row], split: str, label: str) -> Spreading | None:
     """How trainings of one setting spread, over all settings; None where their episodes are not the same."""
-    done = [row for row in rows if mean(row, split, label) is not None]
-    found = _sums(done, split, label)
-    return None if found is None else spreading(*found, [_setting(row) for row in done])
+    return _spreading([row for row in rows if mean(row, split, label) is not None], split, label)
+
+
+def _spreading(rows: Sequence[Row], split: str, label: str, by_draw: bool = False) -> Spreading | None:
+    """The same of these rows. A training that was evaluated in several ways is one, by its mean over them."""
+    found = _sums(rows, split, label)
+    if found is None:
+        return None
+    sums, _, groups = _by_training(rows, found[0], np.ones(len(rows)))
+    draws = [rows[each[0]]["labels"][SEED] for each in groups] if by_draw else None
+    return spreading(sums, found[1], _settings(rows, groups), draws)
 
 
 def same_episodes(a: Mapping[str, Any], b: Mapping[str, Any], label: str) -> bool:
@@ -266,9 +274,32 @@ def _effect(
     found = _sums(rows, split, label)
     if not rows or found is None:
         return effect
-    shares = [1.0 / (len(contexts) * len(each)) for each in contexts.values() for _ in each]
-    weights = np.array([sign * share for share in shares for sign in (1.0, -1.0)])
-    return replace(effect, **_estimated(*found, weights, spreads_of(rows, split, label), len(pairs) == 1))
+    parts = [1.0 / (len(contexts) * len(each)) for each in contexts.values() for _ in each]
+    weights = np.array([sign * part for part in parts for sign in (1.0, -1.0)])
+    sums, shares, groups = _by_training(rows, found[0], weights)
+    if any(len(set(np.sign(weights[each]))) > 1 for each in groups):
+        # Ways to evaluate are compared: what a training does in both of them alike cancels out.
+        spreads: Spreading | None = _known(spreading(sums, found[1], _settings(rows, groups)))
+    else:
+        spreads = spreads_of(rows, split, label)
+    return replace(effect, **_estimated(sums, found[1], shares, spreads, len(pairs) == 1))
+
+
+def _by_training(rows: Sequence[Row], sums: Array, weights: Array) -> tuple[Array, Array, list[list[int]]]:
+    """Of every training the signed mean of its rows' sums, what it counts, and which rows these are.
+
+    Settings that differ in how they are evaluated alone have their trainings in common.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault(row.get("train_key") or _place(row["labels"]), []).append(number)
+    groups = list(found.values())
+    shares = np.array([np.abs(weights[each]).sum() for each in groups])
+    return np.array([weights[each] @ sums[each] for each in groups]) / shares[:, None], shares, groups
+
+
+def _settings(rows: Sequence[Row], groups: Sequence[Sequence[int]]) -> list[Hashable]:
+    return [frozenset(_setting(rows[number]) for number in each) for each in groups]
 
 
 def _estimated(
@@ -313,7 +344,7 @@ def over_trainings(rows: Sequence[Row], done: Sequence[Row], split: str, label: 
     found = _sums(rows, split, label)
     if found is None or len(found[1]) < 2:
         return None
-    weights = np.full(len(rows), 1.0 / len(rows))
+    weights: Array = np.full(len(rows), 1.0 / len(rows))
     result = _estimated(*found, weights, trainings_of(rows, split, label, done), False)
     known: Estimate = result["estimate"]
     if result["over"] == "episodes" or known.low is None or known.high is None:
@@ -353,15 +384,6 @@ def _sums(rows: Sequence[Row], split: str, label: str) -> tuple[Array, Array] | 
 
 def _setting(row: Row) -> tuple[tuple[str, str], ...]:
     return _place({axis: label for axis, label in row["labels"].items() if axis != SEED})
-
-
-def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the points (cost, gain) that no other one beats in one and equals in the other, by cost."""
-    front: list[int] = []
-    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
-        if not front or points[i][1] > points[front[-1]][1]:
-            front.append(i)
-    return front
 
 
 def _place(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

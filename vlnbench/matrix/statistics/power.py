@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,8 @@ from vlnbench.evaluation.stats import told_apart
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast
 from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, Array, predicted
 from vlnbench.matrix.statistics.effects import effects, pooled, results_of
+
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,13 @@ class Layout:
     """How one effect is measured.
 
     pairs: number of like pairs in each context. seeds: of every setting that tells how trainings spread. scenes:
-    number of episodes in each.
+    number of episodes in each. trained: whether trainings are compared, not ways to evaluate the same ones.
     """
 
     pairs: tuple[int, ...]
     seeds: tuple[int, ...]
     scenes: tuple[int, ...]
+    trained: bool = True
 
     @property
     def degrees(self) -> int:
@@ -95,41 +97,51 @@ def detectable(layout: Layout, found: Components, comparisons: int = 1) -> float
     # Scenes of unlike size are worth fewer of one size; a difference varies by scene, noise by episode.
     effective = float(sizes.sum() ** 2 / (sizes**2).sum())
     q = 2.0 * sum(1.0 / each for each in layout.pairs) / len(layout.pairs) ** 2
-    between = q * (found.training + found.episode / float(sizes.sum()))
+    between = q * (found.training * layout.trained + found.episode / float(sizes.sum()))
     se, degrees = predicted(found.scene / effective, between, layout.degrees, sizes)
     return min(1.0, told_apart(se, degrees, 0.05 / comparisons))
 
 
 def layouts(
-    labels: Sequence[Mapping[str, str]], asked: Iterable[Contrast], scenes: Sequence[int]
+    labels: Sequence[Mapping[str, str]],
+    asked: Iterable[Contrast],
+    scenes: Sequence[int],
+    trained: Sequence[Hashable] | None = None,
 ) -> dict[Contrast, Layout]:
     """How every comparison will be measured, if all settings of a matrix are done.
 
-    labels: of every setting by axis.
+    labels: of every setting by axis. trained: its training, where some differ in their evaluation alone.
     """
-    known = [dict(each) for each in labels]
+    known = dict(zip(map(_without, labels), trained or range(len(labels)), strict=True))
     return {each: _layout(known, each, tuple(scenes)) for each in asked}
 
 
-def _layout(known: Sequence[Mapping[str, str]], asked: Contrast, scenes: tuple[int, ...]) -> Layout:
-    contexts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+def _layout(known: Mapping[Labels, Hashable], asked: Contrast, scenes: tuple[int, ...]) -> Layout:
+    contexts: dict[tuple[str, Labels], set[tuple[Hashable, Hashable]]] = {}
     own = set()
     for name, against in asked.pairs:
-        for each in known:
-            other = {**each, asked.axis: against}
+        for each in map(dict, known):
+            one, other = _without(each), _without({**each, asked.axis: against})
             if each[asked.axis] == name and other in known and asked.counts(each):
-                contexts[name, _without(each, asked.axis, SEED)] += 1
-                own |= {_without(each, SEED), _without(other, SEED)}
-    seeds = _counts(each for each in known if _without(each, SEED) in own)
+                contexts.setdefault((name, _without(each, asked.axis, SEED)), set()).add(
+                    (known[one], known[other])
+                )
+                own |= {_without(dict(one), SEED), _without(dict(other), SEED)}
+    seeds = _counts({each: known[each] for each in known if _without(dict(each), SEED) in own})
     if sum(each - 1 for each in seeds) < ENOUGH_DEGREES:
         seeds = _counts(known)
-    return Layout(tuple(contexts.values()), seeds, scenes)
+    distinct = dict.fromkeys(map(frozenset, contexts.values()))
+    trained = any(one != other for pairs in distinct for one, other in pairs)
+    return Layout(tuple(map(len, distinct)), seeds, scenes, trained or not distinct)
 
 
-def _counts(labels: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
-    """Seeds of every setting."""
-    return tuple(Counter(_without(each, SEED) for each in labels).values())
+def _counts(known: Mapping[Labels, Hashable]) -> tuple[int, ...]:
+    """Trainings of every setting, those that are only evaluated otherwise taken as one."""
+    settings: dict[Labels, set[Hashable]] = {}
+    for labels, training in known.items():
+        settings.setdefault(_without(dict(labels), SEED), set()).add(training)
+    return tuple(map(len, dict.fromkeys(map(frozenset, settings.values()))))
 
 
-def _without(labels: Mapping[str, str], *axes: str) -> tuple[tuple[str, str], ...]:
+def _without(labels: Mapping[str, str], *axes: str) -> Labels:
     return tuple(sorted((axis, label) for axis, label in labels.items() if axis not in axes))

@@ -145,7 +145,7 @@ def test_the_furthest_row_counts_and_two_results_are_refused(folder: Path) -> No
         merge([Path("b"), put("c", other)], Path("out"))
 
 
-@pytest.mark.parametrize("name", ["name", "key", "axes", "splits"])
+@pytest.mark.parametrize("name", ["name", "key", "axes", "splits", "contrasts", "looks"])
 def test_parts_of_different_matrices_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(UsageError, match=f"b: {name} is not that of a"):
         merge([put("a", document()), put("b", document(**{name: "other"}))], Path("out"))

@@ -202,6 +202,8 @@ def test_a_changed_file_is_refused_and_nothing_is_lost(write: Write) -> None:
         run(write(axes=axes, evaluate={"episodes": 3}))
     with pytest.raises(UsageError, match=r"begun \(what is generated or collected\)"):
         run(write(axes=axes, collect={"EnvDrop": {"set": "envdrop"}}))
+    with pytest.raises(UsageError, match=r"begun \(looks, which are said beforehand\)"):
+        run(write(axes={**axes, "seed": [0]}, looks=[1]))
     after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".yaml"}
     assert after == before
     other = Path("other")

@@ -136,7 +136,8 @@ def merge(folders: Sequence[Path], results: Path) -> dict[str, Any]:
     documents = {folder: _read(folder) for folder in folders}
     first_folder, first = next(iter(documents.items()))
     for folder, document in documents.items():
-        if differing := _differing(document, first):
+        asked = (name for name in ("contrasts", "looks") if (document.get(name) or []) != (first.get(name) or []))
+        if differing := _differing(document, first) or next(asked, ""):
             raise UsageError(f"{folder}: {differing} is not that of {first_folder}; merge parts of one matrix")
     merged = {
         **first,

@@ -120,9 +120,9 @@ class Matrix:
     """A matrix file. `axes`: labels by axis. `generated`, `collect`: options by generator and by set.
 
     `references`: what is evaluated beside the settings; `offline`: sets of walks to be scored on, with options of
-    `vlnbench collect`; `contrasts`: what is compared; `looks`: after how many seeds. None changes a
-    setting, and all but the looks may change at any time. `drawn`: options that seeds set beside the seed, such as
-    the checkpoint to begin with.
+    `vlnbench collect`; `contrasts`: what is compared; `looks`: after how many seeds. None changes a setting, and
+    all but the looks may change when it has begun. `drawn`: options that seeds set beside the seed, such as the
+    checkpoint to begin with.
     """
 
     path: Path

@@ -54,7 +54,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def check_work(matrix: Matrix, work: Path) -> None:
     """Raise UsageError if the folder is another matrix's, or this one's from before its file changed.
 
-    A file may grow: settings that are added, and nothing else, are no change to those that are there.
+    A file may grow: settings that are added are no change to those that are there.
     """
     found = find_manifest(work, KIND)
     if found is not None:
@@ -72,6 +72,8 @@ def _check_same(matrix: Matrix, work: Path, found: Mapping[str, Any]) -> None:
             changes.insert(0, f"the protocol of {name} is another")
     if found.get("data_key") != matrix.data_key:
         changes.insert(0, "what is generated or collected")
+    if found.get("looks", list(matrix.looks)) != list(matrix.looks):
+        changes.insert(0, "looks, which are said beforehand")
     if changes:
         what = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
         raise UsageError(
@@ -89,6 +91,7 @@ def open_work(matrix: Matrix, work: Path) -> Iterator[None]:
         "name": matrix.name,
         "data_key": matrix.data_key,
         "protocols": _protocols(matrix),
+        "looks": list(matrix.looks),
         "settings": settings,
     }
     manifest = json.loads(json.dumps(content, default=str))

@@ -178,8 +178,26 @@ def asked(document: Document) -> list[tuple[str, str, str, list[tuple[str, str]]
     return found
 
 
+def once(document: Document) -> list[tuple[str, str, str, list[tuple[str, str]], dict[str, str]]]:
+    """The same without comparisons of an axis that a contrast, which stand last, asks for again."""
+    found, seen = [], []
+    for axis, name, against, labels, within in reversed(asked(document)):
+        rows = [row for row in document["rows"] if within.items() <= row["labels"].items()]
+        pairs = [each for context in contexts_of(rows, axis, labels).values() for each in context]
+        compared = sorted(sorted(row["name"] for row in pair) for pair in pairs)
+        if (
+            not compared
+            or compared not in seen
+            or name in [each["name"] for each in document.get("contrasts", [])]
+        ):
+            found.append((axis, name, against, labels, within))
+        seen.append(compared)
+    return found[::-1]
+
+
 def effects(document: Document, metric: str, per_context: bool, where: str = "") -> list[Document]:
     """All effects of a metric; p-values and intervals of them together last."""
+    document, alpha = looked_at(document)
     found = []
     for split in document["splits"]:
         done = [
@@ -187,7 +205,7 @@ def effects(document: Document, metric: str, per_context: bool, where: str = "")
             for row in document["rows"]
             if (row["results"].get(split) or {}).get("metrics", {}).get(metric) is not None
         ]
-        for axis, name, against, labels, within in asked(document):
+        for axis, name, against, labels, within in once(document):
             alike = [row for row in done if within.items() <= row["labels"].items()]
             contexts = contexts_of(alike, axis, labels)
             for chosen in [[each] for each in contexts.items()] if per_context else [list(contexts.items())]:
@@ -197,7 +215,7 @@ def effects(document: Document, metric: str, per_context: bool, where: str = "")
                 head |= {"in": chosen[0][0] if per_context else None}
                 pairs = [each for _, each in chosen]
                 found.append(head | estimated(pairs, done, (document, split, metric, where)))
-    return together(found)
+    return together(found, alpha)
 
 
 def contexts_of(
@@ -215,13 +233,30 @@ def contexts_of(
     return contexts
 
 
-def together(found: list[Document]) -> list[Document]:
-    """Holm's p and Bonferroni's intervals."""
+def looked_at(document: Document) -> tuple[Document, float]:
+    """The rows of the last planned look, and the share of mistakes that it may make (Lan and DeMets)."""
+    planned, seeds = document.get("looks") or [], document["axes"].get("seed", [])
+    if not planned:
+        return document, 0.05
+    missing = {
+        row["labels"]["seed"] for row in document["rows"] if row["status"] in ("pending", "running", "unfinished")
+    }
+    whole = [seed for i, seed in enumerate(seeds) if not missing & set(seeds[: i + 1])]
+    taken = [0, *(each for each in planned if each <= len(whole))]
+    spent = [
+        2 * stats.norm.sf(stats.norm.isf(0.025) / (each / planned[-1]) ** 0.5) if each else 0.0 for each in taken
+    ]
+    rows = [row for row in document["rows"] if row["labels"]["seed"] in whole[: taken[-1]]]
+    return {**document, "rows": rows}, float(spent[-1] - spent[-2]) if taken[1:] else 0.05
+
+
+def together(found: list[Document], alpha: float) -> list[Document]:
+    """Holm's p, in which 0.05 stands for alpha, and Bonferroni's intervals."""
     tested = sorted((each for each in found if each["p"] is not None), key=lambda each: each["p"])
     most = 0.0
     for place, each in enumerate(tested):
-        most = max(most, min(1.0, (len(tested) - place) * each["p"]))
-        half = stats.t.ppf(1 - 0.025 / len(tested), each["degrees"]) * each["se"]
+        most = max(most, min(1.0, (len(tested) - place) * each["p"] * 0.05 / alpha))
+        half = stats.t.ppf(1 - alpha / 2 / len(tested), each["degrees"]) * each["se"]
         each["p_holm"] = most
         each["low_together"] = max(-1.0, each["difference"] - half)
         each["high_together"] = min(1.0, each["difference"] + half)
@@ -231,6 +266,8 @@ def together(found: list[Document]) -> list[Document]:
 def compared(folder: Path) -> tuple[int, dict[str, float]]:
     """How many effects of effects.csv were derived, and by column how far the two are apart at most."""
     document = json.loads((folder / "matrix.json").read_text(encoding="utf-8"))
+    if len({row["train_key"] for row in document["rows"]}) < len(document["rows"]):
+        raise SystemExit(f"{folder}: its trainings are evaluated in several ways, which this does not derive")
     keys = ["metric", "split", "axis", "value", "against", "in"]
     own = pd.DataFrame([each for m in ("SR", "SPL") for by in (False, True) for each in effects(document, m, by)])
     written = pd.read_csv(folder / "effects.csv", dtype=dict.fromkeys(keys, str), keep_default_na=False)

@@ -20,6 +20,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 SLOW = pytest.mark.slow
 COUNTS = {
     "post_training": 8,
+    "parts_x_shift": 92,
     "tunable_parts_x_data": 240,
     "tunable_parts_x_envdrop": 160,
     "vlnce_augmentation": 88,

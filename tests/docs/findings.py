@@ -12,7 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "findings" / "which-parts-which-data.md"
-SHIFT, DATA = (ROOT / "results" / name for name in ("parts_x_shift", "tunable_parts_x_data"))
+MATRICES = "parts_x_shift", "augmentation_shift", "tunable_parts_x_data"
+SHIFT, AUGMENTED, DATA = (ROOT / "results" / name for name in MATRICES)
 COMMAND = "python -m tests.regenerate findings"
 LOOKS, SPLITS = ("val_unseen_materials", "val_unseen"), ("val_seen", "val_unseen")
 
@@ -23,6 +24,8 @@ def page() -> str:
     tables = {
         "shift": settings(SHIFT, LOOKS),
         "contrasts": contrasts(SHIFT, LOOKS),
+        "augmented": settings(AUGMENTED, LOOKS),
+        "augmented_contrasts": contrasts(AUGMENTED, LOOKS),
         "data": settings(DATA, SPLITS),
         "data_contrasts": contrasts(DATA, SPLITS),
     }

@@ -8,8 +8,7 @@ file asks for gigabytes.
 
 from __future__ import annotations
 
-MAX_COORDINATE_M = 1e6
-"""Single precision has steps of 6 cm there."""
+from vlnbench.util.durable.limits import MAX_COORDINATE_M as MAX_COORDINATE_M
 
 MAX_GLB_BYTES = 2**32 - 1
 """The header of a `.glb` counts its bytes in 32 bits."""

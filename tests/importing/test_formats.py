@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,39 @@ def test_a_format_of_somebody_else(root: Path, tmp_path: Path) -> None:
     assert [done.summary.metrics[name].mean for name in ("SR", "NE")] == pytest.approx([2 / 3, 4.0])  # type: ignore[union-attr]
     assert done.summary.identity.episodes_of == "3 of 9 (3 chosen by id)"
     assert "DIFFERS: success 3 m or more from the goal in 1 episodes, 1 first" in done.remarks
+
+
+@pytest.mark.parametrize(("field", "unknown"), [("success", {"SR", "SDTW"}), ("spl", {"SPL"})])
+def test_what_a_format_does_not_have_stays_unknown(
+    field: str, unknown: set[str], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("success", "spl", "oracle_success", "distance_to_goal", "ndtw", "path_length")
+    kind = replace(MINE, scores={name: name for name in names if name != field}, episode="episode_id")
+    monkeypatch.setattr(f"{__name__}.MINE", kind)
+    lines = [json.dumps({"episode_id": name, **one}) for name, one in outcomes().items()]
+    foreign.write(tmp_path / "mine.json", "\n".join(lines))
+    done = imported(tmp_path / "mine.json", root, format=f"{__name__}:MINE", split="val_unseen")
+    absent = {label for label, value in done.summary.metrics.items() if value is None}
+    assert absent == unknown | {"CLS", "steps", "collisions"}
+    expected = {"unknown": 9} if field == "success" else {"success": 4, "passed_goal": 2, "unknown": 3}
+    assert {ended: count for ended, count in done.summary.failures.items() if count} == expected
+    assert not [remark for remark in done.remarks if "DIFFERS" in remark]
+
+
+def test_sdtw_is_that_of_the_file(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: success times nDTW is 0.4 in all; the file says 0.401, 0.3 and nothing."""
+    kind = replace(MINE, scores={**MINE.scores, "dtw": "ndtw", "both": "sdtw"})
+    monkeypatch.setattr(f"{__name__}.MINE", kind)
+    content: list[dict[str, float]] = [
+        {"number": i, "won": 1, "efficiency": 1.0, "away": 1.0, "dtw": 0.4} for i in range(3)
+    ]
+    content[0]["both"], content[1]["both"] = 0.401, 0.3
+    foreign.write(tmp_path / "mine.json", json.dumps(content))
+    done = imported(tmp_path / "mine.json", root, format=f"{__name__}:MINE", split="val_unseen")
+    rows = load_run(done.folder).rows.values()
+    assert [row.scores["sdtw"] for row in rows] == [0.401, 0.3, 0.4]
+    differing = [remark for remark in done.remarks if "DIFFERS" in remark]
+    assert differing == ["DIFFERS: SDTW more than 0.01 from success times nDTW in 1 episodes, 1 first"]
 
 
 def test_formats_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

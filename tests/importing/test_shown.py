@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.runs import record
 from vlnbench.cli import main
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.records import MANIFEST
+from vlnbench.importing.formats import get_format
 from vlnbench.leaderboard.board import load, make_tables, summary_line
 from vlnbench.leaderboard.committed import Entry, add_run
 from vlnbench.leaderboard.compare import compare, format_comparison
@@ -55,6 +57,19 @@ def test_pairs_of_two_imports_by_hand(theirs: tuple[Path, Path]) -> None:
     for name in ("A", "B-7"):
         assert MARK.format(name) + "protocol, dataset_version, simulator" in text
     assert found.to_json()["imported"] == ["navila", "vlnce"]
+
+
+def test_nothing_is_won_or_lost_where_success_is_not_known(
+    root: Path, theirs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = get_format("navila")
+    scores = {name: ours for name, ours in kind.scores.items() if ours != "success"}
+    monkeypatch.setattr("agents.navila.results.FORMAT", replace(kind, scores=scores))
+    found = compare(imported(tmp_path / "a", root, name="untold").folder, theirs[0])
+    assert (found.pairs, found.both, found.neither, found.wins, found.losses) == (9, 0, 0, [], [])
+    text = format_comparison(found)
+    assert "NE (m)" in text
+    assert "success:" not in text
 
 
 def test_own_runs_beside_imported_ones(
@@ -121,7 +136,7 @@ def test_reports_and_views_mark_them(root: Path, theirs: tuple[Path, Path], tmp_
     assert main(["report", str(theirs[0]), f"--data-root={root}", "--env=tests.importing.foreign:Plane"]) == 0
     page = (theirs[0] / "report.html").read_text()
     assert "imported as navila: not run here" in page
-    assert "Imported: without success, and the file does not tell more." in page
+    assert "Imported: the file tells of no success, and not how it ended." in page
     record(root, GroundTruthReplayAgent(), tmp_path / "own", "r2r-ce")
     assert (
         main(["report", str(tmp_path / "own"), f"--data-root={root}", "--env=tests.importing.foreign:Plane"]) == 0

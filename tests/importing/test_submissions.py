@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from agents.scripted import RandomAgent
+from agents.scripted import RandomAgent, StopAgent
 from tests.importing import foreign
 from tests.importing.test_formats import imported
 from tests.runs import record, with_instruction_ids, write_dataset
 from vlnbench.cli import main
 from vlnbench.evaluation.recorded import load_run
+from vlnbench.interfaces import Agent
 
 ENV = "tests.importing.foreign:Plane"
 
@@ -24,8 +25,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return foreign.data(tmp_path)
 
 
-def test_a_submission_is_scored_as_the_run_was(root: Path, tmp_path: Path) -> None:
-    record(root, RandomAgent(), tmp_path / "own", "r2r-ce")
+@pytest.mark.parametrize("agent", [RandomAgent, StopAgent])
+def test_a_submission_is_scored_as_the_run_was(agent: type[Agent], root: Path, tmp_path: Path) -> None:
+    record(root, agent(), tmp_path / "own", "r2r-ce")
     assert main(["export", "own", "--format=evalai-r2r", "--out=predictions.json", "--allow-partial"]) == 0
     done = imported(tmp_path / "predictions.json", root, split="val_unseen", env=ENV)
     own, theirs = load_run(tmp_path / "own"), load_run(done.folder)
@@ -64,13 +66,40 @@ def test_paths_of_the_rxr_challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [rows["1"][name] for name in names] == [0.0, 0.0, 4.5, 0.0, None, None, "stopped_early"]
 
 
-def entry(z: float, stop: bool = False, heading: float = 0.0) -> dict[str, Any]:
+def entry(z: float, stop: object = False, heading: float = 0.0) -> dict[str, Any]:
     return {"position": [0.0, 0.0, z], "heading": heading, "stop": stop}
+
+
+STOPS: dict[str, tuple[list[dict[str, Any]], tuple[float, int, str]]] = {
+    "at the goal": ([entry(0.0), entry(-2.0), entry(-2.0, True)], (1.0, 2, "success")),
+    "in numbers": ([entry(0.0, 0), entry(-2.0, 0), entry(-2.0, 1)], (1.0, 2, "success")),
+    "never": ([entry(0.0), entry(-2.0)], (0.0, 1, "passed_goal")),
+    "at the start": ([entry(0.0), entry(0.0, True)], (0.0, 1, "stopped_early")),
+    "at the start, one entry": ([entry(0.0, True)], (0.0, 1, "stopped_early")),
+    "nothing at all": ([entry(0.0)], (0.0, 0, "never_stopped")),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_where_an_agent_stopped(name: str, root: Path, tmp_path: Path) -> None:
+    """By hand: episode 0's goal is 4 m ahead."""
+    path, expected = STOPS[name]
+    foreign.write(tmp_path / "predictions.json", json.dumps({"0": path}))
+    done = imported(tmp_path / "predictions.json", root, split="val_unseen", env=ENV)
+    (row,) = load_run(done.folder).rows.values()
+    assert tuple(row.scores[field] for field in ("success", "steps", "failure")) == expected
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "elsewhere": (lambda: {"0": [entry(-1.0)]}, "begins 1.00 m from the start of episode 0; another --split"),
     "stop": (lambda: {"0": [entry(0.0), entry(0.0, True), entry(-0.25)]}, "goes on after 'stop'"),
+    "stop first": (lambda: {"0": [entry(0.0, True), entry(-0.25)]}, "goes on after 'stop'"),
+    "no stop": (
+        lambda: {"0": [entry(0.0), {"position": [0, 0, 0], "heading": 0}]},
+        "predictions.json: episode '0': entry 2: field 'stop': expected true, false, 1 or 0, found nothing",
+    ),
+    "stop in words": (lambda: {"0": [entry(0.0, "no")]}, "field 'stop': expected true, false, 1 or 0, found no"),
+    "stop of 2": (lambda: {"0": [entry(0.0), entry(0.0, 2)]}, "field 'stop': expected true, false, 1 or 0"),
     "empty": (lambda: {"0": []}, "field 'path': expected 1 to 20000 poses"),
     "heading": (lambda: {"0": [{"position": [0, 0, 0]}]}, "expected entries with position, heading in radians"),
     "point": (lambda: {"0": [entry(float("nan"))]}, "expected positions of three finite numbers"),

@@ -22,7 +22,7 @@ from vlnbench.data.datasets import ROLES, SplitFiles, expected_count, find_scene
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, GroundTruth, Quaternion, Vec3
 from vlnbench.util.durable.json_stream import collector_off, members, sha256
-from vlnbench.util.durable.limits import MAX_TOKEN
+from vlnbench.util.durable.limits import MAX_COORDINATE_M, MAX_TOKEN
 from vlnbench.util.loading import import_string
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ LANGUAGE = re.compile(r"[a-z]{2}-[A-Z]{2}")
 GROUND_TRUTH_ACTIONS = frozenset(range(4))
 NUMBERS = frozenset((int, float))
 DEFAULT_RADIUS_M = 3.0
+_POINT = f"three finite numbers of at most {MAX_COORDINATE_M:,.0f} m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ def _digest(benchmark: Benchmark, files: SplitFiles, episodes: Sequence[Episode]
 def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
     """The episodes of a split in the benchmark's languages, without ground truth.
 
-    Raises UsageError for the first field that is not valid, an id that appears twice, or if there are no episodes.
+    Raises UsageError for the first field that is not valid, an id that appears twice, or if there are no episodes
+    or only some have goals: an episode without would take the scores of all.
     """
     memo = _Memo()
     episodes: dict[str, Episode] = {}
@@ -110,6 +112,12 @@ def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
     if not episodes:
         which = f" in {', '.join(benchmark.languages)}" if benchmark.languages else ""
         raise UsageError(f"{files.paths[0]}: field 'episodes' holds no episode{which}; is this the right file?")
+    hidden = [name for name, episode in episodes.items() if not episode.goals]
+    if 0 < len(hidden) < len(episodes):
+        raise UsageError(
+            f"{', '.join(map(str, files.paths))}: episode {hidden[0]}: field 'goals': missing in {len(hidden)} of "
+            f"{len(episodes)} episodes; expected in all or in none: add them, or leave these episodes out"
+        )
     return list(episodes.values())
 
 
@@ -198,7 +206,7 @@ class _Ints(dict[int, int]):
 
 
 class _Points(dict[tuple[float, ...], "Vec3 | None"]):
-    """Numbers as decoded -> the point they make, None if one is not finite."""
+    """Numbers as decoded -> the point they make, None if one is not finite or too large."""
 
     def __missing__(self, numbers: tuple[float, ...]) -> Vec3 | None:
         point = cast("Vec3 | None", _floats([*numbers], 3))
@@ -235,7 +243,7 @@ class _Fields:
             point = self.memo.points[tuple(value)]
             if point is not None:
                 return point
-        raise self.place.error(field, "three finite numbers", value)
+        raise self.place.error(field, _POINT, value)
 
     def scene_id(self) -> str:
         value = _text(self.entry.get("scene_id"), "scene_id", self.place).removeprefix("data/scene_datasets/")
@@ -246,9 +254,7 @@ class _Fields:
     def start_rotation(self) -> Quaternion:
         value = self.entry.get("start_rotation")
         rotation = _floats(value, 4)
-        if rotation is None:
-            raise self.place.error("start_rotation", "four finite numbers (x, y, z, w)", value)
-        if abs(math.hypot(*rotation) - 1.0) > 1e-3:
+        if rotation is None or abs(math.hypot(*rotation) - 1.0) > 1e-3:
             raise self.place.error("start_rotation", "a unit quaternion (x, y, z, w)", value)
         return cast("Quaternion", rotation)
 
@@ -268,15 +274,14 @@ class _Fields:
         return tuple(positions), self.memo.same(checked[0])
 
     def geodesic_distance(self) -> float | None:
-        """Meters; inf where the goal cannot be reached, which files write as Infinity or NaN."""
+        """Meters; inf where the goal cannot be reached, which files write as Infinity, NaN or too large."""
         info = self.entry.get("info")
         value = _object(info, "info", self.place).get("geodesic_distance") if info is not None else None
         if value is None:
             return None
         if type(value) not in NUMBERS or value < 0:
             raise self.place.error("info.geodesic_distance", "a number of meters", value)
-        finite = _floats([value], 1)
-        return finite[0] if finite else math.inf
+        return float(value) if value <= MAX_COORDINATE_M else math.inf
 
     def tokens(self, instruction: Mapping[str, Any]) -> tuple[int, ...]:
         value = instruction.get("instruction_tokens")
@@ -381,16 +386,15 @@ def _points(value: Any, field: str, place: _Place) -> tuple[Vec3, ...]:
             shared: dict[float, float] = {}
             coordinates = map(shared.setdefault, flat, flat)
             return tuple(zip(coordinates, coordinates, coordinates, strict=True))
-    raise place.error(field, "points of three finite numbers", value)
+    wrong = next((point for point in value if _floats(point, 3) is None), value)
+    raise place.error(field, f"points of {_POINT}", wrong)
 
 
 def _floats(value: Any, count: int) -> tuple[float, ...] | None:
-    """A list of `count` finite numbers as floats; None if it is something else."""
+    """A list of `count` finite numbers up to the limit as floats; None if it is something else."""
     if not isinstance(value, list) or len(value) != count or not NUMBERS.issuperset(map(type, value)):
         return None
-    try:
-        numbers = tuple(map(float, value))
-    except OverflowError:  # an integer beyond the range of floats
+    if not -MAX_COORDINATE_M <= min(value) <= max(value) <= MAX_COORDINATE_M:
         return None
-    # a finite sum has finite terms only; the terms are looked at where the sum itself overflows
-    return numbers if math.isfinite(sum(numbers)) or all(map(math.isfinite, numbers)) else None
+    # NaN, which slips through comparisons, makes the sum NaN
+    return tuple(map(float, value)) if math.isfinite(sum(value)) else None

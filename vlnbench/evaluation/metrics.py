@@ -34,7 +34,7 @@ stopped_early: STOP was called, and no pose was within the success distance.
 stuck: no STOP; during the last `STUCK_ACTIONS` actions the agent tried MOVE_FORWARD at least once and stayed
     within `STUCK_RADIUS_M` of where it ended.
 never_stopped: no STOP for any other reason: the step budget ran out.
-unknown: imported, without success; the file does not tell more.
+unknown: imported; the file tells of no success, and not how the episode ended.
 """
 
 FAILURES: tuple[Failure, ...] = get_args(Failure)

@@ -20,6 +20,8 @@ _CLOSE = 1e-4
 """Means of the same numbers in single precision differ by less, as a part and by itself."""
 _SPL_CLOSE = 0.02
 """SPL from the dataset's shortest path and that from the simulator's own differ by less."""
+_SDTW_CLOSE = 0.01
+"""SDTW as written and success times nDTW, rounded ones too, differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ def _read(kind: ResultFormat, found: Found) -> Imported:
             if value is None:
                 undefined.append(ours)
             scores[ours] = 0.0 if value is None and ours == "spl" else value
-    if scores["ndtw"] is not None:
-        scores["sdtw"] = float(scores["success"] or 0.0) * float(scores["ndtw"])
+    success, ndtw = scores["success"], scores["ndtw"]
+    if scores["sdtw"] is None and success is not None and ndtw is not None:
+        scores["sdtw"] = float(success) * float(ndtw)
     scores["failure"] = _failure(scores, "spl" in undefined)
     return Imported(found.where, episode_name(kind, found), scene, scores, tuple(undefined))
 
@@ -106,7 +109,7 @@ def _failure(scores: Mapping[str, Score], unreachable: bool) -> Failure:
         return "success"
     if unreachable:
         return "unreachable"
-    return "passed_goal" if scores["oracle_success"] else "unknown"
+    return "passed_goal" if scores["oracle_success"] and scores["success"] is not None else "unknown"
 
 
 def total_remarks(kind: ResultFormat, episodes: Sequence[Imported], totals: Sequence[Found]) -> Iterator[str]:
@@ -142,14 +145,17 @@ def score_remarks(episodes: Iterable[Imported], known: Mapping[str, Episode], re
 
 def _contradictions(scores: Mapping[str, Any], episode: Episode | None, reach: float) -> Iterator[str]:
     success, away, spl = scores["success"], scores["distance_to_goal"], scores["spl"]
+    ndtw, sdtw = scores["ndtw"], scores["sdtw"]
     if success and away is not None and away >= reach:
         yield f"success {reach:g} m or more from the goal"
     if success and scores["oracle_success"] == 0.0:
         yield "success without oracle success"
-    if spl > success:
+    if None not in (spl, success) and spl > success:
         yield "SPL without success"
+    if None not in (sdtw, success, ndtw) and abs(sdtw - success * ndtw) > _SDTW_CLOSE:
+        yield f"SDTW more than {_SDTW_CLOSE:g} from success times nDTW"
     start, walked = episode.geodesic_distance if episode else None, scores["path_length"]
-    if not success or not start or walked is None or not math.isfinite(start):
+    if not success or spl is None or not start or walked is None or not math.isfinite(start):
         return
     if abs(spl - start / max(start, walked)) > _SPL_CLOSE:
         yield f"SPL more than {_SPL_CLOSE:g} from the one of path length and the dataset's shortest path"

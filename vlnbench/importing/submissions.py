@@ -130,6 +130,13 @@ def _poses(found: Found, episode: Episode) -> list[Pose]:
     else:
         if not all(isinstance(entry, dict) and NUMBER.fits(entry.get("heading")) for entry in entries):
             raise UsageError(f"{found.where}: expected entries with position, heading in radians and stop")
+        for number, entry in enumerate(entries, start=1):
+            stop = entry.get("stop", "nothing")
+            if type(stop) not in (bool, int) or stop not in (0, 1):
+                raise UsageError(
+                    f"{found.where}: entry {number}: field 'stop': expected true, false, 1 or 0, "
+                    f"found {short(stop)}"
+                )
         points, yaws = [_point(found, entry.get("position")) for entry in entries], [e["heading"] for e in entries]
     away = math.dist(points[0], episode.start_position)
     if away > _APART_M:
@@ -151,15 +158,16 @@ def _point(found: Found, value: Any) -> tuple[float, float, float]:
 
 def _trajectory(found: Found, poses: list[Pose]) -> Trajectory:
     """The poses with the actions that led from each to the next."""
-    stops = (
-        [True] if INSTRUCTION in found.fields else [entry.get("stop") is True for entry in found.fields[PATH][1:]]
-    )
     if INSTRUCTION in found.fields:  # STOP leaves the agent where it is
+        stops = [False] * len(poses) + [True]
         poses = [*poses, poses[-1]]
-        stops = [False] * (len(poses) - 2) + stops
+    else:
+        stops = [bool(entry["stop"]) for entry in found.fields[PATH]]
+        if stops[0]:  # at its start: the entry is the pose before STOP and the one after
+            poses, stops = [poses[0], *poses], [False, *stops]
     actions = [
         Action.STOP if stop else _between(before, after)
-        for (before, after), stop in zip(pairwise(poses), stops, strict=True)
+        for (before, after), stop in zip(pairwise(poses), stops[1:], strict=True)
     ]
     if Action.STOP in actions[:-1]:
         raise UsageError(f"{found.where}: goes on after 'stop'")

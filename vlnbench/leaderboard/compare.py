@@ -63,16 +63,18 @@ class Difference:
 class Comparison:
     """What two runs differ in, as identity and as results.
 
-    identity: field -> (run A, run B) where they differ. wins: episodes (with their repeat) in which B succeeds and
-    A does not; losses: the other way round. p_value: McNemar's exact test of wins against losses. errors: episodes
-    of each run that failed, which count as without success; ran: SR over those that failed in neither, where there
-    are both kinds. steps, hours: what the runs took, see `costs`.
+    identity: field -> (run A, run B) where they differ. pairs: episodes (with their repeat) that both have. wins:
+    those in which B succeeds and A does not; losses: the other way round; both, neither: the others of which both
+    tell whether they succeeded. p_value: McNemar's exact test of wins against losses. errors: episodes of each run
+    that failed, which count as without success; ran: SR over those that failed in neither, where there are both
+    kinds. steps, hours: what the runs took, see `costs`.
     """
 
     a: TabledRun
     b: TabledRun
     identity: dict[str, tuple[Any, Any]]
     differences: dict[str, Difference | None]
+    pairs: int
     wins: list[str]
     losses: list[str]
     both: int
@@ -82,11 +84,6 @@ class Comparison:
     ran: Difference | None
     steps: tuple[list[StepCost], list[StepCost]]
     hours: tuple[Hours, Hours]
-
-    @property
-    def pairs(self) -> int:
-        """Episodes that were compared."""
-        return self.both + self.neither + len(self.wins) + len(self.losses)
 
     @property
     def partial(self) -> bool:
@@ -159,11 +156,12 @@ def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took, common: b
         raise UsageError(f"{a.folder} and {b.folder} cannot share a table: {told}")
     success = next(metric for metric in METRICS if metric.field == "success")
     sides = [(run.table, of) for run, of in zip((a, b), places, strict=True)]
-    won_a, won_b = (values_of(success, table)[of] == 1.0 for table, of in sides)
+    found_a, found_b = (values_of(success, table)[of] for table, of in sides)
+    known, won_a, won_b = ~np.isnan(found_a + found_b), found_a == 1.0, found_b == 1.0
     failed_a, failed_b = (table.having(*FAILED_STATUS)[of] for table, of in sides)
     wins, losses = (
         [a.table.name(place, a.repeats) for place in places[0][only].tolist()]
-        for only in (won_b & ~won_a, won_a & ~won_b)
+        for only in (known & won_b & ~won_a, known & won_a & ~won_b)
     )
     both = int(np.count_nonzero(won_a & won_b))
     failed = failed_a | failed_b
@@ -173,10 +171,11 @@ def _compare(a: TabledRun, b: TabledRun, took_a: _Took, took_b: _Took, common: b
         b=b,
         identity=a.identity.differences(b.identity),
         differences={metric.label: _difference(metric, a.table, b.table, places) for metric in METRICS},
+        pairs=len(known),
         wins=wins,
         losses=losses,
         both=both,
-        neither=len(failed) - both - len(wins) - len(losses),
+        neither=int(np.count_nonzero(known)) - both - len(wins) - len(losses),
         p_value=mcnemar(len(wins), len(losses)),
         errors=(int(np.count_nonzero(failed_a)), int(np.count_nonzero(failed_b))),
         ran=_difference(success, a.table, b.table, ran) if failed.any() else None,
@@ -249,12 +248,15 @@ def _notes(comparison: Comparison, present: Sequence[tuple[Metric, Difference]])
     clusters = max((value.by_scene.clusters for _, value in present), default=0)
     wins, losses = len(comparison.wins), len(comparison.losses)
     success = next(metric for metric in METRICS if metric.field == "success")
+    solved = (
+        f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
+        f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)"
+    )
     return [
         f"SE, intervals and p: clustered by scene ({clusters}); by bootstrap and by trajectory: --format json",
         "95 %: Student's t; between 0 and 100 %, wider by t²/(n + t²), the kinds of episode that none of n is",
         *_seen(comparison, success),
-        f"success: both {comparison.both}, neither {comparison.neither}, only B {wins}, only A {losses}; "
-        f"McNemar's exact p = {comparison.p_value:.2g} (n {wins + losses}; takes episodes as independent)",
+        *([solved] if comparison.differences[success.label] else []),  # imports may lack it
         *_failed(comparison, success),
     ]
 

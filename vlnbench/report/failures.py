@@ -85,7 +85,7 @@ def kinds(success_distance_m: float) -> dict[Ending, Kind]:
             "timeout", "The simulator gave no answer in time; counted as a failure, with its reason.", "error"
         ),
         "unscored": Kind("unscored", "The split has no public goals: recorded, not scored.", None),
-        "unknown": Kind("not told", "Imported: without success, and the file does not tell more.", "unknown"),
+        "unknown": Kind("not told", "Imported: the file tells of no success, and not how it ended.", "unknown"),
     }
 
 

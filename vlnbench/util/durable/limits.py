@@ -40,6 +40,9 @@ MAX_MEMBERS = 300_000
 MAX_TOKEN = 1 << 20
 """Numbers of tokens are below this; the vocabularies of large models have 0.15 million."""
 
+MAX_COORDINATE_M = 1e6
+"""Of scenes and episodes, in meters: single precision has steps of 6 cm there, and squares do not overflow."""
+
 
 def regular(path: Path) -> Path:
     """The same path, of a plain file or of nothing. Raises UsageError for anything else.

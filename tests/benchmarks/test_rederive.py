@@ -21,6 +21,7 @@ SLOW = pytest.mark.slow
 COUNTS = {
     "post_training": 8,
     "parts_x_shift": 92,
+    "augmentation_shift": 144,
     "tunable_parts_x_data": 240,
     "tunable_parts_x_envdrop": 160,
     "vlnce_augmentation": 88,

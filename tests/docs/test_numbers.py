@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.findings import DATA, LOOKS, SHIFT, SPLITS, contrasts, settings
+from tests.docs.findings import AUGMENTED, DATA, LOOKS, SHIFT, SPLITS, contrasts, settings
 from tests.docs.pages import ROOT, document
 from vlnbench.evaluation.summary import format_summary, summarize
 from vlnbench.interfaces import Action
@@ -143,7 +143,7 @@ def test_values_in_the_text_on_parts_and_data_are_those_of_the_matrices() -> Non
     number = r"([+-]?\d+\.\d)"
     interval = rf"\[{number}, {number}\]"
     found = set()
-    for folder, splits in ((SHIFT, LOOKS), (DATA, SPLITS)):
+    for folder, splits in ((SHIFT, LOOKS), (AUGMENTED, LOOKS), (DATA, SPLITS)):
         tables = settings(folder, splits) + contrasts(folder, splits)
         for value, *ends in re.findall(rf"{number}(?: ± \d+\.\d)? {interval}(?: \| {interval})?", tables):
             found |= {(value, *ends[:2]), (value, *ends[2:])}

@@ -109,6 +109,12 @@ def read_adapters(
     part = next((f"{path.parent.name}." for path in files if path.parent not in (home, said.parent)), "")
     pairs: dict[str, dict[str, Tensor]] = {}
     embeddings = set()
+
+    def bare(name: str) -> str:
+        while part and name.startswith(part):  # VILA's modules have their part's name twice
+            name = name.removeprefix(part)
+        return name
+
     for path in chosen:
         for stored, tensor in tensors(path):
             name = stored.removeprefix("base_model.model.")
@@ -116,12 +122,10 @@ def read_adapters(
                 if not (home / name.partition(".")[0]).is_dir():
                     raise UsageError(f"{path}: {ascii(stored)[1:-1]:.120}: expected the name of a part before it")
                 continue
-            while part and name.startswith(part):  # VILA's modules have their part's name twice
-                name = name.removeprefix(part)
             matched = NAMED.fullmatch(name)
             if matched is None:
                 whole = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
-                found.replaced[named(whole)] = tensor
+                found.replaced[named(bare(whole))] = tensor
                 continue
             pairs.setdefault(matched[1], {})[matched[3]] = tensor
             if matched[2]:
@@ -136,7 +140,7 @@ def read_adapters(
         ):
             raise UsageError(f"{found.path}: {ascii(module)[1:-1]:.120}: expected lora_A and lora_B of one rank")
         scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
-        found.changes[named(f"{module}.weight")] = Factors(first, second, scale, turned)
+        found.changes[named(f"{bare(module)}.weight")] = Factors(first, second, scale, turned)
     return found
 
 
@@ -158,7 +162,11 @@ class _Settings:
         patterns = self._fields.values.get("alpha_pattern") or {}
         if not isinstance(patterns, dict):
             raise self._fields.error("alpha_pattern", "an object")
-        own = [value for name, value in patterns.items() if f".{module}".endswith(f".{name}")]
+        try:  # as PEFT reads them
+            own = [value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)]
+        except (re.error, OverflowError, RecursionError) as error:
+            expected = f"names or regular expressions of modules, not one that is invalid ({error})"
+            raise self._fields.error("alpha_pattern", expected) from None
         alpha = Fields({"alpha_pattern": own[0]}, str(self._path)).number("alpha_pattern") if own else None
         alpha = self._fields.number("lora_alpha") if alpha is None else alpha
         return alpha / (rank**0.5 if self._root else rank)

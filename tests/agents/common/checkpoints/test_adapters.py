@@ -61,6 +61,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "rank-stabilized": {"use_rslora": True},
     "ranks of their own": {"rank_pattern": {"first": 3}, "alpha_pattern": {"second": 1}},
+    "patterns": {"alpha_pattern": {".*second": 2, "^(first|second)": 1}},
     "embeddings": {"target_modules": ["words", "second"]},
     "a head trained whole": {"modules_to_save": ["head"]},
     "biases": {"bias": "all"},
@@ -82,6 +83,7 @@ def test_they_merge_as_in_peft(tmp_path: Path, name: str) -> None:
         ({"init_lora_weights": "pissa"}, "init_lora_weights: expected a start that leaves the base as it is"),
         ({"lora_alpha": None}, "lora_alpha: expected a number"),
         ({"alpha_pattern": ["first"]}, "alpha_pattern: expected an object"),
+        ({"alpha_pattern": {"first(": 1}}, r"adapter_config.json: alpha_pattern: expected names or regular"),
     ],
 )
 def test_what_is_not_merged_is_refused(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import Fields, read_json
@@ -22,6 +23,8 @@ WHOLE = ("non_lora_trainables.safetensors", "non_lora_trainables.bin")
 NAMED = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.default)?(?:\.weight)?")
 STARTS = (True, False, "gaussian", "eva")
 """Ways to begin a training of adapters (init_lora_weights) that leave the base as it was."""
+OTHER_KINDS = ("alora_invocation_tokens", "layer_replication", "use_qalora")
+"""Fields of adapters that no sum of base and product stands for."""
 
 
 def adapter_files(folder: Path) -> list[Path]:
@@ -71,6 +74,16 @@ class Adapters:
     path: Path
     changes: dict[str, Factors] = field(default_factory=dict)
     replaced: dict[str, Tensor] = field(default_factory=dict)
+    tied: list[tuple[str, str, Factors | Tensor]] = field(default_factory=list)
+
+    def add(self, stored: str, name: str, each: Factors | Tensor) -> None:
+        """Take what is done to a weight, or to a layer that the base ties to a weight of another name."""
+        if stored.split(".")[-2:] != name.split(".")[-2:]:
+            self.tied.append((stored, name, each))
+        elif isinstance(each, Tensor):
+            self.replaced[name] = each
+        else:
+            self.changes[name] = each
 
     def over(self, name: str, tensor: Tensor) -> Tensor:
         """A weight of the base with its adapters."""
@@ -78,7 +91,14 @@ class Adapters:
         return tensor.float() + self.changes[name].product() if name in self.changes else tensor
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted."""
+        """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted, and tied
+        layers stay tied."""
+        for stored, name, each in self.tied:
+            if not _same(each, (self.replaced if isinstance(each, Tensor) else self.changes).get(name)):
+                raise UsageError(
+                    f"{self.path}: adapts {ascii(stored)[1:-1]:.120} otherwise than {name}, to which the base "
+                    "ties it (tie_word_embeddings): untie and merge them with peft, and give what that saves"
+                )
         for name, each in (self.changes | self.replaced).items():
             whole = isinstance(each, Tensor) and not each.is_floating_point()
             if whole or shapes.get(name) != tuple(each.shape):
@@ -88,6 +108,13 @@ class Adapters:
                     f"{self.path}: adapts {ascii(name)[1:-1]:.120} {list(each.shape)}{numbers}, the base has "
                     f"{found}: expected the base that the adapters were trained on"
                 )
+
+
+def _same(one: Factors | Tensor, other: Factors | Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    first, second = (each if isinstance(each, Tensor) else each.product() for each in (one, other))
+    return torch.allclose(first.float(), second.float(), atol=1e-6)
 
 
 def read_adapters(
@@ -124,8 +151,8 @@ def read_adapters(
                 continue
             matched = NAMED.fullmatch(name)
             if matched is None:
-                whole = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
-                found.replaced[named(bare(whole))] = tensor
+                whole = bare(name.replace(".modules_to_save.default.", ".").replace(".base_layer.", "."))
+                found.add(whole, named(whole), tensor)
                 continue
             pairs.setdefault(matched[1], {})[matched[3]] = tensor
             if matched[2]:
@@ -140,7 +167,8 @@ def read_adapters(
         ):
             raise UsageError(f"{found.path}: {ascii(module)[1:-1]:.120}: expected lora_A and lora_B of one rank")
         scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
-        found.changes[named(f"{bare(module)}.weight")] = Factors(first, second, scale, turned)
+        weight = f"{bare(module)}.weight"
+        found.add(weight, named(weight), Factors(first, second, scale, turned))
     return found
 
 
@@ -151,6 +179,9 @@ class _Settings:
         self._path, self._fields = path, Fields(read_json(path), str(path))
         self._fields.choice("peft_type", "LORA")
         self._fields.choice("use_dora", False, default=False)
+        for name in OTHER_KINDS:
+            if self._fields.values.get(name):
+                raise self._fields.error(name, "nothing, for such adapters are not merged here")
         start = self._fields.values.get("init_lora_weights")
         if start is not None and start not in STARTS:
             raise self._fields.error("init_lora_weights", "a start that leaves the base as it is; merge with peft")

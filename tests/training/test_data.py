@@ -52,6 +52,17 @@ def test_two_sets_of_one_name_lie_in_two_folders(folders: Path) -> None:
     assert data.count(sets)[f"../{root}/dagger_data/R2R"]["trajectories"] == 2
 
 
+@pytest.mark.parametrize(("weight", "times"), [("", 1), (":3", 3), (":0.5", 0.5)])
+@pytest.mark.parametrize("sets", [("R2R:2", "Questions"), ("Questions",)])
+def test_steps_of_counts_sets_as_often_as_it_says(
+    folders: Path, sets: tuple[str, ...], weight: str, times: float
+) -> None:
+    """Whether or not they are trained on, and how often."""
+    asked = options(folders, sets=sets, steps_of=(f"R2R{weight}",), batch=1, accumulation=1)
+    windows = 2 * sum(-(-length // 32) for length in LENGTHS)
+    assert data.make_schedule(asked, STREAMVLN, data.read_sets(asked, STREAMVLN), 1).steps == times * windows
+
+
 def test_a_conversation_counts_as_a_window(folders: Path) -> None:
     sets = data.read_sets(options(folders), STREAMVLN)
     windows = 2 * sum(-(-length // 32) for length in LENGTHS)

@@ -301,6 +301,12 @@ def test_bad_input_is_one_line_and_writes_nothing(
         "zero_optimization.stage 3 contradicts the options, which make it 2": {"deepspeed": contradicting},
         "optimizer: would override the learning rates": {"deepspeed": optimizing},
         "annotations.json: not there": {"sets": ["R2"]},
+        "--sets R2R ./R2R/:0.3: one set twice; name it once": {"sets": ["R2R", "./R2R/:0.3"]},
+        "--sets EnvDrop:0.5 EnvDrop: one set twice (--envdrop adds EnvDrop)": {
+            "sets": ["EnvDrop:0.5"],
+            "envdrop": True,
+        },
+        "--steps-of R2R R2R:2: one set twice": {"steps": None, "steps_of": ["R2R", "R2R:2"]},
         "--sets R2R:0: expected NAME or NAME:WEIGHT": {"sets": ["R2R:0"]},
         "(1 frames missing)": {"trajectories": lost},
         "--checkpoint streamvln-tiney: no such file or folder, and unknown checkpoint 'streamvln-tiney'": {

@@ -10,7 +10,7 @@ import json
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -106,9 +106,11 @@ def make_schedule(options: TrainOptions, trains: Trains, sets: Sequence[Training
     if options.steps_of:
         known = {each.name: each for each in sets}
         reference = (parse_set(text) for text in options.steps_of)
-        counted = sum(
-            (known.get(name) or _read_set(options, trains, name, weight)).per_epoch for name, weight in reference
+        alone = (
+            replace(known[name], weight=weight) if name in known else _read_set(options, trains, name, weight)
+            for name, weight in reference
         )
+        counted = sum(each.per_epoch for each in alone)
     steps = options.steps or int(options.epochs * counted / per_step)
     if steps < 1:
         raise UsageError(

@@ -6,7 +6,8 @@ What only one kind of model knows (frames per window, say) is in that family's o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -297,12 +298,25 @@ class TrainOptions(StepOptions):
                 raise UsageError(f"{flag(name)}: {part} is not in --tunable-parts, so nothing would use it")
         if not self.mixture:
             raise UsageError("--sets: expected at least one set")
+        self._check_named_once("--sets", [*self.sets, *(["EnvDrop"] if self.envdrop else [])])
+        self._check_named_once("--steps-of", self.steps_of)
         if self.group_ranks and not self.group_by_length:
             raise UsageError("--group-ranks: needs --group-by-length")
         if self.steps is not None and self.steps_of:
             raise UsageError("--steps and --steps-of both say how long to train: give one")
         if self.feature_cache is not None:
             self._check_cache()
+
+    def _check_named_once(self, option: str, names: Sequence[str]) -> None:
+        seen: dict[str, str] = {}
+        for text in names:
+            folder = os.path.realpath(self.trajectories / parse_set(text)[0])
+            if folder in seen:
+                beside = " (--envdrop adds EnvDrop)" if option == "--sets" and self.envdrop else ""
+                raise UsageError(
+                    f"{option} {seen[folder]} {text}: one set twice{beside}; name it once, as NAME:WEIGHT"
+                )
+            seen[folder] = text
 
     def _check_cache(self) -> None:
         if self.CACHED is None:

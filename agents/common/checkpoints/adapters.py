@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import Fields, read_json
@@ -22,6 +23,8 @@ WHOLE = ("non_lora_trainables.safetensors", "non_lora_trainables.bin")
 NAMED = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.default)?(?:\.weight)?")
 STARTS = (True, False, "gaussian", "eva")
 """Ways to begin a training of adapters (init_lora_weights) that leave the base as it was."""
+OTHER_KINDS = ("alora_invocation_tokens", "layer_replication", "use_qalora")
+"""Fields of adapters that no sum of base and product stands for."""
 
 
 def adapter_files(folder: Path) -> list[Path]:
@@ -71,6 +74,16 @@ class Adapters:
     path: Path
     changes: dict[str, Factors] = field(default_factory=dict)
     replaced: dict[str, Tensor] = field(default_factory=dict)
+    tied: list[tuple[str, str, Factors | Tensor]] = field(default_factory=list)
+
+    def add(self, stored: str, name: str, each: Factors | Tensor) -> None:
+        """Take what is done to a weight, or to a layer that the base ties to a weight of another name."""
+        if stored.split(".")[-2:] != name.split(".")[-2:]:
+            self.tied.append((stored, name, each))
+        elif isinstance(each, Tensor):
+            self.replaced[name] = each
+        else:
+            self.changes[name] = each
 
     def over(self, name: str, tensor: Tensor) -> Tensor:
         """A weight of the base with its adapters."""
@@ -78,7 +91,14 @@ class Adapters:
         return tensor.float() + self.changes[name].product() if name in self.changes else tensor
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted."""
+        """Raise UsageError unless the base, whose weights have these shapes, has all that is adapted, and tied
+        layers stay tied."""
+        for stored, name, each in self.tied:
+            if not _same(each, (self.replaced if isinstance(each, Tensor) else self.changes).get(name)):
+                raise UsageError(
+                    f"{self.path}: adapts {ascii(stored)[1:-1]:.120} otherwise than {name}, to which the base "
+                    "ties it (tie_word_embeddings): untie and merge them with peft, and give what that saves"
+                )
         for name, each in (self.changes | self.replaced).items():
             whole = isinstance(each, Tensor) and not each.is_floating_point()
             if whole or shapes.get(name) != tuple(each.shape):
@@ -88,6 +108,13 @@ class Adapters:
                     f"{self.path}: adapts {ascii(name)[1:-1]:.120} {list(each.shape)}{numbers}, the base has "
                     f"{found}: expected the base that the adapters were trained on"
                 )
+
+
+def _same(one: Factors | Tensor, other: Factors | Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    first, second = (each if isinstance(each, Tensor) else each.product() for each in (one, other))
+    return torch.allclose(first.float(), second.float(), atol=1e-6)
 
 
 def read_adapters(
@@ -109,6 +136,12 @@ def read_adapters(
     part = next((f"{path.parent.name}." for path in files if path.parent not in (home, said.parent)), "")
     pairs: dict[str, dict[str, Tensor]] = {}
     embeddings = set()
+
+    def bare(name: str) -> str:
+        while part and name.startswith(part):  # VILA's modules have their part's name twice
+            name = name.removeprefix(part)
+        return name
+
     for path in chosen:
         for stored, tensor in tensors(path):
             name = stored.removeprefix("base_model.model.")
@@ -116,12 +149,10 @@ def read_adapters(
                 if not (home / name.partition(".")[0]).is_dir():
                     raise UsageError(f"{path}: {ascii(stored)[1:-1]:.120}: expected the name of a part before it")
                 continue
-            while part and name.startswith(part):  # VILA's modules have their part's name twice
-                name = name.removeprefix(part)
             matched = NAMED.fullmatch(name)
             if matched is None:
-                whole = name.replace(".modules_to_save.default.", ".").replace(".base_layer.", ".")
-                found.replaced[named(whole)] = tensor
+                whole = bare(name.replace(".modules_to_save.default.", ".").replace(".base_layer.", "."))
+                found.add(whole, named(whole), tensor)
                 continue
             pairs.setdefault(matched[1], {})[matched[3]] = tensor
             if matched[2]:
@@ -136,7 +167,8 @@ def read_adapters(
         ):
             raise UsageError(f"{found.path}: {ascii(module)[1:-1]:.120}: expected lora_A and lora_B of one rank")
         scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
-        found.changes[named(f"{module}.weight")] = Factors(first, second, scale, turned)
+        weight = f"{bare(module)}.weight"
+        found.add(weight, named(weight), Factors(first, second, scale, turned))
     return found
 
 
@@ -147,6 +179,9 @@ class _Settings:
         self._path, self._fields = path, Fields(read_json(path), str(path))
         self._fields.choice("peft_type", "LORA")
         self._fields.choice("use_dora", False, default=False)
+        for name in OTHER_KINDS:
+            if self._fields.values.get(name):
+                raise self._fields.error(name, "nothing, for such adapters are not merged here")
         start = self._fields.values.get("init_lora_weights")
         if start is not None and start not in STARTS:
             raise self._fields.error("init_lora_weights", "a start that leaves the base as it is; merge with peft")
@@ -158,7 +193,11 @@ class _Settings:
         patterns = self._fields.values.get("alpha_pattern") or {}
         if not isinstance(patterns, dict):
             raise self._fields.error("alpha_pattern", "an object")
-        own = [value for name, value in patterns.items() if f".{module}".endswith(f".{name}")]
+        try:  # as PEFT reads them
+            own = [value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)]
+        except (re.error, OverflowError, RecursionError) as error:
+            expected = f"names or regular expressions of modules, not one that is invalid ({error})"
+            raise self._fields.error("alpha_pattern", expected) from None
         alpha = Fields({"alpha_pattern": own[0]}, str(self._path)).number("alpha_pattern") if own else None
         alpha = self._fields.number("lora_alpha") if alpha is None else alpha
         return alpha / (rank**0.5 if self._root else rank)

@@ -111,6 +111,15 @@ class GenerationSettings:
     top_p: float = 1.0
 
 
+NEUTRAL = {
+    **dict.fromkeys(("num_beams", "encoder_repetition_penalty", "guidance_scale"), 1),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"), 0),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias")),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
+}
+"""Fields that change greedy answers in transformers and that nothing here follows, with what changes nothing."""
+
+
 def generation_settings(folder: Path) -> GenerationSettings:
     """What generation_config.json says about greedy decoding; sampling fields do nothing there.
 
@@ -118,6 +127,9 @@ def generation_settings(folder: Path) -> GenerationSettings:
     """
     path = folder / GENERATION if (folder / GENERATION).is_file() else folder / CONFIG
     fields = flat_fields(read_json(path), str(path))
+    for name, neutral in NEUTRAL.items():
+        if fields.values.get(name) not in (None, [], {}, neutral):
+            raise fields.error(name, f"{json.dumps(neutral)}, as answers are decoded here (remove it for that)")
     found = fields.values.get("eos_token_id")
     eos: list[Any] = found if isinstance(found, list) else [found]
     if not eos or not all(isinstance(token, int) and not isinstance(token, bool) for token in eos):

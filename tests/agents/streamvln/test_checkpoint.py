@@ -224,6 +224,30 @@ def test_generation_settings(goldens: Path, tmp_path: Path) -> None:
     assert "top_p: expected a share" in refusal(lambda: generation_settings(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("no_repeat_ngram_size", 3, 0),
+        ("num_beams", 4, 1),
+        ("suppress_tokens", [5], []),
+        ("begin_suppress_tokens", [5], None),
+        ("min_new_tokens", 3, None),
+        ("bad_words_ids", [[7]], None),
+        ("forced_bos_token_id", 0, None),
+        ("forced_eos_token_id", 1, None),
+        ("encoder_repetition_penalty", 1.2, 1.0),
+    ],
+)
+def test_what_would_change_greedy_answers_is_refused(
+    tmp_path: Path, name: str, value: object, neutral: object
+) -> None:
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": 1, name: neutral}))
+    assert generation_settings(tmp_path) == GenerationSettings(frozenset({1}))
+    path.write_text(json.dumps({"eos_token_id": 1, name: value}))
+    assert f"{path}: {name}: expected " in refusal(lambda: generation_settings(tmp_path))
+
+
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
 @pytest.mark.parametrize("run", RUNS)
 def test_tokenizer_gives_the_recorded_ids(goldens: Path, copied: Path, files: str, run: str) -> None:

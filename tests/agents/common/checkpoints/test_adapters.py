@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "rank-stabilized": {"use_rslora": True},
     "ranks of their own": {"rank_pattern": {"first": 3}, "alpha_pattern": {"second": 1}},
+    "patterns": {"alpha_pattern": {".*second": 2, "^(first|second)": 1}},
     "embeddings": {"target_modules": ["words", "second"]},
     "a head trained whole": {"modules_to_save": ["head"]},
     "biases": {"bias": "all"},
@@ -79,9 +81,13 @@ def test_they_merge_as_in_peft(tmp_path: Path, name: str) -> None:
     [
         ({"peft_type": "IA3"}, r'adapter_config.json: peft_type: expected "LORA", found "IA3"'),
         ({"use_dora": True}, "use_dora: expected false"),
+        ({"alora_invocation_tokens": [1, 2]}, r"adapter_config.json: alora_invocation_tokens: expected nothing"),
+        ({"layer_replication": [[0, 1], [0, 1]]}, r"layer_replication: expected nothing, for such adapters"),
+        ({"use_qalora": True}, "use_qalora: expected nothing, .* found true"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights: expected a start that leaves the base as it is"),
         ({"lora_alpha": None}, "lora_alpha: expected a number"),
         ({"alpha_pattern": ["first"]}, "alpha_pattern: expected an object"),
+        ({"alpha_pattern": {"first(": 1}}, r"adapter_config.json: alpha_pattern: expected names or regular"),
     ],
 )
 def test_what_is_not_merged_is_refused(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
@@ -108,6 +114,38 @@ def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expecte
     save_file(load_file(path) | {name: torch.ones(2, 9, dtype=kind)}, path)
     with pytest.raises(UsageError, match=expected):
         read(tmp_path)
+
+
+A, B = torch.arange(8.0).view(2, 4), torch.arange(14.0).view(7, 2)
+HEAD = {"head.lora_A.weight": A, "head.lora_B.weight": B}
+WORDS = {"words.lora_embedding_A": B.T.contiguous(), "words.lora_embedding_B": A.T.contiguous()}
+WHOLE = {name: torch.ones(7, 4) for name in ("head.weight", "words.weight")}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "kept"),
+    [
+        (HEAD, False),
+        (HEAD | WORDS, True),
+        (HEAD | WORDS | {"head.lora_B.weight": B + 1}, False),
+        (HEAD | {"words.weight": torch.ones(7, 4)}, False),
+        ({"head.weight": torch.ones(7, 4)}, False),
+        (WHOLE, True),
+        (WHOLE | {"head.weight": torch.zeros(7, 4)}, False),
+        (WORDS, True),
+    ],
+)
+def test_a_tied_head_is_adapted_as_its_embeddings_or_not_at_all(
+    tmp_path: Path, tensors: dict[str, Tensor], kept: bool
+) -> None:
+    write(tmp_path)
+    save_file({"words.weight": torch.zeros(7, 4)}, tmp_path / "base" / SINGLE)
+    named = {f"base_model.model.{name}": each for name, each in tensors.items()}
+    save_file(named, tmp_path / "lora" / "adapter_model.safetensors")
+    paths = weight_files(joined(tmp_path / "base", tmp_path / "lora"))
+    expected = r"adapts head\.weight otherwise than words\.weight, .* untie and merge them with peft"
+    with nullcontext() if kept else pytest.raises(UsageError, match=expected):
+        read_entries(paths, named=lambda name: name.replace("head.", "words."))
 
 
 def test_numbers_that_are_not_finite_are_theirs(tmp_path: Path) -> None:

@@ -26,11 +26,12 @@ from vlnbench.matrix.plots import (
     memory_axis,
     memory_figure,
     memory_points,
+    pareto,
 )
 from vlnbench.matrix.rows import cpu_ms_per_window
 from vlnbench.matrix.sheet import main_sheet
 from vlnbench.matrix.spec import read_matrix
-from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, pareto, spread
+from vlnbench.matrix.statistics.effects import effects, mean, over_seeds, spread
 from vlnbench.matrix.statistics.tables import effects_csv
 from vlnbench.matrix.table import markdown
 from vlnbench.util.tables.sheet import written

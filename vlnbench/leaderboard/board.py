@@ -164,9 +164,10 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
 def _key(own: OwnRun, datasets: Mapping[str, str]) -> tuple[str, str, str, str]:
     """Dataset, split, protocol and languages of a run; the fingerprint tells apart protocols of one name."""
     ours, fingerprint = own.run.benchmark, own.run.identity.fingerprint
-    shipped_one = BENCHMARKS.get(ours.name)
-    name = ours.name if shipped_one and shipped_one.fingerprint == fingerprint else f"{ours.name} {fingerprint}"
-    dataset = datasets.get(episodes_of(ours.name), episodes_of(ours.name))
+    base = episodes_of(ours.name)
+    known = base in BENCHMARKS and fingerprint == ours.fingerprint
+    name = ours.name if known else f"{ours.name} {fingerprint}"
+    dataset = datasets.get(base, base)
     return dataset, own.run.split, UNKNOWN if fingerprint == UNKNOWN else name, _spoken(own, dataset) or ""
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from envs.backends import ORACLE_GOAL_RADIUS_M, Backend, Follower, choose_backend
 from envs.habitat_lab import import_habitat
+from vlnbench.errors import UsageError
 from vlnbench.interfaces import Action, Embodiment, Episode, Observation, Pose, Sensor, TopDownMap, Vec3
 
 _MOVES = (Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
@@ -28,7 +29,8 @@ class HabitatEnv:
     sensors: what to observe; a camera that no one asked for is not rendered. gpu: CUDA device that habitat-sim
     draws on; None: the first one if there is one.
 
-    Raises UsageError for scenes that are missing or broken, and for habitat-sim where it is not installed.
+    Raises UsageError for a body that habitat-lab cannot have, scenes that are missing or broken, and for
+    habitat-sim where it is not installed.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class HabitatEnv:
         simulator: str = "auto",
         gpu: int | None = None,
     ) -> None:
+        _check_angles(body, sensors)
         self._backend: Backend = choose_backend(simulator, gpu)
         self._habitat = import_habitat()
         self.embodiment = body
@@ -124,12 +127,12 @@ class HabitatEnv:
             simulator.type = self._backend.simulator_type
             simulator.scene = str(self._scenes_dir / episode.scene_id)
             simulator.forward_step_size = body.forward_m
-            simulator.turn_angle = _whole_degrees("turn_deg", body.turn_deg)
+            simulator.turn_angle = int(body.turn_deg)
             simulator.habitat_sim_v0.allow_sliding = body.allow_sliding
             simulator.habitat_sim_v0.gpu_device_id = self._backend.gpu_device_id
             if body.tilt_deg is not None:
                 structured = importlib.import_module("habitat.config.default_structured_configs")
-                tilt = _whole_degrees("tilt_deg", body.tilt_deg)
+                tilt = int(body.tilt_deg)
                 for name, kind in zip(("look_up", "look_down"), self._backend.look_types, strict=True):
                     config.task.actions[name] = structured.LookUpActionConfig(type=kind, tilt_angle=tilt)
             agent = simulator.agents.main_agent
@@ -144,7 +147,7 @@ class HabitatEnv:
                     continue
                 node = agent.sim_sensors[f"{sensor}_sensor"]
                 node.width, node.height = camera.width, camera.height
-                node.hfov = _whole_degrees("hfov", camera.hfov)
+                node.hfov = int(camera.hfov)
                 node.position = [0.0, camera.height_m, 0.0]
                 node.orientation = [float(np.radians(camera.pitch_deg)), 0.0, 0.0]
         return root.habitat
@@ -176,11 +179,19 @@ def _vln_config() -> Any:
     return import_habitat().get_config("benchmark/nav/vln_r2r.yaml")
 
 
-def _whole_degrees(field: str, value: float) -> int:
+def _check_angles(body: Embodiment, sensors: frozenset[Sensor]) -> None:
     """habitat-lab's configuration types angles as integers; rounding one would silently change the protocol."""
-    if value != int(value):
-        raise ValueError(f"{field} {value}: habitat-lab takes whole degrees only")
-    return int(value)
+    angles = {"body.turn_deg": body.turn_deg, "body.tilt_deg": body.tilt_deg or 0.0}
+    own = body.depth_camera if "depth" in sensors else None
+    if "rgb" in sensors or ("depth" in sensors and own is None):
+        angles["body.camera.hfov"] = body.camera.hfov
+    if own is not None:
+        angles["body.depth_camera.hfov"] = own.hfov
+    for field, value in angles.items():
+        if value != int(value):
+            raise UsageError(
+                f"{field} {value}: habitat-lab takes whole degrees only; give another angle in the benchmark"
+            )
 
 
 def _pose(state: Any) -> Pose:

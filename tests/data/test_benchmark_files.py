@@ -105,6 +105,10 @@ def test_the_fingerprint_follows_what_can_change_a_score(tmp_path: Path, change:
         ({"body": {"turn_deg": 15}}, "body.camera: field required"),
         ({"body": {"like": "r2r-ce", "turn": 15}}, "body.turn: extra inputs are not permitted"),
         ({"body": {"like": "r2r-ce", "camera": {"width": 10**9}}}, "body.camera.width: input should be less"),
+        (
+            {"body": {"like": "r2r-ce", "depth_range_m": [5.0, 2.0]}},
+            "body.depth_range_m: expected the near end first, below the far one, found",
+        ),
         ({"metrics": {"max_steps": 0}}, "metrics.max_steps: input should be greater"),
         ({"metrics": {"success_distance_m": float("nan")}}, "metrics.success_distance_m: "),
         ({"version": None}, "version: input should be a valid integer"),

@@ -133,7 +133,9 @@ def test_roles_of_rxr(tmp_path: Path) -> None:
     guide = write_split(folder, "val_unseen_guide", GUIDES)
     guides_only = load_split(RXR, "val_unseen", tmp_path)
     both = replace(RXR, roles=(), splits={"val_unseen": None})
-    assert len(load_split(both, "val_unseen", tmp_path).episodes) == 2
+    missing = r"val_unseen_follower\.json\.gz: there is no such file, .* leave it out with `roles: \[guide\]`"
+    with pytest.raises(UsageError, match=missing):
+        load_split(both, "val_unseen", tmp_path)
     follower = write_split(folder, "val_unseen_follower", FOLLOWERS)
     found = load_split(both, "val_unseen", tmp_path)
     assert [episode.episode_id for episode in found.episodes] == ["1", "2", "60301"]

@@ -196,9 +196,28 @@ def test_a_follower_among_guides_is_refused() -> None:
     assert "episode 60301: field 'info.role': expected guide, found 'follower'" in text
 
 
-def test_a_file_in_other_languages_only(tmp_path: Path) -> None:
-    path = write(tmp_path / "val_unseen_guide.json.gz", {"episodes": [rxr_entry(language="hi-IN")]})
-    assert "no episode in en" in refusal(lambda: load(path, replace(RXR, languages=("en",))))
+@pytest.mark.parametrize(
+    ("name", "languages", "missing"),
+    [
+        (RXR.name, ("en",), "en"),
+        (RXR.name, ("hi-IN", "en"), ""),
+        ("mine", ("hi-IN", "te"), ""),
+        ("mine", ("hi", "en-ln"), "en-ln"),
+        ("mine", ("EN-us", "te-IN", "HI"), "EN-us, HI"),
+    ],
+)
+def test_languages_that_no_episode_has_are_refused(
+    tmp_path: Path, name: str, languages: tuple[str, ...], missing: str
+) -> None:
+    entries = [rxr_entry(str(i), language=language) for i, language in enumerate(("hi-IN", "te-IN"))]
+    path = write(tmp_path / "val_unseen_guide.json.gz", {"episodes": entries})
+    benchmark = replace(RXR, name=name, languages=languages)
+    if not missing:
+        assert load(path, benchmark)
+        return
+    text = refusal(lambda: load(path, benchmark))
+    assert text.startswith(f"{path}: field 'instruction.language': no episode in {missing}, ")
+    assert f"benchmark {name}; there are hi-IN, te-IN: correct its languages" in text
 
 
 def test_duplicate_ids_are_refused(tmp_path: Path) -> None:

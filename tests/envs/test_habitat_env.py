@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,10 +229,17 @@ def test_broken_navmeshes_are_named_before_the_run(
         HabitatEnv(SMALL, tmp_path, frozenset(), simulator).check([episode])
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"turn_deg": 22.5}, "body.turn_deg 22.5"),
+        ({"tilt_deg": 0.5}, "body.tilt_deg 0.5"),
+        ({"camera": replace(SMALL.camera, hfov=79.5)}, "body.camera.hfov 79.5"),
+        ({"depth_camera": replace(SMALL.camera, hfov=100.5)}, "body.depth_camera.hfov 100.5"),
+    ],
+)
 def test_angles_that_habitat_lab_would_truncate_are_refused(
-    shared: Path, val_seen: EpisodeSet, simulator: str
+    tmp_path: Path, simulator: str, change: dict[str, Any], field: str
 ) -> None:
-    body = replace(SMALL, turn_deg=22.5)
-    env = HabitatEnv(body, shared / "data" / "scene_datasets", frozenset(), simulator)
-    with pytest.raises(ValueError, match=r"turn_deg 22\.5: habitat-lab takes whole degrees only"):
-        env.reset(val_seen.episodes[0])
+    with pytest.raises(UsageError, match=rf"^{re.escape(field)}: habitat-lab takes whole degrees only; give"):
+        HabitatEnv(replace(SMALL, **change), tmp_path, frozenset({"rgb", "depth"}), simulator)

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from agents.scripted import GroundTruthReplayAgent, RandomAgent
 from agents.table import FAMILIES
-from tests.evaluation.test_evaluate import plan
+from tests.evaluation.test_evaluate import BENCHMARK, plan
 from tests.fakes import PlaneEnv
 from vlnbench.cli import main
 from vlnbench.cli.results.leaderboard import Leaderboard
@@ -122,6 +123,41 @@ def test_a_run_joins_the_table_of_its_protocol_unless_its_fingerprint_is_another
     as_benchmark(run, fingerprint="an older one")
     tables = make_tables(*load(results, [run]))
     assert [row.method for t in tables if t.protocol == "r2r-ce an older one" for row in t.rows] == ["random"]
+
+
+def test_own_benchmarks_of_one_name_share_no_table_unless_they_are_the_same(
+    results: Path, run: Path, tmp_path: Path
+) -> None:
+    folders, fingerprints = [], []
+    for number, steps in enumerate((12, 12, 15)):
+        mine = replace(BENCHMARK, name="mine", max_steps=steps)
+        folders.append(shutil.copytree(run, tmp_path / str(number)))
+        as_benchmark(folders[-1], benchmark="mine", fingerprint=mine.fingerprint)
+        manifest = json.loads((folders[-1] / MANIFEST).read_text())
+        (folders[-1] / MANIFEST).write_text(json.dumps(manifest | {"protocol": asdict(mine)}))
+        fingerprints.append(mine.fingerprint)
+    tables = [t for t in make_tables(*load(results, folders)) if t.dataset == "mine"]
+    assert {t.protocol: len(t.rows) for t in tables} == {
+        f"mine {fingerprints[0]}": 2,
+        f"mine {fingerprints[2]}": 1,
+    }
+
+
+def test_runs_over_other_data_files_share_no_table(
+    results: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"one": "1" * 64, "same": "1" * 64, "two": "2" * 64, "unknown": "unknown"}
+    for name, digest in data.items():
+        as_benchmark(shutil.copytree(run, tmp_path / name), dataset_sha256=digest)
+    counted = {
+        names: {t.protocol: len(t.rows) for t in make_tables(*load(results, folders)) if t.dataset == "houses-r2r"}
+        for names in (("one", "same", "unknown"), ("one", "same", "two", "unknown"))
+        if (folders := [tmp_path / name for name in names])
+    }
+    apart = {"houses-r2r": 1, "houses-r2r data 11111111": 2, "houses-r2r data 22222222": 1}
+    assert [*counted.values()] == [{"houses-r2r": 3}, apart]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    assert len(printed(capsys, *folders, "--results", results, "--benchmark", "houses-r2r")) == 2
 
 
 def test_a_partial_run_is_labeled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:

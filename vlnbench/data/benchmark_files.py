@@ -9,7 +9,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from vlnbench.data.protocol import Benchmark
 from vlnbench.errors import UsageError, unknown
@@ -48,6 +49,13 @@ class _Body(_Model):
     turn_deg: _Degrees = 15.0
     tilt_deg: _Degrees | None = None
     allow_sliding: bool = True
+
+    @field_validator("depth_range_m")
+    @classmethod
+    def _near_comes_first(cls, found: tuple[float, float]) -> tuple[float, float]:
+        if found[0] >= found[1]:
+            raise PydanticCustomError("range", "expected the near end first, below the far one")
+        return found
 
 
 class _Metrics(_Model):

@@ -67,8 +67,12 @@ def locate(benchmark: Benchmark, split: str, data_root: Path) -> SplitFiles:
     if split not in benchmark.splits:
         raise UsageError(unknown(f"split of {benchmark.name}", split, benchmark.splits))
     folders = list(_folders(benchmark, split, data_root))
-    found = [files for files in (_episode_files(benchmark, split, folder) for folder in folders) if files]
+    by_folder = [_episode_files(benchmark, split, folder) for folder in folders]
+    found = [files for files in by_folder if all(files)]
     if not found:
+        for folder, files in zip(folders, by_folder, strict=True):
+            if any(files):
+                raise _without_a_role(benchmark, split, folder, files)
         name = f"{_stems(benchmark, split)[0][0]}{SUFFIXES[0]}"
         others = ", ".join(benchmark.dataset_folders[1:])
         if benchmark.generator is not None and (added := augmentation(split)):
@@ -162,15 +166,23 @@ def _stems(benchmark: Benchmark, split: str) -> list[list[str]]:
 
 
 def _episode_files(benchmark: Benchmark, split: str, folder: Path) -> list[list[Path]]:
-    """For each role, the episode files in a folder; empty if one that is asked for is not there."""
+    """For each role, the episode files in a folder."""
     suffixes = SUFFIXES if benchmark.reader in ("r2r", "rxr") else (*SUFFIXES, *OTHER_SUFFIXES)
-    found = [
+    return [
         [path for stem in stems for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
         for stems in _stems(benchmark, split)
     ]
-    if benchmark.reader == "rxr" and not benchmark.roles:
-        return [files for files in found if files]
-    return found if all(found) else []
+
+
+def _without_a_role(benchmark: Benchmark, split: str, folder: Path, found: list[list[Path]]) -> UsageError:
+    """For a folder that has the episode files of some roles only."""
+    roles = [(role, bool(files)) for role, files in zip(benchmark.roles or ROLES, found, strict=True)]
+    missing = next(role for role, there in roles if not there)
+    kept = ", ".join(role for role, there in roles if there)
+    return UsageError(
+        f"{folder / f'{split}_{missing}{SUFFIXES[0]}'}: there is no such file, expected by benchmark "
+        f"{benchmark.name} beside that of {kept}; get it, or leave it out with `roles: [{kept}]`"
+    )
 
 
 def _ground_truth_file(path: Path) -> Path | None:

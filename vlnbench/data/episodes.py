@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from vlnbench.data.benchmarks import Benchmark
 from vlnbench.data.datasets import ROLES, SplitFiles, expected_count, find_scenes_dir, locate, version_of
+from vlnbench.data.languages import LANGUAGE, check_languages, is_wanted
 from vlnbench.errors import UsageError
 from vlnbench.interfaces import Episode, GroundTruth, Quaternion, Vec3
 from vlnbench.util.durable.json_stream import collector_off, members, sha256
@@ -28,7 +29,6 @@ from vlnbench.util.loading import import_string
 T = TypeVar("T")
 
 IDENTIFIER = re.compile(r"[\w.:-]{1,100}")
-LANGUAGE = re.compile(r"[a-z]{2}-[A-Z]{2}")
 GROUND_TRUTH_ACTIONS = frozenset(range(4))
 NUMBERS = frozenset((int, float))
 DEFAULT_RADIUS_M = 3.0
@@ -98,8 +98,8 @@ def _digest(benchmark: Benchmark, files: SplitFiles, episodes: Sequence[Episode]
 def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
     """The episodes of a split in the benchmark's languages, without ground truth.
 
-    Raises UsageError for the first field that is not valid, an id that appears twice, or if there are no episodes
-    or only some have goals: an episode without would take the scores of all.
+    Raises UsageError for the first field that is not valid, an id that appears twice, or if there are no episodes,
+    none in a language that is asked for, or only some have goals: an episode without would take the scores of all.
     """
     memo = _Memo()
     episodes: dict[str, Episode] = {}
@@ -109,9 +109,9 @@ def read_episodes(benchmark: Benchmark, files: SplitFiles) -> list[Episode]:
                 if episode.episode_id in episodes:
                     raise UsageError(f"{path}: episode {episode.episode_id}: field 'episode_id' appears twice")
                 episodes[episode.episode_id] = episode
+    check_languages(benchmark, files.paths[0], memo.languages)
     if not episodes:
-        which = f" in {', '.join(benchmark.languages)}" if benchmark.languages else ""
-        raise UsageError(f"{files.paths[0]}: field 'episodes' holds no episode{which}; is this the right file?")
+        raise UsageError(f"{files.paths[0]}: field 'episodes' holds no episode; is this the right file?")
     hidden = [name for name, episode in episodes.items() if not episode.goals]
     if 0 < len(hidden) < len(episodes):
         raise UsageError(
@@ -190,6 +190,7 @@ class _Memo:
     def __init__(self) -> None:
         self.ints = _Ints()
         self.points = _Points()
+        self.languages: set[str] = set()
         self._others: dict[Any, Any] = {}
 
     def same(self, value: T) -> T:
@@ -323,8 +324,8 @@ def _rxr_fields(fields: _Fields, benchmark: Benchmark) -> dict[str, Any] | None:
     language = instruction.get("language")
     if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
         raise fields.place.error("instruction.language", "a language code such as en-US", language)
-    wanted = benchmark.languages
-    if wanted and language not in wanted and language[:2] not in wanted:
+    fields.memo.languages.add(language)
+    if not is_wanted(language, benchmark):
         return None
     info = fields.entry.get("info")
     role = _object(info, "info", fields.place).get("role") if info is not None else None
@@ -336,12 +337,8 @@ def _rxr_fields(fields: _Fields, benchmark: Benchmark) -> dict[str, Any] | None:
     else:
         path = (fields.scene_id(), fields.start_position(), fields.goals()[0], fields.reference_path())
         trajectory_id = f"path-{hashlib.sha256(repr(path).encode()).hexdigest()[:12]}"
-    instruction_id = _identifier(instruction.get("instruction_id"), "instruction.instruction_id", fields.place)
-    return {
-        "trajectory_id": trajectory_id,
-        "language": fields.memo.same(language),
-        "instruction_id": instruction_id,
-    }
+    name = _identifier(instruction.get("instruction_id"), "instruction.instruction_id", fields.place)
+    return {"trajectory_id": trajectory_id, "language": fields.memo.same(language), "instruction_id": name}
 
 
 def _parse_ground_truth(entry: Any, place: _Place, memo: _Memo) -> GroundTruth:

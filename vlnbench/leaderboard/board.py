@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vlnbench.data.bodies import episodes_of
+from vlnbench.data.shipped import BENCHMARKS
 from vlnbench.errors import UsageError
 from vlnbench.evaluation.columns.read import table_of
 from vlnbench.evaluation.costs import Hours, hours
@@ -129,7 +130,10 @@ def check_claim(literature: Literature, runs: Collection[str], claim: str) -> No
 
 
 def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
-    """Every published row and every run. Unlike protocols or languages never share a table."""
+    """Every published row and every run.
+
+    Unlike protocols or languages never share a table, nor do runs of ours over unlike data files.
+    """
     tables: dict[tuple[str, str, str, str], list[Row]] = {}
     descriptions: dict[str, str] = {
         "unknown": "How these were evaluated is not known; they may differ from each other."
@@ -144,19 +148,31 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
     datasets: dict[str, str] = {
         name: data for p in literature.protocols.values() for data, name in p.benchmarks.items()
     }
-    for own in runs:
-        ours = own.run.benchmark
-        fingerprint = own.run.identity.fingerprint
-        name = ours.name if fingerprint == ours.fingerprint else f"{ours.name} {fingerprint}"
-        name = UNKNOWN if fingerprint == UNKNOWN else name
-        descriptions.setdefault(name, ours.summary)
-        dataset = datasets.get(episodes_of(ours.name), episodes_of(ours.name))
-        made = _own_row(own, dataset)
-        tables.setdefault((dataset, own.run.split, name, made.languages or ""), []).append(made)
+    own_rows = [(own, _key(own, datasets)) for own in runs]
+    for own, key in own_rows:
+        data = own.run.identity.dataset_sha256
+        others = {each.run.identity.dataset_sha256 for each, same in own_rows if same == key} - {data, UNKNOWN}
+        name = f"{key[2]} data {data[:8]}" if others and data != UNKNOWN else key[2]
+        descriptions.setdefault(name, own.run.benchmark.summary)
+        tables.setdefault((*key[:2], name, key[3]), []).append(_own_row(own, key[0]))
     return [
         Table(*key[:3], key[3] or None, descriptions[key[2]], tuple(sorted(tables[key], key=_order)))
         for key in sorted(tables, key=_table_order)
     ]
+
+
+def _key(own: OwnRun, datasets: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """Dataset, split, protocol and languages of a run; the fingerprint tells apart protocols of one name."""
+    ours, fingerprint = own.run.benchmark, own.run.identity.fingerprint
+    base = episodes_of(ours.name)
+    known = base in BENCHMARKS and fingerprint == ours.fingerprint
+    name = ours.name if known else f"{ours.name} {fingerprint}"
+    dataset = datasets.get(base, base)
+    return dataset, own.run.split, UNKNOWN if fingerprint == UNKNOWN else name, _spoken(own, dataset) or ""
+
+
+def _spoken(own: OwnRun, dataset: str) -> str | None:
+    return _listed(own.run.benchmark.languages or spoken(dataset, ()))
 
 
 def _table_order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
@@ -229,7 +245,7 @@ def _own_row(own: OwnRun, dataset: str) -> Row:
         backbone=own.entry.backbone,
         extra="privileged" if manifest.get("agent_privileged") else None,
         dataset_version=run.identity.dataset_version,
-        languages=_listed(run.benchmark.languages or spoken(dataset, ())),
+        languages=_spoken(own, dataset),
         simulator=run.identity.simulator,
         episodes=f"{own.summary.n_done // run.repeats} of {run.n_split}{repeats}{chosen}",
         partial=own.partial,

@@ -82,7 +82,8 @@ def asked(tables: Sequence[Table], literature: Literature, filters: Filters) -> 
 
 
 def _is_kept(row: Row, table: Table, filters: Filters) -> bool:
-    return filters.keep([table.dataset, table.protocol], table.split, row.sensors, row.backbone, row.date)
+    names = [table.dataset, table.protocol, table.protocol.partition(" ")[0]]
+    return filters.keep(names, table.split, row.sensors, row.backbone, row.date)
 
 
 def _marked(table: Table, literature: Literature, filters: Filters) -> Sheet:

@@ -244,6 +244,39 @@ def test_an_interrupted_collection_ends_alike(
         collect(request(houses, out))
 
 
+DRIVER = """
+from pathlib import Path
+from agents.base import EpisodeAgent
+from vlnbench.interfaces import Action
+
+class Driver(EpisodeAgent):
+    sensors = frozenset({"rgb"})
+    reads = (Path(__file__).with_name("weights.txt"),)
+
+    def act_one(self, observation):
+        return Action.STOP if observation.step else Action.TURN_LEFT
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_whose_files_change_does_not_go_on(
+    houses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "weighted_driver.py").write_text(DRIVER)
+    (tmp_path / "weights.txt").write_text("1")
+    out = tmp_path / "out"
+    asked = request(houses, out, dagger=True, relabel=0.0, tours=1, agent="weighted_driver:Driver")
+    collect(asked)
+    (tmp_path / "weights.txt").write_text("2")
+    with pytest.raises(UsageError, match=r"holds another collection: dagger .*; choose another --out"):
+        collect(asked)
+    manifest = json.loads((out / MANIFEST).read_text())
+    assert len(manifest["dagger"].pop("agent_code")) == 12
+    (out / MANIFEST).write_text(json.dumps(manifest))  # as earlier versions wrote it
+    assert collect(asked).paths == 1
+
+
 @pytest.mark.slow
 def test_a_checkpoint_drives_from_the_command_line(
     houses: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

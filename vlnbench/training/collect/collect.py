@@ -27,8 +27,9 @@ from vlnbench.data.episodes import EpisodeSet, load_split
 from vlnbench.data.generate import ensure_data
 from vlnbench.data.sets import TRAJECTORIES
 from vlnbench.errors import RunError, UsageError
-from vlnbench.interfaces import Embodiment, Scalar
+from vlnbench.interfaces import Embodiment
 from vlnbench.rollout.agent_options import AgentOptions
+from vlnbench.rollout.agents import AgentFacts
 from vlnbench.rollout.env_names import find_env
 from vlnbench.rollout.episode import Task, episode_seed
 from vlnbench.rollout.executor import EnvSetup, Executor, Limits
@@ -118,7 +119,7 @@ def collect(request: CollectOptions) -> Collected:
         guide = _make_ready(executor, request, body, episode_set.scenes_dir, benchmark.success_distance_m)
         manifest = _manifest(request, benchmark.fingerprint, split, episode_set, body) | {
             "simulator": executor.simulator,
-            "dagger": _dagger(request, dict(executor.agent.identity)) if request.dagger else None,
+            "dagger": _dagger(request, executor.agent) if request.dagger else None,
         }
         stack.enter_context(open_folder(request.out, KIND, manifest, partial(_check_same, request.out, manifest)))
         stack.callback(executor.close)  # nobody writes when the lock is gone
@@ -266,9 +267,9 @@ def _manifest(
     }
 
 
-def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, Any]:
+def _dagger(request: CollectOptions, agent: AgentFacts) -> dict[str, Any]:
     """The manifest's entry about the model that drives and the rules of its corrections."""
-    about: dict[str, Any] = {"agent": request.agent, "identity": identity}
+    about: dict[str, Any] = {"agent": request.agent, "agent_code": agent.code, "identity": dict(agent.identity)}
     if request.relabel is not None:
         rules: dict[str, Any] = {
             "expert_share": request.relabel,
@@ -292,13 +293,14 @@ def _dagger(request: CollectOptions, identity: dict[str, Scalar]) -> dict[str, A
 def _check_same(out: Path, manifest: dict[str, Any], found: dict[str, Any]) -> None:
     """Raise UsageError if `found`, which lies in the folder, is the manifest of another collection.
 
-    Earlier versions wrote what a model says of itself as text; such a collection goes on.
+    Earlier versions wrote what a model says of itself as text, and nothing of its code; such a collection goes on.
     """
     differing = dict(differences(found, manifest))
     before, now = differing.get("dagger", (None, None))
     if before and now:
         said = {name: str(value) for name, value in now["identity"].items()}
-        if before == {**now, "identity": said}:
+        before = {"agent_code": now["agent_code"], **before}
+        if before in (now, {**now, "identity": said}):
             del differing["dagger"]
     refuse_another(out, KIND, differing)
 

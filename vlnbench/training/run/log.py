@@ -69,7 +69,7 @@ class Phases:
 
     def take(self) -> dict[str, float]:
         """Seconds since the last call, by phase, and start again."""
-        taken = {phase: round(self._seconds[phase], 4) for phase in self._names}
+        taken = {phase: round(self._seconds[phase], 6) for phase in self._names}
         self._seconds.clear()
         return taken
 

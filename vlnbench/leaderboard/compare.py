@@ -92,6 +92,8 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for a JSON file."""
+        known = self.differences["SR"] is not None  # imports may lack it
+        solved = {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses}
         return {
             "runs": [str(self.a.folder), str(self.b.folder)],
             "imported": [run.identity.imported or None for run in (self.a, self.b)],
@@ -101,8 +103,8 @@ class Comparison:
                 label: value and {**asdict(value), "p": p_value(value.by_scene)}
                 for label, value in self.differences.items()
             },
-            "success": {"both": self.both, "neither": self.neither, "wins": self.wins, "losses": self.losses},
-            "mcnemar_p": self.p_value,
+            "success": solved if known else None,
+            "mcnemar_p": self.p_value if known else None,
             "errors": self.errors,
             "success_where_both_ran": self.ran and asdict(self.ran),
             "hours": [asdict(found) for found in self.hours],

@@ -86,7 +86,7 @@ class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
     """Learning rate of the depth encoder."""
     schedule: Literal["cosine", "linear", "constant"] = "constant"
     warmup: BelowOne = 0.0
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
     """Precision of weights and gradients; auto is float32, and there is no other here."""
     inflection_weight: Positive = 3.2
     """Weight in the loss of a step whose label differs from the one before it (RxR: 1.9)."""
@@ -101,8 +101,8 @@ class VLNCETraining(AuxiliaryOptions, MirrorOptions, VLNCEStep, TrainOptions):
         super().check(world_size)
         self.check_auxiliary(RGB_ENCODER, self.parts, cached=self.feature_cache is not None)
         self.check_mirror(self.learns_from, cached=self.feature_cache is not None)
-        if self.dtype == "bfloat16":
-            raise UsageError("--dtype bfloat16: these networks compute in float32; leave it out")
+        if self.dtype in ("bfloat16", "mixed"):
+            raise UsageError(f"--dtype {self.dtype}: these networks compute in float32; leave it out")
         if self.learns_from != "labels" and self.progress_weight is not None:
             raise UsageError("--progress-weight: for --objective supervised; leave it out")
 

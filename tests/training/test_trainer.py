@@ -80,6 +80,9 @@ def runs(workshop: Path) -> dict[str, dict[str, Any]]:
     both = {"trajectories": workshop / "two sets", "steps": None}
     named = {f"frozen {parts}": with_parts(options(workshop, trained), parts) for parts in COMBINATIONS}
     named |= {name: options(workshop, trained, steps=1, **changes) for name, changes in STAGES.items()}
+    packed = {"zero": 0, "gradient_checkpointing": False}
+    for name, changes in {"mixed": {}, "mixed, packed": packed}.items():
+        named[name] = options(workshop, trained, steps=1, dtype="mixed", **changes)
     named["adapters"] = with_parts(options(workshop, trained, lora_rank=4, learning_rate=1e-2), ())
     named |= {
         "one set": options(workshop, trained, **both),
@@ -155,6 +158,14 @@ def test_every_zero_stage_trains_alike_and_at_the_rates_of_the_parts(
         (entry,) = log_of(runs[name]["out"])
         assert entry["learning_rates"] == expected
         assert entry["memory"][0]["host"] > 0
+
+
+@pytest.mark.parametrize("name", ["mixed", "mixed, packed"])
+def test_products_alone_are_in_half_precision(runs: dict[str, dict[str, Any]], name: str) -> None:
+    loss, exact = runs[name]["loss"], runs["zero-0"]["loss"]
+    assert loss == pytest.approx(exact, rel=5e-3)
+    assert loss != pytest.approx(exact, rel=1e-6)
+    assert {parameter.dtype for parameter in load(runs[name]["out"] / "model").parameters()} == {torch.float32}
 
 
 def test_two_processes_see_the_batches_of_one(

@@ -87,6 +87,8 @@ def deepspeed_config(options: TrainOptions, dtype: torch.dtype) -> dict[str, Any
     lose the parts' learning rates. Raises UsageError where the file contradicts an option.
     """
     settings = _settings(options, dtype) | {"gradient_clipping": options.clip}
+    if options.dtype == "mixed":
+        settings["torch_autocast"] = {"enabled": True, "dtype": "bfloat16"}
     if options.deepspeed is not None:
         _take_over(settings, options.deepspeed)
     return settings

@@ -236,8 +236,9 @@ class TrainOptions(StepOptions):
     min_lr: BelowOne = 0.0
     """Where the schedule ends, as a fraction of each learning rate."""
 
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of weights and gradients; auto is bfloat16 on CUDA (with a float32 master copy), else float32."""
+    dtype: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
+    """Precision of weights and gradients; auto is bfloat16 on CUDA (with a float32 master copy), else float32.
+    mixed: float32 with products in bfloat16, for CPUs that have these (avx512_bf16, AMX)."""
     tf32: bool = True
     """Allow TensorFloat-32 on CUDA in what float32 is left beside bfloat16; --dtype float32 is float32."""
     deterministic: bool = False

@@ -107,6 +107,8 @@ def _device(name: str) -> torch.device:
 
 
 def _dtype(name: str, device: torch.device, checkpoint_dtype: torch.dtype) -> torch.dtype:
+    if name == "mixed" and device.type == "cuda":
+        raise UsageError("--dtype mixed: is for a CPU; auto is bfloat16 with a float32 master copy on CUDA")
     automatic = checkpoint_dtype if device.type == "cuda" else torch.float32
     dtype = DTYPES.get(name, automatic)
     if dtype is torch.float16 and device.type == "cpu":

@@ -1,12 +1,18 @@
-"""Causal attention over windows that lie one after the other without padding, forward and backward, on a CPU."""
+"""Attention on a CPU, forward and backward: causal over windows that lie one after the other without padding, and
+of all tokens of an image.
+
+In bfloat16 PyTorch's forward pass is faster than in float32; its backward pass is up to five times slower, and is
+computed in float32.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 aten = torch.ops.aten
 
@@ -36,7 +42,7 @@ def attend_back(
     """Gradients of queries, keys and values by that of `joined(seen)`."""
     found: list[tuple[Tensor, ...]] = []
     for each, (given, *one) in zip(seen, _by_window((gradient, queries, keys, values), lengths), strict=True):
-        found.append(aten._scaled_dot_product_flash_attention_for_cpu_backward(given, *one, *each, 0.0, True))
+        found.append(_back(given, *one, *each, True))
     of_queries, of_keys, of_values = (
         torch.cat([_by_token(each) for each in of]) for of in zip(*found, strict=True)
     )
@@ -46,6 +52,47 @@ def attend_back(
 def joined(seen: Sequence[Seen]) -> Tensor:
     """What `attend` found as (tokens of all windows, heads, width)."""
     return torch.cat([_by_token(each.mixed) for each in seen])
+
+
+class Attention(torch.autograd.Function):
+    """What every token takes from all: queries, keys and values are (images, heads, tokens, width)."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        seen = aten._scaled_dot_product_flash_attention_for_cpu(queries, keys, values, 0.0, False)
+        ctx.save_for_backward(queries, keys, values, *seen)
+        mixed: Tensor = seen[0]
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return _back(gradient, *ctx.saved_tensors, False)
+
+
+class ImageAttention(nn.Module):
+    """SigLIP's attention with queries, keys and values in one product; parameters keep their names."""
+
+    def __init__(self, attention: Any) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = attention.q_proj, attention.k_proj, attention.v_proj
+        self.out_proj, self._heads = attention.out_proj, attention.num_heads
+
+    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+        """(images, tokens, hidden) to the same, and no weights."""
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
+        images, tokens, _hidden = hidden_states.shape
+        heads = functional.linear(hidden_states, weight, bias).view(images, tokens, 3, self._heads, -1)
+        mixed = Attention.apply(*heads.permute(2, 0, 3, 1, 4))  # type: ignore[no-untyped-call]
+        return self.out_proj(mixed.transpose(1, 2).reshape(images, tokens, -1)), None
+
+
+def _back(
+    gradient: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mixed: Tensor, scale: Tensor, causal: bool
+) -> tuple[Tensor, ...]:
+    given = (each.float() for each in (gradient, queries, keys, values, mixed))
+    found = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, scale, 0.0, causal)
+    return tuple(each.to(queries.dtype) for each in found)
 
 
 def _by_window(tensors: Sequence[Tensor], lengths: Sequence[int]) -> list[tuple[Tensor, ...]]:

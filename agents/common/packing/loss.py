@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.common.decoders.placeholders import IGNORED
+from agents.common.packing.attention import ImageAttention
 from agents.common.packing.blocks import Block, Shape, Work, weights_of
 from agents.common.packing.fast import fast_enough
 from vlnbench.training.options import TrainOptions
@@ -43,6 +44,9 @@ def pack(network: Any, options: TrainOptions) -> None:
     network.packed_loss = PackedLoss(network)
     embeddings = network.tower.get_submodule("embeddings")
     embeddings.add_module("patch_embedding", Patches(embeddings.get_submodule("patch_embedding")))
+    encoder: Any = network.tower.get_submodule("encoder")
+    for layer in encoder.layers:
+        layer.self_attn = ImageAttention(layer.self_attn)
 
 
 class Patches(nn.Module):
@@ -95,13 +99,15 @@ class PackedLoss:
         chosen = (following != IGNORED).nonzero()[:, 0]
         lengths = tuple(len(each) for each in expanded)
         text = network.model.embed_tokens(ids.clamp(min=0))
-        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], windows.features.flatten(0, 1))
-        return network.lm_head(self._states(network.model, state, lengths, chosen)), following[chosen]
+        features = windows.features.flatten(0, 1).to(text.dtype)
+        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], features)
+        return network.lm_head(self._states(network.model, state, lengths, chosen)).float(), following[chosen]
 
     def _states(self, backbone: Any, state: Tensor, lengths: tuple[int, ...], chosen: Tensor) -> Tensor:
         """Final states (rows, hidden) of the chosen tokens."""
         positions = torch.cat([torch.arange(length) for length in lengths])
-        cos, sin = (table[positions][:, None] for table in self._rotary(backbone, max(lengths)))
+        low = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else state.dtype
+        cos, sin = (table[positions][:, None].to(low) for table in self._rotary(backbone, max(lengths)))
         work = Work(self._shape, lengths, cos, sin)
         *blocks, last = backbone.layers
         for block in blocks:

@@ -65,6 +65,7 @@ def test_a_gpu_computes_in_the_checkpoints_precision(machine: Machine) -> None:
         ),
         ({"devices": 0, "flash": True}, {"attn": "flash_attention_2"}, "needs a CUDA device"),
         ({"devices": 0}, {"dtype": "float16"}, "--dtype float16: not on the CPU"),
+        ({"devices": 1}, {"dtype": "mixed"}, "--dtype mixed: is for a CPU"),
     ],
 )
 def test_what_a_machine_cannot_do_is_refused(machine: Machine, machinery, options, message: str) -> None:

@@ -42,7 +42,7 @@ def attend_back(
     """Gradients of queries, keys and values by that of `joined(seen)`."""
     found: list[tuple[Tensor, ...]] = []
     for each, (given, *one) in zip(seen, _by_window((gradient, queries, keys, values), lengths), strict=True):
-        found.append(_back(given, *one, *each, True))
+        found.append(_back(given, one, each, causal=True))
     of_queries, of_keys, of_values = (
         torch.cat([_by_token(each) for each in of]) for of in zip(*found, strict=True)
     )
@@ -66,7 +66,8 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        return _back(gradient, *ctx.saved_tensors, False)
+        *taken, mixed, scale = ctx.saved_tensors
+        return _back(gradient, taken, Seen(mixed, scale), causal=False)
 
 
 class ImageAttention(nn.Module):
@@ -87,12 +88,11 @@ class ImageAttention(nn.Module):
         return self.out_proj(mixed.transpose(1, 2).reshape(images, tokens, -1)), None
 
 
-def _back(
-    gradient: Tensor, queries: Tensor, keys: Tensor, values: Tensor, mixed: Tensor, scale: Tensor, causal: bool
-) -> tuple[Tensor, ...]:
-    given = (each.float() for each in (gradient, queries, keys, values, mixed))
-    found = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, scale, 0.0, causal)
-    return tuple(each.to(queries.dtype) for each in found)
+def _back(gradient: Tensor, taken: Sequence[Tensor], seen: Seen, *, causal: bool) -> tuple[Tensor, ...]:
+    """Gradients of queries, keys and values, `taken`."""
+    given = (each.float() for each in (gradient, *taken, seen.mixed))
+    found = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, seen.scale, 0.0, causal)
+    return tuple(each.to(gradient.dtype) for each in found)
 
 
 def _by_window(tensors: Sequence[Tensor], lengths: Sequence[int]) -> list[tuple[Tensor, ...]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from agents.common.checkpoints.files import Fields, read_json
 from agents.common.checkpoints.tied import EMBEDDINGS, HEAD
 from vlnbench.errors import UsageError
-from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS
+from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS, refuse_others
 
 LOW_RANK = ("adapter_model.safetensors", "adapter_model.bin")
 WHOLE = ("non_lora_trainables.safetensors", "non_lora_trainables.bin")
@@ -35,6 +35,7 @@ def adapter_files(folder: Path) -> list[Path]:
         folder = folder.parent
     if not (folder / ADAPTERS).is_symlink():
         return []
+    refuse_others(str((folder / ADAPTERS).resolve()), (path.name for path in (folder / ADAPTERS).iterdir()))
     places = ([folder / ADAPTERS / name for name in names] for names in (LOW_RANK, WHOLE))
     low_rank, whole = (next(filter(Path.is_file, paths), None) for paths in places)
     if low_rank is None:

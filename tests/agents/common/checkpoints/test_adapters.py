@@ -159,6 +159,17 @@ def test_a_tied_head_is_adapted_as_its_embeddings_or_both_are_not(
         read_entries(paths, named=tied_name(True))
 
 
+@pytest.mark.parametrize(
+    ("name", "merged"), [("vit.safetensors", False), ("optimizer.bin", True), ("model.safetensors", True)]
+)
+def test_weights_beside_them_that_are_not_merged_are_refused(tmp_path: Path, name: str, merged: bool) -> None:
+    """Some trainers save there what trained whole; others what they go on with, or the merged model."""
+    write(tmp_path)
+    save_file({"second.weight": torch.ones(5, 6)}, tmp_path / "lora" / name)
+    with nullcontext() if merged else pytest.raises(UsageError, match=rf"lora: {name} is not merged with"):
+        read(tmp_path)
+
+
 def test_numbers_that_are_not_finite_are_theirs(tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / "lora" / "adapter_model.safetensors"

@@ -7,9 +7,8 @@ its own. What config.json repeats of those is not read, as the published code do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from agents.common.checkpoints.files import (
     flat_fields,
     read_json,
 )
+from agents.common.checkpoints.tied import add_head, fill_head, tied_name
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
@@ -253,23 +253,27 @@ def load(
     """
     config, rows = read_config(folder, history), len(load_tokenizer(folder))
     paths = {name: weights.weight_files(folder / name, trust_pickle) for name in FOLDERS}
-    named = {name: partial(_named, name) for name in FOLDERS}
+    named = {name: _named(name, config.tied) for name in FOLDERS}
     entries: dict[str, weights.Entry] = {}
     for name in FOLDERS:
         entries |= weights.read_entries(paths[name], named=named[name])
+    if config.tied:
+        add_head(entries)
     with torch.device("meta"):
         model = NaVILA(config, attn)
-    weights.check_entries(entries, model, folder)
+    weights.check_entries(entries, model, folder, f"the {CONFIG} of {', '.join(FOLDERS)}")
     for name in FOLDERS:
         weights.fill(model, paths[name], dtype or config.dtype, torch.device(device), named[name], quantize)
+    if config.tied:
+        fill_head(model)
     _cut_rows(model, rows)
     model.fill_buffers(device)
     return model.eval()
 
 
-def _named(part: str, stored: str) -> str:
-    """A parameter's name in the model by that in a part's folder."""
-    return stored if part == FOLDERS[0] else f"{part}.{stored}"
+def _named(part: str, tied: bool) -> Callable[[str], str]:
+    """Of a parameter's name in a part's folder: that in the model."""
+    return tied_name(tied) if part == FOLDERS[0] else lambda stored: f"{part}.{stored}"
 
 
 def _cut_rows(model: NaVILA, rows: int) -> None:
@@ -329,7 +333,7 @@ def save(
     config = model.config
     numbers = {"torch_dtype": next(name for name, dtype in DTYPES.items() if dtype == model.dtype)}
     llm, tower = (dict(part) | numbers for part in config.parts)
-    llm["vocab_size"] = len(model.lm_head.weight)
+    llm |= {"vocab_size": len(model.lm_head.weight), "tie_word_embeddings": False}
     projector = {"model_type": "v2l_projector", "mm_projector_type": "mlp_downsample", **numbers}
     top = dict(config.raw) | {
         **{f"{name}_cfg": part for name, part in zip(FOLDERS, (llm, tower, projector), strict=True)},

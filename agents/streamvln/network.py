@@ -19,6 +19,7 @@ from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, dtype_of, flat_fields, read_json
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
+from agents.common.checkpoints.tied import add_head, fill_head, tied_name
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
@@ -235,7 +236,6 @@ class StreamVLN(SeeingNetwork):
 
 UNUSED = frozenset({"model.image_newline"})
 """In LLaVA-Video checkpoints, from which StreamVLN is trained: StreamVLN does not lay frames out in rows."""
-EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 NEWLINE = 198
 """The newline's token id, which the training labels of StreamVLN count on."""
 
@@ -264,18 +264,18 @@ def load(
     """
     config = read_config(folder, vision_tower)
     paths = weights.weight_files(folder, trust_pickle)
-    entries = weights.read_entries(paths, UNUSED)
+    named = tied_name(config.tied)
+    entries = weights.read_entries(paths, UNUSED, named)
+    if config.tied:
+        add_head(entries)
     count = sum(math.prod(entry.shape) for entry in entries.values())
     skeleton = fast and not quantize and would_be_fast(count, attn, torch.device(device), dtype or config.dtype)
     with torch.device("meta"):
         model = StreamVLN(config, attn, skeleton)
-    shared = config.tied and HEAD not in entries and EMBEDDINGS in entries
-    if shared:  # here the output layer has its own memory, and numbers of its own once it is trained
-        entries[HEAD] = entries[EMBEDDINGS]
     weights.check_entries(entries, model, folder)
-    weights.fill(model, paths, dtype or config.dtype, torch.device(device), quantize=quantize)
-    if shared:
-        model.lm_head.weight = nn.Parameter(model.model.embed_tokens.weight.detach().clone())
+    weights.fill(model, paths, dtype or config.dtype, torch.device(device), named, quantize)
+    if config.tied:
+        fill_head(model)
     model.fill_buffers(device)
     if image_size is not None and image_size != config.vision.image_size:
         model.resize_images(image_size)

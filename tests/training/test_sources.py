@@ -83,6 +83,9 @@ def test_adapters_of_the_hub_go_over_a_folder(hub: FakeHub) -> None:
     assert (path / "model.safetensors").is_file()
     assert spoken(path) == f"hf:org/cma@{COMMIT}+hf:org/lora@{COMMIT}"
     assert not (path / ".adapters" / "optimizer.pt").exists()
+    hub.repositories["org/lora"] = Repository({COMMIT: {**files, "vit.safetensors": b"-"}}, {"main": COMMIT})
+    with pytest.raises(UsageError, match=r"org/lora@.*: vit.safetensors is not merged with the adapters"):
+        with_weights(find_family("", f"{base}+hf:org/lora")[1], trust_pickle=True)
     for name, line in (
         (f"{base}+nowhere", "nowhere: no adapters"),
         ("cma+hf:org/lora", "is no checkpoint folder"),

@@ -43,7 +43,12 @@ def parameter_size(parameter: nn.Parameter) -> int:
 
 def part_of(rules: Sequence[PartRule], name: str) -> str:
     """The part of a parameter, adapters being one of their own."""
-    return LORA if ".lora_" in name else rule_of(rules, name).part
+    return LORA if is_adapter(name) else rule_of(rules, name).part
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter is an adapter's, by its name."""
+    return ".lora_" in name
 
 
 def freeze(model: nn.Module, trains: Trains, options: StepOptions) -> None:
@@ -83,7 +88,7 @@ def groups(model: nn.Module, trains: Trains, options: StepOptions) -> list[Group
 
 
 def _decays(rules: Sequence[PartRule], name: str, parameter: nn.Parameter) -> bool:
-    if ".lora_" not in name and rule_of(rules, name).decays == "all but biases":
+    if not is_adapter(name) and rule_of(rules, name).decays == "all but biases":
         return not name.endswith("bias")
     return parameter.ndim > 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -33,6 +33,8 @@ BESIDE = re.compile(
     r"|adapter_model|non_lora_trainables)[\w.-]*$"
 )
 """Names of files beside a model's weights that are none of these: of macOS, of trainers, of adapters."""
+WHOLE = re.compile(r"(pytorch_)?model")
+"""How files of a whole model begin, which a folder of adapters may hold merged."""
 ADAPTER_WEIGHTS = ("adapter_model.", "non_lora_trainables.")
 """How files of adapters begin: PEFT's, and LLaVA's of weights that were trained as they are."""
 POINTER = b"version https://git-lfs"
@@ -110,6 +112,8 @@ def fetch(name: str, *, weights: bool = True, trust_pickle: bool = False, config
             told = f"one is in {inner}: run `hf download {repository} --include '{inner}/*'`, and name that folder"
         raise UsageError(f"{name}: holds no {config}; {told}")
     if weights:
+        if config == ADAPTER_CONFIG:
+            refuse_others(name, (file.name for file in files))
         wanted = [each for group in _groups(files, config) for each in _weights(name, group, trust_pickle)]
         chosen = [*wanted, *chosen]  # the config last: where it is, the rest is
     folder = _download(name, repository, revision, commit, chosen, config)
@@ -180,6 +184,18 @@ def _groups(files: Sequence[_File], config: str) -> list[list[_File]]:
         return [[file for file in mine if file.folder == part] for part in parts]
     low_rank, whole = ([file for file in files if file.name.startswith(stem)] for stem in ADAPTER_WEIGHTS)
     return [low_rank, whole] if whole else [low_rank]
+
+
+def refuse_others(where: str, names: Iterable[str]) -> None:
+    """Raise UsageError where weights lie beside adapters that are neither theirs nor a whole model's, such as a
+    vision tower that a trainer saved apart: without them the network is another."""
+    others = (each for each in sorted(names) if any(fnmatch(each, kind) for kind in (*TENSORS, *PICKLES)))
+    for each in others:
+        if not BESIDE.match(each) and not WHOLE.match(each):
+            raise UsageError(
+                f"{where}: {each} is not merged with the adapters beside it: merge both with the program that "
+                "saved them and give what that writes, or remove the file where it is none of the network's"
+            )
 
 
 def _weights(name: str, files: Sequence[_File], trust_pickle: bool) -> list[_File]:

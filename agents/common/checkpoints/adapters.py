@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from agents.common.checkpoints.files import Fields, read_json
+from agents.common.checkpoints.tied import EMBEDDINGS, HEAD
 from vlnbench.errors import UsageError
-from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS
+from vlnbench.util.hub import ADAPTER_CONFIG, ADAPTERS, refuse_others
 
 LOW_RANK = ("adapter_model.safetensors", "adapter_model.bin")
 WHOLE = ("non_lora_trainables.safetensors", "non_lora_trainables.bin")
@@ -34,6 +35,7 @@ def adapter_files(folder: Path) -> list[Path]:
         folder = folder.parent
     if not (folder / ADAPTERS).is_symlink():
         return []
+    refuse_others(str((folder / ADAPTERS).resolve()), (path.name for path in (folder / ADAPTERS).iterdir()))
     places = ([folder / ADAPTERS / name for name in names] for names in (LOW_RANK, WHOLE))
     low_rank, whole = (next(filter(Path.is_file, paths), None) for paths in places)
     if low_rank is None:
@@ -74,7 +76,7 @@ class Adapters:
     path: Path
     changes: dict[str, Factors] = field(default_factory=dict)
     replaced: dict[str, Tensor] = field(default_factory=dict)
-    tied: list[tuple[str, str, Factors | Tensor]] = field(default_factory=list)
+    tied: list[tuple[str, str, Factors | Tensor | None]] = field(default_factory=list)
 
     def add(self, stored: str, name: str, each: Factors | Tensor) -> None:
         """Take what is done to a weight, or to a layer that the base ties to a weight of another name."""
@@ -110,8 +112,8 @@ class Adapters:
                 )
 
 
-def _same(one: Factors | Tensor, other: Factors | Tensor | None) -> bool:
-    if other is None or one.shape != other.shape:
+def _same(one: Factors | Tensor | None, other: Factors | Tensor | None) -> bool:
+    if one is None or other is None or one.shape != other.shape:
         return False
     first, second = (each if isinstance(each, Tensor) else each.product() for each in (one, other))
     return torch.allclose(first.float(), second.float(), atol=1e-6)
@@ -169,6 +171,9 @@ def read_adapters(
         scale, turned = settings.scale(module, len(first)), module in embeddings or settings.turned
         weight = f"{bare(module)}.weight"
         found.add(weight, named(weight), Factors(first, second, scale, turned))
+    apart = EMBEDDINGS in found.changes or (EMBEDDINGS in found.replaced and settings.part_embeddings)
+    if named(HEAD) == EMBEDDINGS and apart and not found.tied:  # trained with the base's own as output layer
+        found.tied.append((HEAD, EMBEDDINGS, None))
     return found
 
 
@@ -186,6 +191,9 @@ class _Settings:
         if start is not None and start not in STARTS:
             raise self._fields.error("init_lora_weights", "a start that leaves the base as it is; merge with peft")
         self.turned: bool = self._fields.choice("fan_in_fan_out", False, True, default=False)
+        whole = self._fields.values.get("modules_to_save")
+        self.part_embeddings = EMBEDDINGS.split(".")[1] in (whole if isinstance(whole, list) else ())
+        """Whether embeddings were trained as a copy; else they are tied as before, with rows added."""
         self._root: bool = self._fields.choice("use_rslora", False, True, default=False)
 
     def scale(self, module: str, rank: int) -> float:

@@ -40,6 +40,7 @@ WRAPPED = re.compile(r"(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_modul
 """What compiling, FSDP and activation checkpointing put into names, anywhere."""
 BUFFERS = re.compile(r"(.*\.)?(original_inv_freq|inv_freq|position_ids|cos_cached|sin_cached|num_batches_tracked)")
 """Tables that networks compute, which older versions saved beside what was learned."""
+TIED = "tie_word_embeddings is true: where both are meant, make it false in config.json"
 NAMED = 3  # keys of one kind that a message lists
 SHARD = re.compile(r"[\w. -]{1,200}\.(safetensors|bin)")
 
@@ -128,7 +129,7 @@ def read_entries(
                 continue
             if name in entries and not torch.equal(_tensor(entries[name]), _tensor(entry)):
                 other = entries[name]
-                tied = "" if other.stored == stored else f", as {other.stored}; tie_word_embeddings is true"
+                tied = "" if other.stored == stored else f", as {other.stored}; {TIED}"
                 raise UsageError(
                     f"{path}: {shorten([stored])} is in {other.path.name} as well, with other numbers{tied}"
                 )

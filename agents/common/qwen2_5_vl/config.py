@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from agents.common.checkpoints.files import CONFIG, MAX_LAYERS, Fields, dtype_of, flat_fields, read_json
+from agents.common.checkpoints.tied import tied_name
 from agents.common.decoders.sizes import LanguageSizes, language_sizes
 from vlnbench.training.family.sources import no_checkpoint
 
@@ -22,7 +23,6 @@ BLOCK = PATCH * MERGE
 """Pixels along one side of what becomes one embedding."""
 NESTED = {"model.language_model.": "model.", "model.visual.": "visual."}
 """Beginnings of parameters' names as newer transformers have them, and as the released folders do."""
-EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ def released_name(tied: bool) -> Callable[[str], str]:
     back writes them so (`conversion_mapping.py`, `Qwen2VLForConditionalGeneration`, in transformers 5.23). An
     output layer that is `tied` to the embeddings has their name.
     """
+    shared = tied_name(tied)
 
     def name_of(name: str) -> str:
         nested = next((each for each in NESTED if name.startswith(each)), "")
-        name = NESTED.get(nested, "") + name.removeprefix(nested)
-        return EMBEDDINGS if tied and name == HEAD else name
+        return shared(NESTED.get(nested, "") + name.removeprefix(nested))
 
     return name_of
 

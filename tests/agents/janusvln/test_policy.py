@@ -20,7 +20,9 @@ from vlnbench.interfaces import Action, Observation
 from vlnbench.training.family.policy import Recorded, Sampling
 from vlnbench.training.objectives.grpo.groups import ScoredRollout, Update
 from vlnbench.training.objectives.grpo.learner import Learner
+from vlnbench.training.objectives.grpo.reference import WithoutAdapters, make_reference
 from vlnbench.training.objectives.grpo.tally import Tally
+from vlnbench.training.parts import freeze
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,34 @@ def test_it_is_learned_from_rewards_as_it_was_drawn(made: Made) -> None:
     assert float((kept.features - alone).abs().max()) > 1e-4, "two of five frames are not shown"
     batch = made.family.collate(recorded[0].samples)
     assert len(batch[GEOMETRIES].known) == 5
+
+
+def test_the_reference_has_the_output_layer_of_the_start(tmp_path: Path) -> None:
+    """Beside adapters, --train-head trains one layer that cannot be taken away as adapters can."""
+    made = Made(tmp_path, history=2, tunable_parts=())
+    (sample,) = walk(policy_of(made), [5], steps=1)[0].samples
+    batch = made.family.collate([sample])
+    given = {"train_head": True, "lora_rank": 2, "lora_dropout": 0.0, "group": 2, "beta": 0.1}
+    options = {**vars(made.options), **given, "objective": "grpo", "rollouts": "steps"}
+    chosen = rewarded(type(made.options))(**options)
+
+    def scores() -> torch.Tensor:
+        found: torch.Tensor = made.family.log_probabilities(made.model, dict(batch), 1.0).log_probabilities
+        return found
+
+    first = scores().detach()
+    freeze(made.model, made.family, chosen)
+    reference = make_reference(made.model, chosen, ALONE)
+    assert isinstance(reference, WithoutAdapters)
+    optimizer = torch.optim.SGD([each for each in made.model.parameters() if each.requires_grad], lr=1.0)
+    scores().sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    trained = scores()
+    assert not torch.allclose(trained, first, atol=1e-3)
+    with torch.no_grad(), reference.used():
+        assert torch.equal(scores(), first)
+    assert torch.equal(scores(), trained), "and the network goes on as it was trained"
+    trained.sum().backward()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow

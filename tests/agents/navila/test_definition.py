@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from agents.common.checkpoints.files import read_json
@@ -245,6 +246,21 @@ def test_rows_beyond_the_tokenizer_are_cut_off_and_never_said(base: Path, tmp_pa
     network.save(wide, folder, NaVILAInputs(), source=base)
     loaded = network.load(folder)
     assert len(loaded.lm_head.weight) == len(loaded.model.embed_tokens.weight) == rows == loaded.config.vocab_size
+
+
+def test_a_head_that_was_tied_is_saved_as_its_own(base: Path, tmp_path: Path) -> None:
+    """For it trains apart from the embeddings, which the original code would take for both."""
+    folder = broken(base, tmp_path / "tied", "llm", tie_word_embeddings=True)
+    state = load_file(path := folder / "llm/model.safetensors")
+    del state["lm_head.weight"]
+    save_file(state, path)
+    model = network.load(folder)
+    assert torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+    torch.nn.init.zeros_(model.lm_head.weight)
+    network.save(model, tmp_path / "saved", NaVILAInputs(), source=folder)
+    loaded = network.load(tmp_path / "saved")
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
+    assert torch.equal(loaded.model.embed_tokens.weight, model.model.embed_tokens.weight)
 
 
 def broken(base: Path, folder: Path, part: str, **changes: Any) -> Path:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agents.janusvln.options import JanusVLNPlanning
 from agents.streamvln.options import PARTS, StreamVLNPlanning
 from tests.training.rewarded import planned as of_rewards
 from vlnbench.errors import UsageError
@@ -27,6 +29,17 @@ def test_the_reference_is_a_copy_of_the_weights_where_there_is_one() -> None:
     assert rewards(beta=0.04, zero=3).usage.reference == 2 * count, "whole with any stage"
     assert rewards(beta=0.04, tunable_parts=(), lora_rank=4).usage.reference == 0, "the network without adapters"
     assert rewards(beta=0.04, tunable_parts=(PARTS[1],), lora_rank=4).usage.reference > 0
+
+
+def test_the_reference_beside_adapters_is_what_else_trains() -> None:
+    """JanusVLN's output layer can train with no part."""
+    given = {"tunable_parts": (), "lora_rank": 4, "train_head": True, "group": 4, "batch": 4, "accumulation": 1}
+    chosen = of_rewards(JanusVLNPlanning)(
+        **{**COMMON, "model": "preset:janusvln-tiny", "objective": "grpo", **given}
+    )
+    held, without = plan(replace(chosen, beta=0.04)), plan(chosen)
+    assert held.usage.reference == 2 * (held.trainable - held.parts["lora"]) > 0
+    assert without.usage.reference == 0
 
 
 def test_rollouts_are_a_moment_of_their_own() -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from agents.common.checkpoints.hashes import content_hash
+from agents.common.checkpoints.tied import EMBEDDINGS, HEAD, tied_name
 from agents.common.checkpoints.weights import SINGLE, check_entries, fill, read_entries, weight_files
 from vlnbench.errors import UsageError
 from vlnbench.training.family.sources import joined
@@ -117,35 +118,56 @@ def test_adapters_of_another_base_are_refused(tmp_path: Path, name: str, expecte
 
 
 A, B = torch.arange(8.0).view(2, 4), torch.arange(14.0).view(7, 2)
-HEAD = {"head.lora_A.weight": A, "head.lora_B.weight": B}
-WORDS = {"words.lora_embedding_A": B.T.contiguous(), "words.lora_embedding_B": A.T.contiguous()}
-WHOLE = {name: torch.ones(7, 4) for name in ("head.weight", "words.weight")}
+TOP = {"lm_head.lora_A.weight": A, "lm_head.lora_B.weight": B}
+WORDS = {
+    "model.embed_tokens.lora_embedding_A": B.T.contiguous(),
+    "model.embed_tokens.lora_embedding_B": A.T.contiguous(),
+}
+WHOLE = {name: torch.ones(7, 4) for name in (HEAD, EMBEDDINGS)}
+COPY = {EMBEDDINGS: torch.ones(7, 4)}
 
 
 @pytest.mark.parametrize(
-    ("tensors", "kept"),
+    ("tensors", "saved", "kept"),
     [
-        (HEAD, False),
-        (HEAD | WORDS, True),
-        (HEAD | WORDS | {"head.lora_B.weight": B + 1}, False),
-        (HEAD | {"words.weight": torch.ones(7, 4)}, False),
-        ({"head.weight": torch.ones(7, 4)}, False),
-        (WHOLE, True),
-        (WHOLE | {"head.weight": torch.zeros(7, 4)}, False),
-        (WORDS, True),
+        (TOP, None, False),
+        (TOP | WORDS, None, True),
+        (TOP | WORDS | {"lm_head.lora_B.weight": B + 1}, None, False),
+        (TOP | COPY, None, False),
+        ({HEAD: torch.ones(7, 4)}, ["lm_head"], False),
+        (WHOLE, ["embed_tokens", "lm_head"], True),
+        (WHOLE | {HEAD: torch.zeros(7, 4)}, ["embed_tokens", "lm_head"], False),
+        (WORDS, None, False),
+        (WORDS | COPY, None, False),
+        (COPY, ["embed_tokens"], False),
+        (COPY, None, True),
     ],
 )
-def test_a_tied_head_is_adapted_as_its_embeddings_or_not_at_all(
-    tmp_path: Path, tensors: dict[str, Tensor], kept: bool
+def test_a_tied_head_is_adapted_as_its_embeddings_or_both_are_not(
+    tmp_path: Path, tensors: dict[str, Tensor], saved: list[str] | None, kept: bool
 ) -> None:
+    """PEFT adapts either alone, and parts the two; it saves embeddings whole, too, where rows were added."""
     write(tmp_path)
-    save_file({"words.weight": torch.zeros(7, 4)}, tmp_path / "base" / SINGLE)
+    save_file({EMBEDDINGS: torch.zeros(7, 4)}, tmp_path / "base" / SINGLE)
     named = {f"base_model.model.{name}": each for name, each in tensors.items()}
     save_file(named, tmp_path / "lora" / "adapter_model.safetensors")
+    path = tmp_path / "lora" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"modules_to_save": saved}))
     paths = weight_files(joined(tmp_path / "base", tmp_path / "lora"))
-    expected = r"adapts head\.weight otherwise than words\.weight, .* untie and merge them with peft"
+    expected = r"adapts lm_head\.weight otherwise than model\.embed_tokens\.weight, .* untie and merge them with"
     with nullcontext() if kept else pytest.raises(UsageError, match=expected):
-        read_entries(paths, named=lambda name: name.replace("head.", "words."))
+        read_entries(paths, named=tied_name(True))
+
+
+@pytest.mark.parametrize(
+    ("name", "merged"), [("vit.safetensors", False), ("optimizer.bin", True), ("model.safetensors", True)]
+)
+def test_weights_beside_them_that_are_not_merged_are_refused(tmp_path: Path, name: str, merged: bool) -> None:
+    """Some trainers save there what trained whole; others what they go on with, or the merged model."""
+    write(tmp_path)
+    save_file({"second.weight": torch.ones(5, 6)}, tmp_path / "lora" / name)
+    with nullcontext() if merged else pytest.raises(UsageError, match=rf"lora: {name} is not merged with"):
+        read(tmp_path)
 
 
 def test_numbers_that_are_not_finite_are_theirs(tmp_path: Path) -> None:

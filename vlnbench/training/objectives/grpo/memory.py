@@ -11,6 +11,7 @@ from vlnbench.training.memory.objective import StepMemory
 from vlnbench.training.memory.trace import Loss, Trace
 from vlnbench.training.memory.zero import Sharding, Usage, state_bytes
 from vlnbench.training.objectives.grpo.options import GRPOPlanning
+from vlnbench.training.parts import LORA
 
 AT_ONCE = 16
 """Answers that are made side by side at most."""
@@ -34,10 +35,11 @@ class RolloutMemory(StepMemory):
         """The moments of an optimizer step with the reference beside them, and the rollouts before it.
 
         While the network acts its weights are whole with any ZeRO stage, and there are no gradients. The reference
-        is whole on every GPU, too.
+        is whole on every GPU, too; beside adapters it is what else trains, as it was.
         """
         weights = trace.parameters * sharding.weight_bytes
-        held = weights if options.keeps_a_copy else 0
+        beside = trace.trainable - trace.parts.get(LORA, 0)
+        held = (weights if options.keeps_a_copy else beside * sharding.weight_bytes) if options.beta else 0
         if getattr(options, "as_published", False) and sharding.stage == 3:  # there the reference is sharded
             held //= sharding.ranks
         for usage in found:

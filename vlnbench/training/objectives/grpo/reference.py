@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from vlnbench.training.objectives.grpo.options import GRPOOptions
+from vlnbench.training.parts import is_adapter
 from vlnbench.training.setup import Process
 
 
@@ -26,7 +27,7 @@ def make_reference(model: nn.Module, options: GRPOOptions, process: Process) -> 
     """The reference that the options ask for, None for none; `model` is still the network at the start."""
     if not options.beta:
         return None
-    return FrozenCopy(model, process) if options.keeps_a_copy else WithoutAdapters(model)
+    return FrozenCopy(model, process) if options.keeps_a_copy else WithoutAdapters(model, process)
 
 
 class FrozenCopy:
@@ -41,18 +42,26 @@ class FrozenCopy:
 
 
 class WithoutAdapters:
-    """The trained network while its adapters do nothing, where nothing but adapters trains."""
+    """The trained network while its adapters do nothing and the little else that trains is as it was."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, process: Process) -> None:
         self._model = model
+        named = model.named_parameters()
+        others = [each for name, each in named if each.requires_grad and not is_adapter(name)]
+        self._before = [(each, each.detach().to(process.device, copy=True)) for each in others]
         self._layers: list[Any] = [module for module in model.modules() if hasattr(module, "base_layer")]
 
     @contextmanager
     def used(self) -> Iterator[Any]:
-        self._set(disabled=True)
+        now = [each.data for each, _ in self._before]
         try:
+            self._set(disabled=True)
+            for each, before in self._before:
+                each.data = before
             yield self._model
         finally:
+            for (each, _), trained in zip(self._before, now, strict=True):
+                each.data = trained
             self._set(disabled=False)
 
     def _set(self, disabled: bool) -> None:

@@ -27,10 +27,18 @@ _LONGEST, _HALF_STACK = 400, 20_000
 def import_string(text: str) -> Any:
     """The object behind `package.module:attribute` or `folder/module.py:attribute`.
 
-    The module may lie in the working folder. Raises UsageError for what cannot be found or imported.
+    The module may lie in the working folder. Raises UsageError for what cannot be found or imported, and for a
+    file in whose place Python takes another of its name.
     """
     module_name, attribute = _found(text)
+    asked = Path(text.partition(":")[0]).resolve()
     module = import_module(module_name)
+    found = getattr(module, "__file__", None)
+    if asked.suffix == ".py" and (found is None or Path(found).resolve() != asked):
+        raise UsageError(
+            f"import string {text!r}: Python finds another module {module_name} ({found or 'its own'}) "
+            "before this file; rename the file"
+        )
     if not hasattr(module, attribute):
         near = get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1)
         meant = f"; did you mean {module_name}:{near[0]}?" if near else ""

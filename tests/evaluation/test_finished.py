@@ -13,6 +13,7 @@ import pytest
 from agents.scripted import StopAgent
 from tests.fakes import PlaneEnv
 from tests.runs import nine_episodes, write_dataset
+from vlnbench.errors import UsageError
 from vlnbench.evaluation.options import EvalOptions
 from vlnbench.evaluation.records import ROWS
 from vlnbench.evaluation.session import Evaluated, carry_out
@@ -113,3 +114,24 @@ def test_agents_that_cannot_name_their_files_leave_no_receipt(request_of: EvalOp
     receipt = done.folder / RECEIPT
     receipt.write_text(json.dumps({"state": "0", "files": []}))
     assert carry_out(replace(request_of, agent="stop")).summary == done.summary
+
+
+def test_an_environment_of_ones_own_is_part_of_the_run(
+    request_of: EvalOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that derives from a shipped one has its simulator's name."""
+    (tmp_path / "plain.py").write_text("DEPTH = 1\n")
+    text = f"import plain\nfrom {HERE} import Plane\n\n\nclass Mine(Plane):\n    pass\n"
+    (tmp_path / "own_plane.py").write_text(f"{text}\n\nclass Other(Mine):\n    pass\n")
+    request = replace(request_of, env="own_plane:Mine")
+    first = carry_out(request)
+    assert first.summary.identity.simulator.startswith("plane-1, own_plane:Mine ")
+    assert essence(carry_out(request)) == essence(first)
+    assert MADE == ["1"]
+    by_path = carry_out(replace(request, env="./own_plane.py:Mine"))
+    assert by_path.summary == first.summary
+    with pytest.raises(UsageError, match=r"holds another run: simulator .*own_plane:Mine .*own_plane:Other"):
+        carry_out(replace(request, env="own_plane:Other"))
+    (tmp_path / "plain.py").write_text("DEPTH = 22\n")
+    with pytest.raises(UsageError, match=r"holds another run: simulator .*own_plane:Mine .*own_plane:Mine"):
+        carry_out(request)

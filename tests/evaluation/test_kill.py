@@ -266,8 +266,9 @@ def test_an_agent_that_hangs_is_ended_by_the_watchdog(
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--envs", "0", "--envs 0: expected 1 or more"),
-        ("--agents", "0", "--agents 0: expected 1 or more"),
+        ("--envs", "0", "--envs 0: expected 1 to 1024"),
+        ("--repeats", "1000000000", "--repeats 1000000000: expected 1 to 1000"),
+        ("--agents", "1025", "--agents 1025: expected 1 to 1024"),
         ("--gpus", "0,,1", "--gpus 0,,1: expected names of different GPUs, separated by commas"),
         ("--gpus", "1,1", "--gpus 1,1: expected names of different GPUs, separated by commas"),
         ("--max-errors", "-1", "--max-errors -1.0: expected 0 or more"),

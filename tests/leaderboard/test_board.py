@@ -157,7 +157,16 @@ def test_runs_over_other_data_files_share_no_table(
     apart = {"houses-r2r": 1, "houses-r2r data 11111111": 2, "houses-r2r data 22222222": 1}
     assert [*counted.values()] == [{"houses-r2r": 3}, apart]
     folders = [tmp_path / "one", tmp_path / "two"]
+    described = {t.protocol: t.description for t in make_tables(*load(results, folders))}
+    assert described["houses-r2r data 22222222"].endswith(
+        "Over data files 22222222 alone; other runs are over others, and published results may be."
+    )
     assert len(printed(capsys, *folders, "--results", results, "--benchmark", "houses-r2r")) == 2
+    as_benchmark(tmp_path / "two", partial=True)  # and moves none that has the published number of episodes
+    counted_again = {
+        t.protocol: len(t.rows) for t in make_tables(*load(results, folders)) if "houses" in t.protocol
+    }
+    assert counted_again == {"houses-r2r": 1, "houses-r2r data 22222222": 1}
 
 
 def test_a_partial_run_is_labeled_and_ranked_last(results: Path, run: Path, tmp_path: Path) -> None:

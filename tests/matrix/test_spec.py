@@ -222,7 +222,7 @@ BAD: dict[str, dict[str, Any]] = {
     },
     "group: for objective: grpo; leave it out there": {"axes": {"group": [4]}},
     "unknown objective 'grop': did you mean 'grpo'": {"axes": {"objective": ["grop"]}},
-    "run.jobs 0: expected 1 or more": {"run": {"jobs": 0}},
+    "run.jobs 0: expected 1 to 1024": {"run": {"jobs": 0}},
     "run.gpu 80: expected a size": {"run": {"gpu": "80"}},
     "run: unfit 'drop': input should be 'run' or 'skip'": {"run": {"unfit": "drop"}},
 }

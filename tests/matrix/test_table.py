@@ -221,12 +221,16 @@ def test_the_axis_says_what_memory_it_is() -> None:
     assert memory_axis(document) == (HOST, [3.0] * 8)
 
 
-@pytest.mark.parametrize(("more", "spans"), [(0.0, 0.2), (0.005, 0.2), (1.0, 0.5)])
-def test_memory_that_hardly_differs_looks_alike(more: float, spans: float) -> None:
+@pytest.mark.parametrize(("more", "spans"), [(0.0, None), (0.005, None), (0.02, 0.2), (1.0, 0.5)])
+def test_memory_that_hardly_differs_looks_alike(more: float, spans: float | None) -> None:
+    """And where there is nothing to tell apart there is no plot, nor one of an earlier table."""
     document = make_document(AXES)
     for number, row in enumerate(document["rows"]):
         row["vram"]["planned"] = 2e9 * (1 + more * (number >= 4))
     figure = memory_figure(document)
+    if spans is None:
+        assert figure is None
+        return
     assert figure is not None
     low, high = figure.axes[0].get_xlim()
     assert low < 2
@@ -245,16 +249,33 @@ def test_points_of_several_seeds_are_one() -> None:
 def test_settings_of_one_memory_stand_side_by_side() -> None:
     document = make_document(AXES, failed=(0, 3))
     document["rows"][3]["status"] = "pending"
-    for row in document["rows"]:
-        row["vram"]["planned"] = 2e9
+    for number, row in enumerate(document["rows"]):
+        row["vram"]["planned"] = 2e9 if number < 6 else 4e9
     figure = memory_figure(document)
     assert figure is not None
     drawn = [point[0] for group in figure.axes[0].collections for point in group.get_offsets() if len(point) == 2]
-    assert len({round(x, 6) for x in drawn if 1.9 < x < 2.1}) == 4
+    assert len({round(x, 6) for x in drawn if 1.9 < x < 2.1}) == 3
+    told = "bars: standard deviation over seeds; points side by side: alike in memory"
+    assert figure.legends[0].get_title().get_text() == told
     (key,) = (text.get_text().splitlines() for text in figure.axes[-1].texts)
     assert key[0] == "1  vision, R2R (1 of 2 seeds, oom)"
     assert key[1] == "2  vision, both (1 of 2 seeds)"
     assert key[2] == "3  all, R2R"
+
+
+def test_a_legend_of_many_names_is_not_cut_off() -> None:
+    """Numbers of neighbors stand above and below in turn, and the front leads through the points."""
+    names = [f"9,000 walks + {'other looks' * (i % 2)} number {i}" for i in range(10)]
+    figure = memory_figure(make_document({"parts": ["vision", "all"], "data": names}))
+    assert figure is not None
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+    axis = figure.axes[0]
+    assert {text.get_va() for text in axis.texts if text.get_text().isdigit()} == {"bottom", "top"}
+    (front,) = (line for line in axis.lines if line.get_label() == "Pareto front")
+    drawn = {tuple(point) for group in axis.collections for point in group.get_offsets() if len(point) == 2}
+    assert {(x, y) for x, y in zip(*front.get_data(), strict=True)} <= drawn
 
 
 def test_costs_of_several_seeds_are_their_median() -> None:
@@ -264,6 +285,7 @@ def test_costs_of_several_seeds_are_their_median() -> None:
     figure = costs_figure(document)
     assert figure is not None
     assert [bar.get_width() for bar in figure.axes[0].patches] == [11.0, 21.0]
+    assert {(text.get_text(), text.xy[0]) for text in figure.axes[0].texts} == {("11", 1), ("21", 1)}, "of bars"
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["base", "other"]
 
 

@@ -79,6 +79,21 @@ def test_an_agent_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pyt
     assert type(load_agent("my_agent:Mine")).__name__ == "Mine"
 
 
+def test_a_file_is_loaded_or_refused_but_never_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "twice_there.py").write_text(f"WHERE = {name!r}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
+    assert import_string(f"{tmp_path}/here/twice_there.py:WHERE") == "here"
+    with pytest.raises(UsageError, match=r"another module twice_there \(.*here/twice_there.py\) before this file"):
+        import_string(f"{tmp_path}/there/twice_there.py:WHERE")
+    (tmp_path / "here" / "random.py").write_text("Random = 1\n")
+    with pytest.raises(UsageError, match="another module random"):
+        import_string(f"{tmp_path}/here/random.py:Random")
+
+
 def test_a_tracker_may_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_tracker.py").write_text("from tests.fake_trackers import Recording as Mine\n")
     monkeypatch.chdir(tmp_path)

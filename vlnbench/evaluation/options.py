@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Interval
 
 from vlnbench.defaults import AGENT, BENCHMARK, ENV
 from vlnbench.errors import UsageError
@@ -16,7 +16,7 @@ from vlnbench.evaluation.choice.choice import Choice
 from vlnbench.evaluation.choice.told import Told
 from vlnbench.evaluation.until.rule import Rule, parse_until
 from vlnbench.rollout.agent_options import AgentOptions
-from vlnbench.util.bounds import Count, Natural, check_bounds
+from vlnbench.util.bounds import Natural, Processes, check_bounds
 from vlnbench.util.trackers import parse_trackers
 
 
@@ -54,7 +54,7 @@ class EvalOptions:
     how far it follows what it is told."""
     seed: int = 0
     """Seed of the run; every episode derives its own from it."""
-    repeats: int = 1
+    repeats: Annotated[int, Interval(ge=1, le=1000)] = 1
     """Run every episode this many times, for agents that sample."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
@@ -69,12 +69,12 @@ class EvalOptions:
     """Write an MP4 of this many episodes (RGB beside the map) into the run folder."""
     allow_partial: bool = False
     """Run although the split does not hold the published number of episodes; the run's identity says so."""
-    envs: Count | None = None
+    envs: Processes | None = None
     """Simulators of an agent, each in a process of its own; default as many as keep an agent busy that is timed
     when it is loaded, on a GPU one and a half times --max-batch if cores and memory allow, otherwise one per CPU
     core, at most 4. On a CPU results do not depend on it, nor on the three options that follow; on a GPU close
     choices in half precision may (--max-batch 1 has episodes alone)."""
-    agents: Count | None = None
+    agents: Processes | None = None
     """Agents in processes of their own, with --envs simulators each, fed from one queue; default one per GPU of
     --gpus or of the Ray cluster, on the CPU without --envs one per core for a small model (8 at
     most), otherwise one agent in the main process."""

@@ -34,7 +34,7 @@ from vlnbench.rollout.executor import EnvSetup, Executor, Limits, prepare
 from vlnbench.rollout.inline import Inline
 from vlnbench.rollout.start import SMALL_ENVS, small_agents, start_on_ray, start_processes
 from vlnbench.util.durable.receipt import RECEIPT, is_current, write_receipt
-from vlnbench.util.loading import import_string
+from vlnbench.util.loading import import_string, own_code
 from vlnbench.util.machine import gpus
 from vlnbench.util.progress import Progress, say
 from vlnbench.util.trackers import TrackedRun, Trackers, numbers, parse_trackers
@@ -120,7 +120,7 @@ def carry_out(request: EvalOptions, executor: Executor | None = None) -> Evaluat
         summary = _evaluate(plan, executor, folder, request)
         if summary.complete and agent.files is not None:
             with contextlib.suppress(OSError):  # it would only have saved time
-                write_receipt(folder, _asked(request), [*agent.files, split.path])
+                write_receipt(folder, _asked(request), [*agent.files, *own_code(request.env)[1], split.path])
         verdict = _verdict(plan, executor, folder, request)
         return Evaluated(folder, plan, split.scenes_dir, summary, executor.remarks(), verdict)
 

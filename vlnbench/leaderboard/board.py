@@ -150,15 +150,24 @@ def make_tables(literature: Literature, runs: Sequence[OwnRun]) -> list[Table]:
     }
     own_rows = [(own, _key(own, datasets)) for own in runs]
     for own, key in own_rows:
-        data = own.run.identity.dataset_sha256
-        others = {each.run.identity.dataset_sha256 for each, same in own_rows if same == key} - {data, UNKNOWN}
-        name = f"{key[2]} data {data[:8]}" if others and data != UNKNOWN else key[2]
-        descriptions.setdefault(name, own.run.benchmark.summary)
+        data, name, said = own.run.identity.dataset_sha256, key[2], own.run.benchmark.summary
+        if data != UNKNOWN and _other_data(own, [each for each, same in own_rows if same == key]):
+            name = f"{name} data {data[:8]}"
+            said += f" Over data files {data[:8]} alone; other runs are over others, and published results may be."
+        descriptions.setdefault(name, said)
         tables.setdefault((*key[:2], name, key[3]), []).append(_own_row(own, key[0]))
     return [
         Table(*key[:3], key[3] or None, descriptions[key[2]], tuple(sorted(tables[key], key=_order)))
         for key in sorted(tables, key=_table_order)
     ]
+
+
+def _other_data(own: OwnRun, beside: Sequence[OwnRun]) -> bool:
+    """Whether others are over data files that may as well be the published ones; files that do not hold the
+    published number of episodes are not, and move no run that is over all of them."""
+    mine = own.run.identity
+    theirs = {each.run.identity.dataset_sha256 for each in beside if mine.partial or not each.run.identity.partial}
+    return bool(theirs - {mine.dataset_sha256, UNKNOWN})
 
 
 def _key(own: OwnRun, datasets: Mapping[str, str]) -> tuple[str, str, str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from vlnbench.errors import UsageError, unknown
-from vlnbench.util.bounds import Count, Natural, Positive, check_bounds
+from vlnbench.util.bounds import Count, Natural, Positive, Processes, check_bounds
 from vlnbench.util.cards import PEAKS, Throughput, expected, peak
 
 _SIZE = re.compile(r"[1-9]\d{0,4}(\.\d{1,3})?(GB|GiB)")
@@ -34,7 +34,7 @@ class Execution:
     command. store: folder by which matrices share finished trainings and evaluations, see `store`.
     """
 
-    jobs: Count = 1
+    jobs: Processes = 1
     gpus_per_setting: Natural = 1
     gpu: str | None = None
     unfit: Literal["run", "skip"] = "run"

@@ -22,7 +22,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 MARKERS = "os^D"
 """For more groups than colors."""
 ALIKE, APART = 0.01, 0.02
-"""Of the axis: settings whose memory differs by less are drawn side by side, so far from each other."""
+"""Of the axis: settings whose memory differs by less are drawn side by side, so far from each other. Where that of
+all differs by less than this part of it, there is nothing to plot."""
 MEASURED = "peak VRAM allocated (GB)"
 PLANNED = "planned VRAM (GB): no GPU, not measured"
 HOST = "peak host memory of training (GB): no GPU, no plan"
@@ -35,6 +36,8 @@ MEMORY = {
 }
 NAME = 0.04
 """Of the axis of SR: references closer than this have their names on either side of their lines."""
+_PLACES = ((1.0, -2, "right"), (0.0, 2, "left"), (0.5, 0, "center"))
+"""Of these names: of the axis of memory, with an indent in points."""
 LEAST_SPAN = 0.2
 """Of the memory at hand, what the axis spans at least: half a percent must not look like a difference."""
 FIRST, OTHER = "#7f7f7f", "#0072b2"
@@ -115,14 +118,17 @@ def memory_points(document: Mapping[str, Any], split: str) -> tuple[str, list[Po
 
 
 def memory_figure(document: Mapping[str, Any]) -> Figure | None:
-    """SR against memory, a panel for each split, with the front of what is not beaten; None without results."""
+    """SR against memory, a panel for each split, with the front of what is not beaten; None without results, and
+    where all need the same."""
     panels = [(split, *memory_points(document, split)) for split in document["splits"]]
     panels = [panel for panel in panels if panel[2]]
-    if not panels:
+    memory = [point.memory for _, _, points in panels for point in points]
+    if not memory or max(memory) - min(memory) < ALIKE * max(memory):
         return None
     key = [_key(number, *each) for number, each in enumerate(over_seeds(document["rows"]), start=1)]
     height = max(4.2, 0.19 * len(key) + 1.2)
-    figure = Figure(figsize=(4.6 * len(panels) + 0.075 * max(map(len, key)) + 0.5, height), layout="constrained")
+    width = 4.6 * len(panels) + 0.075 * max(map(len, key)) + 0.5
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     every = list(dict.fromkeys(point.group for _, _, points in panels for point in points))
     axes = figure.subplots(
@@ -134,6 +140,9 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
         axis.set_xlabel(label)
         axis.set_ylabel(f"SR, {split} (%)")
     kinds = sorted({each.bar for _, _, points in panels for each in points if each.bar})
+    said = [f"bars: {' or '.join(kinds)}"] if kinds else []
+    if any(len(each) > 1 for _, _, points in panels for each in _alike(points)):
+        said.append("points side by side: alike in memory")
     listing = axes[-1]
     listing.axis("off")
     listing.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.35, parse_math=False)
@@ -142,10 +151,10 @@ def memory_figure(document: Mapping[str, Any]) -> Figure | None:
         handles,
         names,
         loc="outside lower center",
-        ncols=len(names),
+        ncols=max(1, min(len(names), int(width / (0.075 * max(map(len, names)) + 0.6)))),
         fontsize=8,
         frameon=False,
-        title=f"bars: {' or '.join(kinds)}" if kinds else None,
+        title="; ".join(said),
     )
     figure.suptitle(document["name"], parse_math=False)
     return figure
@@ -165,21 +174,21 @@ def _draw_points(axis: Axes, points: Sequence[Point], groups: Sequence[str]) -> 
     for index, group in enumerate(groups):
         members = [point for point in points if point.group == group]
         style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)]}
-        x, y = [places[point.number] for point in members], [point.value for point in members]
+        x, y = [places[point.number][0] for point in members], [point.value for point in members]
         marker = MARKERS[index // len(COLOURS) % len(MARKERS)]
         axis.scatter(x, y, s=28, marker=marker, label=_plain(group) or "settings", zorder=3, **style)
         for point in members:
-            top = point.value
-            if point.low is not None and point.high is not None:
-                axis.vlines(places[point.number], point.low, point.high, linewidth=1, alpha=0.6, **style)
-                top = point.high
-            at = (places[point.number], top)
-            axis.annotate(
-                str(point.number), at, (0, 4), textcoords="offset points", ha="center", fontsize=7, **style
-            )
+            place, below = places[point.number]
+            low, high = point.low, point.high
+            if low is not None and high is not None:
+                axis.vlines(place, low, high, linewidth=1, alpha=0.6, **style)
+            end = low if below else high
+            at, offset = (place, point.value if end is None else end), (0, -4 if below else 4)
+            side: dict[str, Any] = {"ha": "center", "va": "top" if below else "bottom", "fontsize": 6}
+            axis.annotate(str(point.number), at, offset, textcoords="offset points", **side, **style)
     front = [points[i] for i in pareto([(point.memory, point.value) for point in points])]
     axis.step(
-        [point.memory for point in front],
+        [places[point.number][0] for point in front],
         [point.value for point in front],
         where="post",
         color="black",
@@ -198,8 +207,8 @@ def _span(memory: Sequence[float]) -> float:
     return max(LEAST_SPAN * max(memory), max(memory) - min(memory))
 
 
-def _side_by_side(points: Sequence[Point]) -> dict[int, float]:
-    """Where on the axis of memory points are drawn, by their numbers."""
+def _alike(points: Sequence[Point]) -> list[list[Point]]:
+    """Points in groups that need the same memory."""
     span = _span([point.memory for point in points])
     groups: list[list[Point]] = []
     for point in sorted(points, key=lambda each: (each.memory, each.number)):
@@ -207,9 +216,16 @@ def _side_by_side(points: Sequence[Point]) -> dict[int, float]:
             groups[-1].append(point)
         else:
             groups.append([point])
+    return groups
+
+
+def _side_by_side(points: Sequence[Point]) -> dict[int, tuple[float, bool]]:
+    """Where on the axis of memory points are drawn, by their numbers, and whether the number stands below the
+    point: those of neighbors take turns, to have room."""
+    span = _span([point.memory for point in points])
     return {
-        point.number: point.memory + APART * span * (i - (len(members) - 1) / 2)
-        for members in groups
+        point.number: (point.memory + APART * span * (i - (len(members) - 1) / 2), i % 2 == 1)
+        for members in _alike(points)
         for i, point in enumerate(members)
     }
 
@@ -224,13 +240,14 @@ def _widen(axis: Axes, memory: Sequence[float]) -> None:
 def _draw_references(axis: Axes, references: Sequence[Row], split: str, points: Sequence[Point]) -> None:
     """What is no setting and needs no memory of training: a line at its SR, with its name.
 
-    Names stand where there are fewer points. What lies far above these, such as an oracle, is named at the edge
-    and takes no room.
+    Names stand in the third with the fewest points. What lies far above these, such as an oracle, is named at the
+    edge and takes no room.
     """
     top = max(point.value if point.high is None else point.high for point in points)
-    middle = sum(axis.get_xlim()) / 2
-    right = sum(1 if point.memory > middle else -1 for point in points) <= 0
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right" if right else "left"}
+    left, right = axis.get_xlim()
+    thirds = [int(3 * (point.memory - left) / (right - left)) for point in points]
+    x, indent, side = min(_PLACES, key=lambda each: thirds.count(int(2 * each[0])))
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side}
     named: dict[float, list[str]] = {}
     for row in references:
         if (found := mean(row, split, "SR")) is not None:
@@ -242,11 +259,11 @@ def _draw_references(axis: Axes, references: Sequence[Row], split: str, points: 
         if value <= 1.5 * top:
             axis.axhline(value, color="0.5", linewidth=0.8, linestyle=":", zorder=1)
             close = any(0 < other - value < NAME * (axis.get_ylim()[1] - axis.get_ylim()[0]) for _, other in known)
-            at, offset = (1 if right else 0, value), (-2 if right else 2, -7 if close else 1)
+            at, offset = (x, value), (indent, -7 if close else 1)
             axis.annotate(f"{_plain(name)} {value:.1f}", at, offset, **place, **small)
     if above:
         text = "above: " + _plain(", ".join(above))
-        axis.annotate(text, (1, 1), (-2, -2), xycoords="axes fraction", ha="right", va="top", **small)
+        axis.annotate(text, (x, 1), (indent, -2), xycoords="axes fraction", ha=side, va="top", **small)
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -329,7 +346,7 @@ def costs_figure(document: Mapping[str, Any]) -> Figure | None:
         if place == 0:
             axis.set_yticks(range(len(settings)), [_plain(name) for name, _ in settings], fontsize=8)
             axis.invert_yaxis()
-    several = " bars: medians of seeds;" if len(rows) > len(settings) else ""
+    several = " bars and numbers: medians of seeds, dots: seeds;" if len(rows) > len(settings) else ""
     figure.suptitle(f"{document['name']}:{several} line: the first setting", fontsize=9, parse_math=False)
     return figure
 
@@ -350,12 +367,12 @@ def _draw_bars(axis: Axes, found: Sequence[Sequence[float | None]]) -> None:
         axis.barh(place, middle, 0.7, color=OTHER if place else FIRST)
         if len(set(values)) > 1:
             axis.scatter(values, [place] * len(values), s=8, color="black", zorder=3)
-        at = (max(values), place)
-        axis.annotate(f"{middle:.3g}", at, (4, 0), textcoords="offset points", va="center", fontsize=7)
+        side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+        axis.annotate(f"{middle:.3g}", (1, place), (-3, 0), textcoords="offset points", fontsize=7, **side)
         if place == 0:
             axis.axvline(middle, color=FIRST, linewidth=0.8, linestyle="--", zorder=0)
-    axis.margins(x=0.15)
-    axis.set_xlim(left=0)
+    every = [value for each in found for value in each if value is not None]
+    axis.set_xlim(0, 1.25 * max(every) or None)
 
 
 def _plain(text: str) -> str:

@@ -14,7 +14,7 @@ from vlnbench.rollout.answers import Kept, tells
 from vlnbench.rollout.episode import Outcome, Task, failure, run_task
 from vlnbench.rollout.executor import NO_BATCH, EnvSetup, Limits, Timings, close, prepare, unusable
 from vlnbench.util.gpu_memory import first_line, is_gpu_memory
-from vlnbench.util.loading import describe, import_string
+from vlnbench.util.loading import describe, import_string, own_code
 from vlnbench.util.processes.place import Place
 
 
@@ -54,9 +54,10 @@ class Inline:
             self._env.close()
         try:
             with self._place.within():
+                code, _ = own_code(setup.factory)
                 env: Env = import_string(setup.factory)(*setup.arguments)
                 prepare(env)
-                self._env, self.simulator = env, said.simulator(env)
+                self._env, self.simulator = env, said.simulator(env, code)
         except (UsageError, RunError, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -230,13 +230,18 @@ def _reached(value: Any, what: str) -> float:
     return number(value, what)
 
 
-def simulator(env: Env) -> str:
-    """The name of an environment's simulator. Raises ValueError for what is none, and for a body that is none."""
+def simulator(env: Env, code: str) -> str:
+    """The name of an environment's simulator, with its code (`loading.own_code`) if it is a user's own: one that
+    derives from a shipped one has its simulator's name.
+
+    Raises ValueError for what is no name, and for a body that is none.
+    """
     if not isinstance(env.embodiment, Embodiment):
         raise ValueError(
             f"the environment's embodiment {shown(env.embodiment)}: expected vlnbench.interfaces.Embodiment"
         )
-    return name(env.simulator, "the environment's simulator")
+    told = name(env.simulator, "the environment's simulator")
+    return f"{told}, {code}" if code else told
 
 
 def steps(env: Env) -> Iterator[str]:

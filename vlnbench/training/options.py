@@ -260,7 +260,7 @@ class TrainOptions(StepOptions):
     tracker: tuple[str, ...] = ()
     """Trackers that follow the run: tensorboard, trackio, wandb, or import strings."""
 
-    workers: Natural = 2
+    workers: Annotated[int, Interval(ge=0, le=1024)] = 2
     """Processes that read frames, per GPU."""
     prefetch: Count = 2
     """Batches that each of these processes reads ahead."""

@@ -12,6 +12,8 @@ from annotated_types import Ge, GroupedMetadata, Gt, Interval, Le, Lt
 from vlnbench.errors import UsageError
 
 Count = Annotated[int, Ge(1)]
+Processes = Annotated[int, Interval(ge=1, le=1024)]
+"""All are started at once: a slip of the finger must not take the machine down."""
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Interval(gt=0, lt=math.inf)]
 NotNegative = Annotated[float, Interval(ge=0, lt=math.inf)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -26,8 +27,27 @@ _LONGEST, _HALF_STACK = 400, 20_000
 def import_string(text: str) -> Any:
     """The object behind `package.module:attribute` or `folder/module.py:attribute`.
 
-    The module may lie in the working folder. Raises UsageError for what cannot be found or imported.
+    The module may lie in the working folder. Raises UsageError for what cannot be found or imported, and for a
+    file in whose place Python takes another of its name.
     """
+    module_name, attribute = _found(text)
+    asked = Path(text.partition(":")[0]).resolve()
+    module = import_module(module_name)
+    found = getattr(module, "__file__", None)
+    if asked.suffix == ".py" and (found is None or Path(found).resolve() != asked):
+        raise UsageError(
+            f"import string {text!r}: Python finds another module {module_name} ({found or 'its own'}) "
+            "before this file; rename the file"
+        )
+    if not hasattr(module, attribute):
+        near = get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1)
+        meant = f"; did you mean {module_name}:{near[0]}?" if near else ""
+        raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}{meant}")
+    return getattr(module, attribute)
+
+
+def _found(text: str) -> tuple[str, str]:
+    """Module and attribute of an import string; the module's folder is one of those that Python looks into."""
     module_name, _, attribute = text.partition(":")
     folder = Path.cwd()
     if module_name.endswith(".py"):
@@ -37,12 +57,20 @@ def import_string(text: str) -> Any:
         module_name, folder = path.stem, path.parent
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # last, so that what lies there shadows nothing
-    module = import_module(module_name)
-    if not hasattr(module, attribute):
-        near = get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1)
-        meant = f"; did you mean {module_name}:{near[0]}?" if near else ""
-        raise UsageError(f"import string {text!r}: module {module_name} has no {attribute!r}{meant}")
-    return getattr(module, attribute)
+    return module_name, attribute
+
+
+def own_code(text: str) -> tuple[str, list[Path]]:
+    """By what a record knows a user's own code behind an import string, and its files (`code_files`): module,
+    attribute and a digest of the files. Empty for what ships with vlnbench."""
+    module, attribute = _found(text)
+    top = module.partition(".")[0]
+    if top in (*_OWN_PACKAGES, "vlnbench"):
+        return "", []
+    path = _editable(module, top)
+    files = code_files(module, path) if path else []
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    return f"{module}:{attribute} {digest if files else ''}".strip(), files
 
 
 def first_line(text: str) -> str:

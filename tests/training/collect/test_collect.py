@@ -19,6 +19,7 @@ from PIL import Image
 
 from agents.common.sets.trajectories import read_trajectories
 from envs.habitat_env import HabitatEnv
+from tests.runs import nine_episodes, write_dataset
 from vlnbench.cli import main
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.data.episodes import load_split
@@ -225,7 +226,7 @@ def test_a_disturbed_walk_finds_back_and_is_the_same_every_time(houses: Path, tm
     [
         ({"disturbance": 1.0}, "--disturbance 1.0: expected 0 to below 1"),
         ({"disturbance": 0.1, "dagger": True}, "--disturbance: with --dagger the model strays by itself"),
-        ({"workers": 0}, "--workers 0: expected 1 or more"),
+        ({"workers": 1025}, "--workers 1025: expected 1 to 1024"),
         ({"set": "rxr"}, "--set rxr: houses-r2r has episodes in r2r format"),
         ({"frame_width": 101}, "--frame-width 101: expected 1 to 640"),
         ({"frame_width": 1280}, "--frame-width 1280: expected 1 to 640"),
@@ -241,6 +242,22 @@ def test_bad_input_is_one_line_and_writes_nothing(
         collect(request(houses, tmp_path / "out", **changes))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dagger", [False, True])
+def test_ids_that_would_share_a_folder_are_refused(tmp_path: Path, dagger: bool) -> None:
+    names = dict(zip("036", ("70", "0070", "²"), strict=True))  # episodes of one scene
+    episodes = [
+        replace(each, episode_id=names.get(each.episode_id, each.episode_id), instruction_id=each.episode_id)
+        for each in nine_episodes()
+    ]
+    root = write_dataset(tmp_path / "data", "rxr-ce", episodes)
+    changes = {"benchmark": "rxr-ce", "set": "rxr", "split": "val_unseen", "allow_partial": True}
+    with pytest.raises(
+        UsageError, match=r"'episode_id': the walks of 70 and 0070 would both be images/a_rxr_000070;"
+    ):
+        collect(request(root, tmp_path / "out", dagger=dagger, **changes))
     assert not (tmp_path / "out").exists()
 
 

@@ -189,7 +189,7 @@ def test_a_killed_command_resumes(houses: Path, made: Path, tmp_path: Path) -> N
     ("changes", "message"),
     [
         ({"views": 0}, "--views 0: expected 1 or more"),
-        ({"workers": 0}, "--workers 0: expected 1 or more"),
+        ({"workers": 0}, "--workers 0: expected 1 to 1024"),
         ({"seed": -1}, "--seed -1: expected 0 or more"),
         ({"frame_width": 101}, "--frame-width 101: expected 1 to 640"),
     ],

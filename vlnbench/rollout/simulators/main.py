@@ -30,7 +30,7 @@ from vlnbench.rollout.simulators.channel import (
     Watched,
 )
 from vlnbench.traits import LoadsAhead, Shrinks
-from vlnbench.util.loading import describe, import_string, stack
+from vlnbench.util.loading import describe, import_string, own_code, stack
 from vlnbench.util.processes.child import HungUp, Line, live_and_die_with_parent
 
 
@@ -86,10 +86,11 @@ class _Simulator:
     def _answer(self, message: Setup | Check | Task) -> Ready | Checked | Finished:
         if isinstance(message, Setup):
             self._setup = message
+            code, _ = own_code(message.factory)  # before the environment may go to another folder
             env = self._make_env()
             for step in said.steps(env):
                 self._line.send(Preparing(step))
-            simulator = said.simulator(env)
+            simulator = said.simulator(env, code)
             frames = Frames(self._memory, env.embodiment, message.sensors)
             self._agent = _RemoteAgent(self._line, frames, message.sensors, self._shrink)
             return Ready(simulator, env.embodiment)

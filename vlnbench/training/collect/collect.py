@@ -217,9 +217,17 @@ def resized(body: Embodiment, width: int | None) -> Embodiment:
 
 def _planned(episode_set: EpisodeSet, request: CollectOptions) -> list[SharedPath]:
     planned = shared_paths(episode_set.episodes, request.set)
-    if request.dagger:  # each instruction leads elsewhere; one walk per name
-        by_name = {shared_name(episode, request.set): episode for episode in episode_set.episodes}
-        planned = [SharedPath(name, (episode,)) for name, episode in by_name.items()]
+    if request.dagger:  # each instruction leads elsewhere
+        planned = [SharedPath(shared_name(each, request.set), (each,)) for each in episode_set.episodes]
+    by_name: dict[str, SharedPath] = {}
+    for shared in planned:
+        other = by_name.setdefault(shared.name, shared)
+        if other is not shared:
+            ids = " and ".join(each.episodes[0].episode_id for each in (other, shared))
+            raise UsageError(
+                f"{episode_set.path}: field 'episode_id': the walks of {ids} would both be images/{shared.name}; "
+                "expected ids that differ in more than zeros in front: rename one of them"
+            )
     if request.relabel is not None:
         random.Random(request.seed).shuffle(planned)
     if request.tours is not None:

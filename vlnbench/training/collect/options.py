@@ -11,7 +11,7 @@ from annotated_types import Interval
 from vlnbench.defaults import BENCHMARK, DRIVER, ENV
 from vlnbench.errors import UsageError
 from vlnbench.rollout.agent_options import AgentOptions, set_options
-from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Positive, Share, check_bounds
+from vlnbench.util.bounds import BelowOne, Count, Natural, NotNegative, Positive, Processes, Share, check_bounds
 
 MAX_ACTIONS = 498
 """Longer walks are left out, as StreamVLN's generator does: they do not fit its 500 steps."""
@@ -31,7 +31,7 @@ class CollectOptions:
     """Split; default train, for the sets envdrop, noise and speaker these."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
-    workers: Count = 1
+    workers: Processes = 1
     """Processes that walk."""
     gpus: tuple[str, ...] = ()
     """With --dagger: GPUs, named as in CUDA_VISIBLE_DEVICES, on each of which one agent drives; --workers are
@@ -114,7 +114,7 @@ class QuestionsOptions:
     """Write to what every pixel belongs, too: object, color and room."""
     seed: Natural = 0
     """Seed of the places and questions."""
-    workers: Count = 1
+    workers: Processes = 1
     """Processes that look."""
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ class RenderOptions:
     """Split that was walked; default that of the published set of this name."""
     data_root: Path = Path("data")
     """Folder that holds datasets/ and scene_datasets/."""
-    workers: Count = 1
+    workers: Processes = 1
     """Processes that render."""
     frame_width: int | None = None
     """Width of the pictures in pixels, the height follows; default the benchmark's camera."""

@@ -179,9 +179,14 @@ def in_turn(planned: Sequence[SharedPath]) -> list[SharedPath]:
 
 def shared_name(episode: Episode, set_name: str) -> str:
     """`<scan>_<set>_<episode>`, which names the trajectory's folder."""
-    number = episode.episode_id
-    number = f"{int(number):06d}" if number.isdigit() else number
-    return f"{Path(episode.scene_id).stem}_{set_name}_{number}"
+    number = _number(episode)
+    return f"{Path(episode.scene_id).stem}_{set_name}_{number if isinstance(number, str) else f'{number:06d}'}"
+
+
+def _number(episode: Episode) -> int | str:
+    """The episode's id, as a number if it is one; "²" and "٧" are digits, too, and stay what they are."""
+    name = episode.episode_id
+    return int(name) if name.isascii() and name.isdigit() else name
 
 
 def waypoints(episode: Episode) -> tuple[Vec3, ...]:
@@ -273,11 +278,10 @@ def _video(shared: SharedPath) -> str:
 
 def _record(shared: SharedPath, done: Sequence[Done]) -> dict[str, Any]:
     """The entry of the annotations."""
-    number = shared.episodes[0].episode_id
     strays = [i for i, each in enumerate(done) if each.stray]
     labels = [int(each.label) for each in done if each.label is not None]
     return {
-        "id": int(number) if number.isdigit() else number,
+        "id": _number(shared.episodes[0]),
         "video": _video(shared),
         "instructions": [each.instruction for each in shared.episodes],
         "actions": [each.action for each in done],

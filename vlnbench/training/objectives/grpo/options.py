@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 from vlnbench.defaults import BENCHMARK, ENV
 from vlnbench.errors import UsageError
 from vlnbench.training.options import LearnsFrom, flag
-from vlnbench.util.bounds import BelowOne, Count, NotNegative, Positive
+from vlnbench.util.bounds import BelowOne, Count, NotNegative, Positive, Processes
 
 if TYPE_CHECKING:
     from vlnbench.training.options import StepOptions as _Step
@@ -130,7 +130,7 @@ class GRPOOptions(GRPOPlanning, _Train):
     """Folder that holds datasets/ and scene_datasets/."""
     allow_partial: bool = False
     """Train although the split does not hold the published number of episodes."""
-    envs: Count = 2
+    envs: Processes = 2
     """Simulators per GPU, each in a process."""
     sim: str = "auto"
     """Simulator; auto takes habitat-sim where it is installed."""

@@ -132,13 +132,13 @@ AGENTS: dict[str, Listed] = {
 """Agents by name."""
 
 RESULTS: dict[str, str] = {
-    "streamvln": "agents.streamvln.results:FORMAT",
-    "janusvln": "agents.janusvln.results:FORMAT",
-    "navila": "agents.navila.results:FORMAT",
-    "uninavid": "agents.uninavid.results:FORMAT",
-    "vlnce": "agents.vlnce.results:FORMAT",
-    "internnav": "agents.foreign:INTERNNAV",
-    "evalai": "agents.foreign:EVALAI",
+    "streamvln": "agents.results:STREAMVLN",
+    "janusvln": "agents.results:JANUSVLN",
+    "navila": "agents.results:NAVILA",
+    "uninavid": "agents.results:UNINAVID",
+    "vlnce": "agents.results:VLNCE",
+    "internnav": "agents.results:INTERNNAV",
+    "evalai": "agents.results:EVALAI",
 }
 """Formats of other programs' results by name, as import strings, for `vlnbench import`."""
 

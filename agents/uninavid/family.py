@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
-from torch import nn
 
 from agents.common.checkpoints.files import GENERATION, generation_settings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
@@ -99,7 +99,7 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
         list(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def content_hash(self, path: Path, options: UniNaVidTraining) -> str:
-        return network.content_hash(path, options.vision_tower, options.trust_pickle)
+        return content_hash(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
@@ -115,47 +115,45 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
             inputs=inputs_of(path, options),
         )
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: UniNaVidTraining) -> None:
-        network.save(_uninavid(model), folder, inputs_of(base, options), source=base)
+    def save(self, model: UniNaVid, folder: Path, base: Path, options: UniNaVidTraining) -> None:
+        network.save(model, folder, inputs_of(base, options), source=base)
 
 
 class UniNaVidTrains(LanguageTrains, LogProbabilities):
     """EVA's vision tower, projector and Llama, trained on conversations about what is shown."""
 
-    def parts(self, model: nn.Module, options: UniNaVidStep) -> Sequence[PartRule]:
+    def parts(self, model: UniNaVid, options: UniNaVidStep) -> Sequence[PartRule]:
         return PARTS_TABLE
 
     def read_set(self, folder: Path, options: UniNaVidTraining) -> UniNaVidSet:
         return read_set(folder, options.every)
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: UniNaVidTraining, known: Known | None
+        self, sets: Sequence[Any], model: UniNaVid, base: Path, options: UniNaVidTraining, known: Known | None
     ) -> list[Samples]:
-        prompts, size = Prompts(network.load_tokenizer(base)), _uninavid(model).config.vision.image_size
+        prompts, size = Prompts(network.load_tokenizer(base)), model.config.vision.image_size
         return [ConversationDataset(each, prompts, size, options, known) for each in sets]
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        own = _uninavid(model)
-        projector = own.model.mm_projector
-        return Stretches(("vision", "language"), projector if cached else own.eyes, projector)
+    def stretches(self, model: UniNaVid, cached: bool) -> Stretches:
+        projector = model.model.mm_projector
+        return Stretches(("vision", "language"), projector if cached else model.eyes, projector)
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
-        own = _uninavid(model)
-        side, vision = own.config.side, own.config.vision
+    def features(self, model: UniNaVid, device: torch.device) -> Features:
+        side, vision = model.config.side, model.config.vision
         return Features(
-            tower=own.eyes,
+            tower=model.eyes,
             encode=partial(network.pooled_features, side=side),
             shape=(side**2 + CURRENT**2, vision.hidden_size),
-            dtype=own.dtype,
+            dtype=model.dtype,
             fingerprint=frames.fingerprint(
-                own.eyes, device, (vision, side, own.dtype, transformers.__version__), (eva, network)
+                model.eyes, device, (vision, side, model.dtype, transformers.__version__), (eva, network)
             ),
             entry="images",
         )
 
-    def policy(self, model: nn.Module, base: Path, options: UniNaVidTraining, sampling: Sampling) -> Policy:
+    def policy(self, model: UniNaVid, base: Path, options: UniNaVidTraining, sampling: Sampling) -> Policy:
         prompts = Prompts(network.load_tokenizer(base))
-        return UniNaVidPolicy(_uninavid(model), generation_settings(base), prompts, options, sampling)
+        return UniNaVidPolicy(model, generation_settings(base), prompts, options, sampling)
 
 
 class UniNaVidPlans(LanguagePlans):
@@ -194,8 +192,3 @@ class UniNaVidPlans(LanguagePlans):
 
     def inference(self, network: UniNaVid, config: UniNaVidConfig, options: UniNaVidInference) -> Acting:
         return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
-
-
-def _uninavid(model: nn.Module) -> UniNaVid:
-    assert isinstance(model, UniNaVid)
-    return model

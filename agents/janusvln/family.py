@@ -48,7 +48,6 @@ from agents.janusvln.options import (
     JanusVLNShown,
     JanusVLNStep,
     JanusVLNTraining,
-    Preset,
 )
 from agents.janusvln.samples import (
     GEOMETRIES,
@@ -117,7 +116,22 @@ class JanusVLNCheckpoints(Checkpoints):
         return content_hash(checkpoint.read_files(path, options.tokenizer))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            source = Path(made)
+            marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
+            ids = write_tokenizer(source, texts, sizes.vocabulary, (*NAMES, *fixed_texts()), marks)
+            end, rows = ids[BLOCK_END], -(-len(ids) // 64) * 64
+            own = {"vocab_size": rows, "bos_token_id": end, "eos_token_id": end, "image_token_id": ids[IMAGE]}
+            generation = {"bos_token_id": ids[END], "eos_token_id": [end, ids[END]]}
+            (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = JanusVLN(parse_config({**sizes.config, **own}, "preset"), sizes.geometry)
+                for parameter in model.vggt.aggregator.parameters():
+                    if not bool(parameter.any()):
+                        torch.nn.init.normal_(parameter, std=SPREAD)
+            checkpoint.save(model, folder, source=source)
 
     def placement(self, options: JanusVLNTraining, device: torch.device) -> Placement:
         import transformers
@@ -318,28 +332,6 @@ class JanusVLNPlans(LanguagePlans):
 
 SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""
-
-
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        source = Path(made)
-        marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
-        ids = write_tokenizer(source, texts, preset.vocabulary, (*NAMES, *fixed_texts()), marks)
-        end, rows = ids[BLOCK_END], -(-len(ids) // 64) * 64
-        own = {"vocab_size": rows, "bos_token_id": end, "eos_token_id": end, "image_token_id": ids[IMAGE]}
-        generation = {"bos_token_id": ids[END], "eos_token_id": [end, ids[END]]}
-        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = JanusVLN(parse_config({**preset.config, **own}, "preset"), preset.geometry)
-            for parameter in model.vggt.aggregator.parameters():
-                if not bool(parameter.any()):
-                    torch.nn.init.normal_(parameter, std=SPREAD)
-        checkpoint.save(model, folder, source=source)
 
 
 def _sizes(source: Source) -> Sizes:

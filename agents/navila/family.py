@@ -49,7 +49,6 @@ from agents.navila.options import (
     NaVILAShown,
     NaVILAStep,
     NaVILATraining,
-    Preset,
     parts_table,
 )
 from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, QuestionDataset, read_set
@@ -62,24 +61,6 @@ from vlnbench.training.family.trains import Features, Known, PartRule, Samples, 
 
 PAD = "[PAD]"
 Shown = TypeVar("Shown", bound=NaVILAShown)
-
-
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        words = Path(made, FOLDERS[0])
-        words.mkdir()
-        named = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
-        ids = write_with_begin(words, texts, preset.vocabulary, _fixed_texts(), (*MARKS, PAD), **named)
-        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
-        (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = NaVILA(parse_config(PUBLISHED, preset.parts(len(ids), ids[END]), "preset"))
-        network.save(model, folder, inputs_of(None, None), source=Path(made))
 
 
 def _fixed_texts() -> list[str]:
@@ -113,7 +94,18 @@ class NaVILACheckpoints(LanguageCheckpoints):
         return content_hash(network.read_files(path))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            words = Path(made, FOLDERS[0])
+            words.mkdir()
+            named = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
+            ids = write_with_begin(words, texts, sizes.vocabulary, _fixed_texts(), (*MARKS, PAD), **named)
+            ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+            (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = NaVILA(parse_config(PUBLISHED, sizes.parts(len(ids), ids[END]), "preset"))
+            network.save(model, folder, inputs_of(None, None), source=Path(made))
 
     def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
         return network.load(

@@ -86,21 +86,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def create(config: Mapping[str, Any], folder: Path, seed: int) -> None:
-    """Write a checkpoint folder. The same arguments give the same bytes. Raises UsageError if `folder` exists."""
-    with tempfile.TemporaryDirectory() as made:
-        source = Path(made)
-        _write_tokenizer(source)
-        (source / GENERATION).write_text(json.dumps({"eos_token_id": [END]}, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = QwenVL(parse_config(config, "preset"))
-            for parameter in model.parameters():
-                if parameter.ndim > 1:
-                    torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
-        checkpoint.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
-
-
 def _write_tokenizer(folder: Path) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
@@ -176,7 +161,17 @@ class QwenVLCheckpoints(Checkpoints):
         return content_hash(checkpoint.read_files(path, options.tokenizer))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, seed)
+        with tempfile.TemporaryDirectory() as made:
+            source = Path(made)
+            _write_tokenizer(source)
+            (source / GENERATION).write_text(json.dumps({"eos_token_id": [END]}, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = QwenVL(parse_config(PRESETS[preset], "preset"))
+                for parameter in model.parameters():
+                    if parameter.ndim > 1:
+                        torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
+            checkpoint.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
 
     def placement(self, options: QwenVLTraining, device: torch.device) -> Placement:
         attn = "sdpa" if options.attn == "auto" else options.attn

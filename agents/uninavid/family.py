@@ -36,7 +36,6 @@ from agents.uninavid.options import (
     PRESETS,
     SIZES,
     VISION_TOWER,
-    Preset,
     UniNaVidInference,
     UniNaVidPlanning,
     UniNaVidShown,
@@ -51,33 +50,6 @@ from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
 Shown = TypeVar("Shown", bound=UniNaVidShown)
-
-
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        # What every question says alike, and every word of an answer: one token each, so that sequences are short.
-        asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
-        ids = write_with_begin(
-            Path(made),
-            texts,
-            preset.vocabulary,
-            [SYSTEM, *asked, *(f" {word}" for word in WORDS)],
-            (UNKNOWN, BEGIN, END, *MARKS),
-            bos_token=BEGIN,
-            eos_token=END,
-            pad_token=UNKNOWN,
-            unk_token=UNKNOWN,
-        )
-        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
-        Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = UniNaVid(parse_config(preset.config(len(ids), ids[BEGIN], ids[END]), "preset"))
-        network.save(model, folder, inputs_of(None, None), source=Path(made))
 
 
 class UniNaVidCheckpoints(LanguageCheckpoints):
@@ -102,7 +74,27 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
         return content_hash(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            # What every question says alike, and every word of an answer: one token each, for short sequences.
+            asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
+            ids = write_with_begin(
+                Path(made),
+                texts,
+                sizes.vocabulary,
+                [SYSTEM, *asked, *(f" {word}" for word in WORDS)],
+                (UNKNOWN, BEGIN, END, *MARKS),
+                bos_token=BEGIN,
+                eos_token=END,
+                pad_token=UNKNOWN,
+                unk_token=UNKNOWN,
+            )
+            ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+            Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = UniNaVid(parse_config(sizes.config(len(ids), ids[BEGIN], ids[END]), "preset"))
+            network.save(model, folder, inputs_of(None, None), source=Path(made))
 
     def load(self, path: Path, options: UniNaVidTraining, placement: Placement) -> UniNaVid:
         return network.load(

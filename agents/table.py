@@ -20,17 +20,21 @@ class Listed(NamedTuple):
 
 
 FAMILIES: dict[str, str] = {
-    "streamvln": "agents.streamvln.options:FAMILY",
-    "vlnce": "agents.vlnce.options:FAMILY",
-    "janusvln": "agents.janusvln.options:FAMILY",
-    "qwen_vl": "agents.qwen_vl.options:FAMILY",
-    "navila": "agents.navila.options:FAMILY",
-    "uninavid": "agents.uninavid.options:FAMILY",
+    name: f"agents.{name}.options:FAMILY"
+    for name in ("streamvln", "vlnce", "janusvln", "qwen_vl", "navila", "uninavid")
 }
 """Import strings of the `FamilySpec`s by name."""
 
 DEFAULT_FAMILY = "streamvln"
 """Whose options are shown where neither family nor checkpoint is given."""
+
+
+def _model(name: str, summary: str, *, agent: str = "", family: str = "", small: bool = False) -> Listed:
+    """An agent whose options are called `name`Options. agent: what it is called if not so; family: if not so."""
+    folder = family or name.lower()
+    options = f"agents.{folder}.options:{name}Options"
+    return Listed(f"agents.{folder}.agent:{agent or name}Agent", folder, summary, options, small)
+
 
 AGENTS: dict[str, Listed] = {
     "stop": Listed("agents.scripted:StopAgent", "", "stops at once"),
@@ -59,86 +63,51 @@ AGENTS: dict[str, Listed] = {
         "any vision-language model behind an OpenAI-compatible server; needs --base-url and --model",
         "agents.openai.options:OpenAIOptions",
     ),
-    "streamvln-tiny": Listed(
-        "agents.streamvln.agent:StreamVLNTinyAgent",
-        "streamvln",
+    "streamvln-tiny": _model(
+        "StreamVLN",
         "a StreamVLN of 1.4 M parameters, trained on the generated houses; comes with vlnbench",
-        "agents.streamvln.options:StreamVLNOptions",
+        agent="StreamVLNTiny",
         small=True,
     ),
-    "streamvln": Listed(
-        "agents.streamvln.agent:StreamVLNAgent",
-        "streamvln",
-        "StreamVLN; needs --checkpoint (arXiv 2507.05240)",
-        "agents.streamvln.options:StreamVLNOptions",
-    ),
-    "cma-tiny": Listed(
-        "agents.vlnce.agent:CMATinyAgent",
-        "vlnce",
+    "streamvln": _model("StreamVLN", "StreamVLN; needs --checkpoint (arXiv 2507.05240)"),
+    "cma-tiny": _model(
+        "VLNCE",
         "a CMA of 0.9 M parameters, trained on the generated houses; comes with vlnbench",
-        "agents.vlnce.options:VLNCEOptions",
+        agent="CMATiny",
         small=True,
     ),
-    "seq2seq-tiny": Listed(
-        "agents.vlnce.agent:Seq2SeqTinyAgent",
-        "vlnce",
+    "seq2seq-tiny": _model(
+        "VLNCE",
         "a Seq2Seq of 0.5 M parameters, trained on the generated houses; comes with vlnbench",
-        "agents.vlnce.options:VLNCEOptions",
+        agent="Seq2SeqTiny",
         small=True,
     ),
-    "vlnce": Listed(
-        "agents.vlnce.agent:VLNCEAgent",
-        "vlnce",
-        "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)",
-        "agents.vlnce.options:VLNCEOptions",
+    "vlnce": _model("VLNCE", "CMA or Seq2Seq, whichever --checkpoint holds (arXiv 2004.02857)"),
+    "vlnce-cma": _model(
+        "VLNCE", "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)", agent="CMA"
     ),
-    "vlnce-cma": Listed(
-        "agents.vlnce.agent:CMAAgent",
-        "vlnce",
-        "VLN-CE's cross-modal attention; needs --checkpoint FILE.pth (arXiv 2004.02857)",
-        "agents.vlnce.options:VLNCEOptions",
+    "vlnce-seq2seq": _model(
+        "VLNCE", "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)", agent="Seq2Seq"
     ),
-    "vlnce-seq2seq": Listed(
-        "agents.vlnce.agent:Seq2SeqAgent",
-        "vlnce",
-        "VLN-CE's sequence to sequence; needs --checkpoint FILE.pth (arXiv 2004.02857)",
-        "agents.vlnce.options:VLNCEOptions",
-    ),
-    "janusvln": Listed(
-        "agents.janusvln.agent:JanusVLNAgent",
-        "janusvln",
-        "JanusVLN; needs --checkpoint (arXiv 2509.22548)",
-        "agents.janusvln.options:JanusVLNOptions",
-    ),
-    "navila": Listed(
-        "agents.navila.agent:NaVILAAgent",
-        "navila",
-        "NaVILA; needs --checkpoint (arXiv 2412.04453)",
-        "agents.navila.options:NaVILAOptions",
-    ),
-    "uninavid": Listed(
-        "agents.uninavid.agent:UniNaVidAgent",
-        "uninavid",
-        "Uni-NaVid; needs --checkpoint and its vision tower's file (arXiv 2412.06224)",
-        "agents.uninavid.options:UniNaVidOptions",
-    ),
-    "qwen_vl": Listed(
-        "agents.qwen_vl.agent:QwenVLAgent",
-        "qwen_vl",
+    "janusvln": _model("JanusVLN", "JanusVLN; needs --checkpoint (arXiv 2509.22548)"),
+    "navila": _model("NaVILA", "NaVILA; needs --checkpoint (arXiv 2412.04453)"),
+    "uninavid": _model("UniNaVid", "Uni-NaVid; needs --checkpoint and its vision tower's file (arXiv 2412.06224)"),
+    "qwen_vl": _model(
+        "QwenVL",
         "plain Qwen2.5-VL or a fine-tune, asked in words; needs --checkpoint (arXiv 2502.13923)",
-        "agents.qwen_vl.options:QwenVLOptions",
+        family="qwen_vl",
     ),
 }
 """Agents by name."""
 
 RESULTS: dict[str, str] = {
-    "streamvln": "agents.streamvln.results:FORMAT",
-    "janusvln": "agents.janusvln.results:FORMAT",
-    "navila": "agents.navila.results:FORMAT",
-    "uninavid": "agents.uninavid.results:FORMAT",
-    "vlnce": "agents.vlnce.results:FORMAT",
-    "internnav": "agents.foreign:INTERNNAV",
-    "evalai": "agents.foreign:EVALAI",
+    "streamvln": "agents.results:STREAMVLN",
+    "janusvln": "agents.results:JANUSVLN",
+    "navila": "agents.results:NAVILA",
+    "uninavid": "agents.results:UNINAVID",
+    "vlnce": "agents.results:VLNCE",
+    "internnav": "agents.results:INTERNNAV",
+    "evalai": "agents.results:EVALAI",
 }
 """Formats of other programs' results by name, as import strings, for `vlnbench import`."""
 

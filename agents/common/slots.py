@@ -53,9 +53,9 @@ class Copies:
         self._weights = [weight for each in found for weight in _weights(each)]
         self._versions = [each._version for each in self._weights]
         self._tables = [each for each in found if _is_table(each)]
-        self._of_class = sorted(
-            {name for each in _own_classes(agent, base) for name in vars(each) if _is_own(name)}
-        )
+        own = [each for each in type(agent).__mro__ if issubclass(each, base) and each is not base]
+        names = {name for each in own for name in vars(each)}
+        self._of_class = sorted(name for name in names if not name.startswith(("__", "_abc_")))
 
     def new(self) -> Any:
         """A copy for an episode. Raises UsageError for what cannot be copied."""
@@ -96,14 +96,6 @@ def _copied(agent: Any, name: str, value: Kept, memo: dict[int, Any]) -> Kept:
             f"agent {type(agent).__name__}: self.{name} cannot be copied for each episode ({error}); make it in "
             f"begin(), or say shared = ({name!r},) in the class if episodes may share it because it never changes"
         ) from error
-
-
-def _own_classes(agent: Any, base: type) -> Iterator[type]:
-    return (each for each in type(agent).__mro__ if issubclass(each, base) and each is not base)
-
-
-def _is_own(name: str) -> bool:
-    return not name.startswith(("__", "_abc_"))
 
 
 def _reachable(root: Any) -> Iterator[Any]:

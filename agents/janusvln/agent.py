@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from agents.common.answers.names import NAMES
 from agents.common.answers.noted import told
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.checkpoints.versions import check_transformers
@@ -239,21 +240,15 @@ class JanusVLNAgent(EpisodeLoop):
 
     def __init__(self, options: JanusVLNOptions) -> None:
         """Load the checkpoint of `options`. Raises UsageError if that cannot be done as they say."""
-        folder = _checked(options)
+        folder = opened(options, FAMILY)
+        check_transformers(transformers.__version__)
         config = read_config(folder)
         inputs = inputs_of(config, folder, options)
         attn = "sdpa" if options.attn == "auto" else options.attn
         placement = place(options.device, options.dtype, attn, config.dtype, options.deterministic)
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         settings = generation_settings(folder, tokenizer)
-        model = load(
-            folder,
-            dtype=placement.dtype,
-            device=placement.device,
-            eager=placement.attn == "eager",
-            trust_pickle=options.trust_pickle,
-            quantize=options.quantize,
-        )
+        model = load(folder, **placement.loading(options))
         decoder = Decoder(
             model,
             settings,
@@ -286,21 +281,12 @@ class JanusVLNAgent(EpisodeLoop):
         return "; ".join(found)
 
 
-def _checked(options: JanusVLNOptions) -> Path:
-    """The checkpoint folder, after the checks that need no file of it."""
-    folder = opened(options, FAMILY)
-    check_transformers(transformers.__version__)
-    return folder
-
-
 def _identity(
     options: JanusVLNOptions, folder: Path, placement: Placement, inputs: JanusVLNInputs
 ) -> dict[str, Scalar]:
     """What decides the answers."""
     return {
-        "checkpoint": checkpoint.content_hash(
-            folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
-        ),
+        "checkpoint": content_hash(checkpoint.read_files(folder, options.tokenizer, options.trust_pickle)),
         **placement.identity(options),
         **options.added_identity,
         "max_new_tokens": options.max_new_tokens,

@@ -14,6 +14,7 @@ from torch import nn
 
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.versions import check_transformers
@@ -47,7 +48,6 @@ from agents.janusvln.options import (
     JanusVLNShown,
     JanusVLNStep,
     JanusVLNTraining,
-    Preset,
 )
 from agents.janusvln.samples import (
     GEOMETRIES,
@@ -110,13 +110,28 @@ class JanusVLNCheckpoints(Checkpoints):
     def check_files(self, path: Path, options: JanusVLNTraining) -> None:
         found = self.config(Source("checkpoint", str(path), path), options)
         checkpoint.load_tokenizer(path, found.config, options.tokenizer)
-        list(checkpoint.read_files(path, tokenizer=options.tokenizer))
+        list(checkpoint.read_files(path, options.tokenizer))
 
     def content_hash(self, path: Path, options: JanusVLNTraining) -> str:
-        return checkpoint.content_hash(path, tokenizer=options.tokenizer)
+        return content_hash(checkpoint.read_files(path, options.tokenizer))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            source = Path(made)
+            marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
+            ids = write_tokenizer(source, texts, sizes.vocabulary, (*NAMES, *fixed_texts()), marks)
+            end, rows = ids[BLOCK_END], -(-len(ids) // 64) * 64
+            own = {"vocab_size": rows, "bos_token_id": end, "eos_token_id": end, "image_token_id": ids[IMAGE]}
+            generation = {"bos_token_id": ids[END], "eos_token_id": [end, ids[END]]}
+            (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = JanusVLN(parse_config({**sizes.config, **own}, "preset"), sizes.geometry)
+                for parameter in model.vggt.aggregator.parameters():
+                    if not bool(parameter.any()):
+                        torch.nn.init.normal_(parameter, std=SPREAD)
+            checkpoint.save(model, folder, source=source)
 
     def placement(self, options: JanusVLNTraining, device: torch.device) -> Placement:
         import transformers
@@ -127,28 +142,24 @@ class JanusVLNCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: JanusVLNTraining, placement: Placement) -> JanusVLN:
-        model = load(
-            path, dtype=placement.dtype, device=placement.device, eager=placement.notes["attn"] == "eager"
-        )
+        model = load(path, dtype=placement.dtype, device=placement.device, attn=placement.notes["attn"])
         inputs = inputs_of(model.config, path, options)
         model.config = model.config.shown(inputs.image_width, inputs.history)
         return model
 
-    def shapes(self, model: nn.Module) -> JanusVLN:
-        network = _janusvln(model)
+    def shapes(self, model: JanusVLN) -> JanusVLN:
         with torch.device("meta"):
-            return JanusVLN(network.config, network.vggt.aggregator.sizes)
+            return JanusVLN(model.config, model.vggt.aggregator.sizes)
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: JanusVLNTraining) -> None:
-        network = _janusvln(model)
-        inputs = inputs_of(network.config, base, options)
-        checkpoint.save(network, folder, inputs, source=base, tokenizer=options.tokenizer)
+    def save(self, model: JanusVLN, folder: Path, base: Path, options: JanusVLNTraining) -> None:
+        inputs = inputs_of(model.config, base, options)
+        checkpoint.save(model, folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
 class JanusVLNTrains(LanguageTrains, LogProbabilities):
     """Qwen2.5-VL with the geometry that a frozen VGGT sees, trained on single steps of walks."""
 
-    def parts(self, model: nn.Module, options: JanusVLNStep) -> Sequence[PartRule]:
+    def parts(self, model: JanusVLN, options: JanusVLNStep) -> Sequence[PartRule]:
         """RMSNorm's weights decay, too: the published code exempts LayerNorm only."""
         head: Literal["always", "with its part"] = "always" if options.train_head else "with its part"
         return [
@@ -161,7 +172,7 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
             PartRule("", LLM, decays=BIASES),
         ]
 
-    def remark(self, model: nn.Module, options: JanusVLNStep) -> str:
+    def remark(self, model: JanusVLN, options: JanusVLNStep) -> str:
         untied = HEAD in dict(model.named_parameters())
         if LLM in options.parts or not untied:
             return ""
@@ -169,8 +180,8 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
             return f"{HEAD} trains though {LLM} is frozen, as in the published code (--train-head)"
         return f"{HEAD} is frozen with {LLM}; the published code trains it even then (--train-head)"
 
-    def uneven(self, model: nn.Module) -> list[nn.Module]:
-        return [_janusvln(model).vggt]  # runs once for every frame that a sample has
+    def uneven(self, model: JanusVLN) -> list[nn.Module]:
+        return [model.vggt]  # runs once for every frame that a sample has
 
     def read_set(self, folder: Path, options: JanusVLNTraining) -> StepSet:
         assert options.history is not None  # settled
@@ -178,13 +189,12 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
         return read_steps(folder, options.history, every_text=every, chronological=options.chronological)
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: JanusVLNTraining, known: Known | None
+        self, sets: Sequence[Any], model: JanusVLN, base: Path, options: JanusVLNTraining, known: Known | None
     ) -> list[Samples]:
-        network = _janusvln(model)
-        prompts = _prompts(network, base, options)
-        sees = not any(parameter.requires_grad for parameter in network.visual.blocks.parameters())
-        reader = Reader(network.config.image_width, known, sees)
-        return [StepSamples(each, prompts, network.config, reader) for each in sets]
+        prompts = _prompts(model, base, options)
+        sees = not any(parameter.requires_grad for parameter in model.visual.blocks.parameters())
+        reader = Reader(model.config.image_width, known, sees)
+        return [StepSamples(each, prompts, model.config, reader) for each in sets]
 
     def frames(self, content: StepSet) -> int:
         return sum(len(walk.actions) for walk in content.walks)
@@ -192,22 +202,21 @@ class JanusVLNTrains(LanguageTrains, LogProbabilities):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        visual = _janusvln(model).visual
+    def stretches(self, model: JanusVLN, cached: bool) -> Stretches:
+        visual = model.visual
         seen = cached and not any(parameter.requires_grad for parameter in visual.blocks.parameters())
         start = visual.merger if seen else visual.patch_embed
-        return Stretches(("vision", "geometry", "language"), start, _janusvln(model).merger, visual.merger)
+        return Stretches(("vision", "geometry", "language"), start, model.merger, visual.merger)
 
-    def all_features(self, model: nn.Module, device: torch.device) -> list[Features]:
-        return cached_features(_janusvln(model), device)
+    def all_features(self, model: JanusVLN, device: torch.device) -> list[Features]:
+        return cached_features(model, device)
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return StepScorer(path, device)
 
-    def policy(self, model: nn.Module, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
-        network = _janusvln(model)
-        prompts = _prompts(network, base, options)
-        return JanusVLNPolicy(network, generation_settings(base, prompts.tokenizer), prompts, sampling)
+    def policy(self, model: JanusVLN, base: Path, options: JanusVLNTraining, sampling: Sampling) -> Policy:
+        prompts = _prompts(model, base, options)
+        return JanusVLNPolicy(model, generation_settings(base, prompts.tokenizer), prompts, sampling)
 
     def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         seen = batch[GEOMETRIES]
@@ -325,28 +334,6 @@ SPREAD = 0.02
 """Standard deviation of the tokens and tables that torch leaves at zero."""
 
 
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        source = Path(made)
-        marks = [token for token in TOKENS if token.startswith("<") and token not in (BLOCK_START, BLOCK_END)]
-        ids = write_tokenizer(source, texts, preset.vocabulary, (*NAMES, *fixed_texts()), marks)
-        end, rows = ids[BLOCK_END], -(-len(ids) // 64) * 64
-        own = {"vocab_size": rows, "bos_token_id": end, "eos_token_id": end, "image_token_id": ids[IMAGE]}
-        generation = {"bos_token_id": ids[END], "eos_token_id": [end, ids[END]]}
-        (source / GENERATION).write_text(json.dumps(generation, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = JanusVLN(parse_config({**preset.config, **own}, "preset"), preset.geometry)
-            for parameter in model.vggt.aggregator.parameters():
-                if not bool(parameter.any()):
-                    torch.nn.init.normal_(parameter, std=SPREAD)
-        checkpoint.save(model, folder, source=source)
-
-
 def _sizes(source: Source) -> Sizes:
     """A network's sizes as its source has them. Raises UsageError for weights that do not fit them."""
     if source.kind == "sizes":
@@ -361,8 +348,3 @@ def _sizes(source: Source) -> Sizes:
 def _prompts(network: JanusVLN, base: Path, options: JanusVLNTraining) -> Prompts:
     tokenizer = checkpoint.load_tokenizer(base, network.config, options.tokenizer)
     return Prompts(tokenizer, inputs_of(network.config, base, options).wording)
-
-
-def _janusvln(model: nn.Module) -> JanusVLN:
-    assert isinstance(model, JanusVLN)
-    return model

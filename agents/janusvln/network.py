@@ -26,12 +26,13 @@ from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import GenerationSettings, flat_fields
 from agents.common.decoders.generate import Choose
 from agents.common.inputs import INPUTS
+from agents.common.language.network import Output
 from agents.common.qwen2_5_vl.config import BLOCK, PATCH, QwenConfig, config_file, qwen_config, released_name
 from agents.common.qwen2_5_vl.decode import Decoder as Answers
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
 from agents.common.qwen2_5_vl.layers import PatchMerger
-from agents.common.qwen2_5_vl.network import Output, QwenNetwork
+from agents.common.qwen2_5_vl.network import QwenNetwork
 from agents.common.qwen2_5_vl.vision import VisionTower
 from agents.common.towers.geometry_sizes import GeometrySizes
 from agents.common.towers.vggt import FIRST, RECENT, FrameCache, Geometry, geometry_features
@@ -241,7 +242,7 @@ def together(run: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> list[T
     return [found[i] for i in range(len(parts))]
 
 
-def shapes(folder: Path, *, eager: bool = False, trust_pickle: bool = False) -> JanusVLN:
+def shapes(folder: Path, *, attn: str = "sdpa", trust_pickle: bool = False) -> JanusVLN:
     """The network of a checkpoint folder without its numbers, on the meta device.
 
     Raises UsageError for a folder or config that is no JanusVLN checkpoint, for pickled, damaged or absent weight
@@ -252,7 +253,7 @@ def shapes(folder: Path, *, eager: bool = False, trust_pickle: bool = False) -> 
     entries = weights.read_entries(paths, named=released_name(config.tied))
     sizes = geometry_sizes({name: entry.shape for name, entry in entries.items()}, str(folder))
     with torch.device("meta"):
-        model = JanusVLN(config, sizes, eager)
+        model = JanusVLN(config, sizes, attn == "eager")
     weights.check_entries(entries, model, folder)
     return model
 
@@ -262,7 +263,7 @@ def load(
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
-    eager: bool = False,
+    attn: str = "sdpa",
     trust_pickle: bool = False,
     quantize: str | None = None,
 ) -> JanusVLN:
@@ -272,7 +273,7 @@ def load(
     Tensors go to `device` one at a time, so that the model is never held twice. Raises UsageError as `shapes`,
     before any tensor is read.
     """
-    model = shapes(folder, eager=eager, trust_pickle=trust_pickle)
+    model = shapes(folder, attn=attn, trust_pickle=trust_pickle)
     paths = weights.weight_files(folder, trust_pickle)
     named = released_name(model.config.tied)
     weights.fill(model, paths, dtype or model.config.dtype, torch.device(device), named, quantize)

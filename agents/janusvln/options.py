@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from agents.common.checkpoints.model_type import is_network
@@ -171,11 +171,6 @@ class JanusVLNInference(JanusVLNShown, InferenceOptions):
     """Tokens of a question that are not images; long RxR instructions make it about 400."""
 
 
-def recognizes(folder: Path) -> bool:
-    """Whether a folder's config.json is that of a JanusVLN."""
-    return is_network(folder, ARCHITECTURE)
-
-
 class Preset(NamedTuple):
     """A small network to train from scratch: config.json but for its tokens, VGGT's sizes, and how many tokens are
     learned from instructions at most."""
@@ -232,7 +227,7 @@ FAMILY = FamilySpec(
     checkpoints="agents.janusvln.family:JanusVLNCheckpoints",
     trains="agents.janusvln.family:JanusVLNTrains",
     plans="agents.janusvln.family:JanusVLNPlans",
-    recognizes=recognizes,
+    recognizes=partial(is_network, architecture=ARCHITECTURE),
     agent="janusvln",
     presets=tuple(PRESETS),
     sizes=("janusvln-7b", "janusvln-3b"),

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.placeholders import IGNORED, IMAGE
@@ -203,8 +204,8 @@ class EpisodeLoop(QuestionLoop[Turn]):
         instead: Action = Action.MOVE_FORWARD,
         shown: Instead | None = None,
     ) -> None:
-        super().__init__(decoder, instead, shown)
-        self._prompts, self._image_size = prompts, image_size
+        super().__init__(prompts, decoder, instead, shown)
+        self._image_size = image_size
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
         if self._answers is not None:
@@ -213,12 +214,6 @@ class EpisodeLoop(QuestionLoop[Turn]):
 
     def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return resize(rgb, self._image_size)
-
-    def read(self, answer: Sequence[int]) -> list[Action] | None:
-        return self._prompts.read(answer)
-
-    def text(self, answer: Sequence[int]) -> str:
-        return self._prompts.text(answer)
 
     def images(self, question: Turn) -> int:
         return len(question.images)
@@ -257,9 +252,10 @@ class NaVILAAgent(EpisodeLoop):
         super().__init__(prompts, decoder, config.vision.image_size, instead, shown)
         self.expects = expects(config.vision.image_size)
         self.fullest_step = config.frames
-        self.files = (*network.read_files(folder, options.trust_pickle), *shown.files)
+        own = tuple(network.read_files(folder, options.trust_pickle))
+        self.files = (*own, *shown.files)
         self.identity: Mapping[str, Scalar] = {
-            "checkpoint": network.content_hash(folder, options.trust_pickle),
+            "checkpoint": content_hash(own),
             **placement.identity(options),
             **options.added_identity,
             "max_new_tokens": options.max_new_tokens,

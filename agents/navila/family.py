@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
-from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.decoders.placeholders import IGNORED, IMAGE
 from agents.common.decoders.planning import acting
@@ -49,7 +49,6 @@ from agents.navila.options import (
     NaVILAShown,
     NaVILAStep,
     NaVILATraining,
-    Preset,
     parts_table,
 )
 from agents.navila.samples import LONGEST_RUN, NaVILAPolicy, NaVILASet, QuestionDataset, read_set
@@ -62,24 +61,6 @@ from vlnbench.training.family.trains import Features, Known, PartRule, Samples, 
 
 PAD = "[PAD]"
 Shown = TypeVar("Shown", bound=NaVILAShown)
-
-
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        words = Path(made, FOLDERS[0])
-        words.mkdir()
-        named = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
-        ids = write_with_begin(words, texts, preset.vocabulary, _fixed_texts(), (*MARKS, PAD), **named)
-        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
-        (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = NaVILA(parse_config(PUBLISHED, preset.parts(len(ids), ids[END]), "preset"))
-        network.save(model, folder, inputs_of(None, None), source=Path(made))
 
 
 def _fixed_texts() -> list[str]:
@@ -110,10 +91,21 @@ class NaVILACheckpoints(LanguageCheckpoints):
         list(network.read_files(path))
 
     def content_hash(self, path: Path, options: NaVILATraining) -> str:
-        return network.content_hash(path)
+        return content_hash(network.read_files(path))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            words = Path(made, FOLDERS[0])
+            words.mkdir()
+            named = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
+            ids = write_with_begin(words, texts, sizes.vocabulary, _fixed_texts(), (*MARKS, PAD), **named)
+            ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+            (words / GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = NaVILA(parse_config(PUBLISHED, sizes.parts(len(ids), ids[END]), "preset"))
+            network.save(model, folder, inputs_of(None, None), source=Path(made))
 
     def load(self, path: Path, options: NaVILATraining, placement: Placement) -> NaVILA:
         return network.load(
@@ -124,48 +116,44 @@ class NaVILACheckpoints(LanguageCheckpoints):
             history=options.history,
         )
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: NaVILATraining) -> None:
-        network.save(_navila(model), folder, inputs_of(base, options), source=base, history=options.history)
+    def save(self, model: NaVILA, folder: Path, base: Path, options: NaVILATraining) -> None:
+        network.save(model, folder, inputs_of(base, options), source=base, history=options.history)
 
 
 class NaVILATrains(LanguageTrains, LogProbabilities):
     """SigLIP vision tower, projector and Llama, trained on sentences that answer questions along walks."""
 
-    def parts(self, model: nn.Module, options: NaVILAStep) -> Sequence[PartRule]:
-        return parts_table(_navila(model).config.vision.num_hidden_layers - 1)
+    def parts(self, model: NaVILA, options: NaVILAStep) -> Sequence[PartRule]:
+        return parts_table(model.config.vision.num_hidden_layers - 1)
 
     def read_set(self, folder: Path, options: NaVILATraining) -> NaVILASet:
         return read_set(folder, (options.history or HISTORY) + 1, folder.name in options.describe)
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: NaVILATraining, known: Known | None
+        self, sets: Sequence[Any], model: NaVILA, base: Path, options: NaVILATraining, known: Known | None
     ) -> list[Samples]:
-        size = _navila(model).config.vision.image_size
+        size = model.config.vision.image_size
         return [QuestionDataset(each, _prompts(model, base, options), size, known) for each in sets]
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        own = _navila(model)
-        start = own.mm_projector if cached else own.tower.get_submodule("embeddings")
-        return Stretches(("vision", "language"), start, own.mm_projector)
+    def stretches(self, model: NaVILA, cached: bool) -> Stretches:
+        start = model.mm_projector if cached else model.tower.get_submodule("embeddings")
+        return Stretches(("vision", "language"), start, model.mm_projector)
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
-        own = _navila(model)
-        vision = own.config.vision
-        facts = (vision, own.vision_attention, own.dtype, transformers.__version__)
+    def features(self, model: NaVILA, device: torch.device) -> Features:
+        vision = model.config.vision
+        facts = (vision, model.vision_attention, model.dtype, transformers.__version__)
         return Features(
-            tower=own.tower,
+            tower=model.tower,
             encode=partial(siglip.patch_features, whole=vision),
             shape=(vision.grid**2, vision.hidden_size),
-            dtype=own.dtype,
-            fingerprint=frames.fingerprint(own.tower, device, facts, (siglip, network)),
+            dtype=model.dtype,
+            fingerprint=frames.fingerprint(model.tower, device, facts, (siglip, network)),
             entry="images",
         )
 
-    def policy(self, model: nn.Module, base: Path, options: NaVILATraining, sampling: Sampling) -> Policy:
+    def policy(self, model: NaVILA, base: Path, options: NaVILATraining, sampling: Sampling) -> Policy:
         settings = generation(base, network.load_tokenizer(base))
-        return NaVILAPolicy(
-            _navila(model), settings, _prompts(model, base, options), sampling, Action.MOVE_FORWARD
-        )
+        return NaVILAPolicy(model, settings, _prompts(model, base, options), sampling, Action.MOVE_FORWARD)
 
 
 class NaVILAPlans(LanguagePlans):
@@ -215,10 +203,5 @@ def _less_history(options: NaVILAShown, what: str) -> Iterator[Change]:
         yield Change("history", f"--history {half}", 14, (("history", half),), price)
 
 
-def _prompts(model: nn.Module, base: Path, options: NaVILATraining) -> Prompts:
+def _prompts(model: NaVILA, base: Path, options: NaVILATraining) -> Prompts:
     return Prompts(network.load_tokenizer(base), inputs_of(base, options), (options.history or HISTORY) + 1)
-
-
-def _navila(model: nn.Module) -> NaVILA:
-    assert isinstance(model, NaVILA)
-    return model

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.checkpoints import files, hashes, weights
+from agents.common.checkpoints import files, weights
 from agents.common.checkpoints import tokenizer as tokenizers
 from agents.common.checkpoints.files import (
     CONFIG,
@@ -30,7 +30,6 @@ from agents.common.checkpoints.files import (
 )
 from agents.common.checkpoints.tied import add_head, fill_head, tied_name
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.common.decoders.placeholders import expand
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.inputs import INPUTS
 from agents.common.language.network import Output, SeeingNetwork, recompute
@@ -207,12 +206,6 @@ class NaVILA(SeeingNetwork):
         found: Tensor = self.mm_projector(features)
         return found
 
-    def expand(
-        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See `placeholders.expand`."""
-        return expand(ids, images, self.config.image_tokens, labels)
-
     def forward(
         self,
         input_ids: Sequence[Sequence[int]],
@@ -296,11 +289,6 @@ def generation(folder: Path, tokenizer: Tokenizer) -> GenerationSettings:
     settings = files.generation_settings(folder / FOLDERS[0])
     (end,) = tokenizer.encode(TURN_END, add_special_tokens=False)
     return GenerationSettings(settings.eos | {end}, settings.repetition_penalty)
-
-
-def content_hash(folder: Path, trust_pickle: bool = False) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading reads."""
-    return hashes.content_hash(read_files(folder, trust_pickle))
 
 
 def read_files(folder: Path, trust_pickle: bool = False) -> Iterator[Path]:

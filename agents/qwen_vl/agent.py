@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from agents.common.answers.names import AS_TEXT, NAMES, read_answer
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.questions import QuestionLoop, Running
@@ -106,17 +107,11 @@ class EpisodeLoop(QuestionLoop[Question]):
     """Drives many episodes. An answer that cannot be read is a STOP."""
 
     def __init__(self, prompts: Prompts, answers: Any) -> None:
-        super().__init__(answers)
-        self._prompts, self._inputs = prompts, prompts.inputs
+        super().__init__(prompts, answers)
+        self._inputs = prompts.inputs
 
     def frame(self, rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return resize(Image.fromarray(rgb), self._inputs.max_pixels)
-
-    def read(self, answer: Sequence[int]) -> list[Action] | None:
-        return self._prompts.read(answer)
-
-    def text(self, answer: Sequence[int]) -> str:
-        return self._prompts.text(answer)
 
     def images(self, question: Question) -> int:
         return len(question.frames)
@@ -147,14 +142,7 @@ class QwenVLAgent(EpisodeLoop):
         placement = place(options.device, options.dtype, attn, config.dtype, options.deterministic)
         tokenizer = checkpoint.load_tokenizer(folder, config, options.tokenizer)
         prompts = Prompts(tokenizer, inputs)
-        model = network.load(
-            folder,
-            dtype=placement.dtype,
-            device=placement.device,
-            eager=placement.attn == "eager",
-            trust_pickle=options.trust_pickle,
-            quantize=options.quantize,
-        )
+        model = network.load(folder, **placement.loading(options))
         answerer = Answerer(
             model,
             generation_settings(folder, tokenizer),
@@ -167,9 +155,7 @@ class QwenVLAgent(EpisodeLoop):
         self.expects = Conventions(forward_m=FORWARD_M, turn_deg=inputs.turn_deg)
         self.fullest_step = inputs.history
         self.identity: Mapping[str, Scalar] = {
-            "checkpoint": checkpoint.content_hash(
-                folder, tokenizer=options.tokenizer, trust_pickle=options.trust_pickle
-            ),
+            "checkpoint": content_hash(checkpoint.read_files(folder, options.tokenizer, options.trust_pickle)),
             **placement.identity(options),
             **options.added_identity,
             "prompt": hashlib.sha256(inputs.prompt.encode()).hexdigest()[:12],

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from torch import Tensor, nn
+from torch import Tensor
 
 from agents.common.answers.names import NAMES
 from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.placeholders import IGNORED
 from agents.common.inputs import filled
@@ -85,21 +86,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def create(config: Mapping[str, Any], folder: Path, seed: int) -> None:
-    """Write a checkpoint folder. The same arguments give the same bytes. Raises UsageError if `folder` exists."""
-    with tempfile.TemporaryDirectory() as made:
-        source = Path(made)
-        _write_tokenizer(source)
-        (source / GENERATION).write_text(json.dumps({"eos_token_id": [END]}, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = QwenVL(parse_config(config, "preset"))
-            for parameter in model.parameters():
-                if parameter.ndim > 1:
-                    torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
-        checkpoint.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
-
-
 def _write_tokenizer(folder: Path) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
@@ -143,58 +129,6 @@ def _frames(options: QwenVLShown) -> tuple[int, tuple[int, int]]:
     return history + 1, fitting(*FRAME, most)
 
 
-def probe(config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
-    """Questions late in an episode, which show all the frames they may."""
-    shown, size = _frames(options)
-    text = [1] * options.text_tokens
-    ids = [*text, *[config.image_token] * shown, *[1] * options.answer_tokens]
-    labels = [IGNORED] * (len(ids) - options.answer_tokens) + [1] * options.answer_tokens
-    frames = torch.zeros(shown, *size, 3, dtype=torch.uint8, device=device)
-    batch = {
-        "input_ids": [ids] * options.batch,
-        "frames": [frames] * options.batch,
-        "labels": [labels] * options.batch,
-    }
-    tokens = options.text_tokens + options.answer_tokens + shown * grid_of(*size).cells
-    return Probe(batch, tokens=tokens, supervised=options.answer_tokens, width=config.vocab_size)
-
-
-def flops(config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
-    """See `operations`."""
-    shown, size = _frames(options)
-    patches = 4 * grid_of(*size).cells * shown
-    return operations(options, parts, patches, tokens, (VISION,), LANGUAGE_MODEL)
-
-
-def fewer_shown(options: QwenVLShown, what: str) -> Iterator[Change]:
-    """Ways to show less, after which there are other results or answers, as `what` says."""
-    history, most = _shown(options)
-    if most > 100_352:
-        half = most // 2
-        yield Change(
-            "pixels", f"--max-pixels {half}", 13, (("max_pixels", half),), f"coarser frames: other {what}"
-        )
-    if history > 1:
-        half = history // 2
-        price = f"less of the way is shown: other {what}"
-        yield Change("history", f"--history {half}", 14, (("history", half),), price)
-
-
-def acting(model: QwenVL, options: QwenVLInference) -> Acting:
-    """A question late in an episode. Nothing stays on the GPU from one to the next: frames are the host's."""
-    config = model.config
-    images, (height, width) = _frames(options)
-    ids = [0] * options.text_tokens + [config.image_token] * images
-    grid = grid_of(height, width)
-    rows = [expand(ids, [grid] * images, config.image_token) for _ in range(options.max_batch)]
-    frames = torch.zeros(images, height, width, 3, dtype=torch.uint8, device="meta")
-    return Acting(caches={}, passes={"reading a question with its frames": lambda: _read(model, rows, frames)})
-
-
-def _read(model: QwenVL, rows: list[tuple[Tensor, Tensor]], frames: Tensor) -> Tensor:
-    return reading(model, rows, torch.cat([model.images(frames) for _ in rows]))
-
-
 Shown = TypeVar("Shown", bound=QwenVLShown)
 
 TABLE = (
@@ -221,13 +155,23 @@ class QwenVLCheckpoints(Checkpoints):
     def check_files(self, path: Path, options: QwenVLTraining) -> None:
         found = self.config(Source("checkpoint", str(path), path), options)
         checkpoint.load_tokenizer(path, found, options.tokenizer)
-        list(checkpoint.read_files(path, tokenizer=options.tokenizer))
+        list(checkpoint.read_files(path, options.tokenizer))
 
     def content_hash(self, path: Path, options: QwenVLTraining) -> str:
-        return checkpoint.content_hash(path, tokenizer=options.tokenizer)
+        return content_hash(checkpoint.read_files(path, options.tokenizer))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, seed)
+        with tempfile.TemporaryDirectory() as made:
+            source = Path(made)
+            _write_tokenizer(source)
+            (source / GENERATION).write_text(json.dumps({"eos_token_id": [END]}, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = QwenVL(parse_config(PRESETS[preset], "preset"))
+                for parameter in model.parameters():
+                    if parameter.ndim > 1:
+                        torch.nn.init.normal_(parameter, std=0.02 if len(parameter) == ROWS else 0.05)
+            checkpoint.save(model, folder, inputs_of(None, QwenVLShown()), source=source)
 
     def placement(self, options: QwenVLTraining, device: torch.device) -> Placement:
         attn = "sdpa" if options.attn == "auto" else options.attn
@@ -235,23 +179,22 @@ class QwenVLCheckpoints(Checkpoints):
         return Placement(found.dtype, {"attn": found.attn})
 
     def load(self, path: Path, options: QwenVLTraining, placement: Placement) -> QwenVL:
-        return network.load(
-            path, dtype=placement.dtype, device=placement.device, eager=placement.notes["attn"] == "eager"
-        )
+        attn = placement.notes["attn"]
+        return network.load(path, dtype=placement.dtype, device=placement.device, attn=attn)
 
-    def shapes(self, model: nn.Module) -> QwenVL:
+    def shapes(self, model: QwenVL) -> QwenVL:
         with torch.device("meta"):
-            return QwenVL(_qwen_vl(model).config)
+            return QwenVL(model.config)
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: QwenVLTraining) -> None:
+    def save(self, model: QwenVL, folder: Path, base: Path, options: QwenVLTraining) -> None:
         inputs = inputs_of(base, options)
-        checkpoint.save(_qwen_vl(model), folder, inputs, source=base, tokenizer=options.tokenizer)
+        checkpoint.save(model, folder, inputs, source=base, tokenizer=options.tokenizer)
 
 
 class QwenVLTrains(LanguageTrains, LogProbabilities):
     """Vision tower, merger and language model, trained on answers to questions along walks."""
 
-    def parts(self, model: nn.Module, options: QwenVLStep) -> Sequence[PartRule]:
+    def parts(self, model: QwenVL, options: QwenVLStep) -> Sequence[PartRule]:
         return TABLE
 
     def read_set(self, folder: Path, options: QwenVLTraining) -> AnswerSet:
@@ -259,7 +202,7 @@ class QwenVLTrains(LanguageTrains, LogProbabilities):
         return read_answers(folder, options.actions_per_answer)
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: QwenVLTraining, known: Known | None
+        self, sets: Sequence[Any], model: QwenVL, base: Path, options: QwenVLTraining, known: Known | None
     ) -> list[Samples]:
         prompts = Prompts(_tokenizer(model, base, options), inputs_of(base, options))
         return [QuestionDataset(each, prompts) for each in sets]
@@ -267,14 +210,14 @@ class QwenVLTrains(LanguageTrains, LogProbabilities):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        visual = _qwen_vl(model).visual
+    def stretches(self, model: QwenVL, cached: bool) -> Stretches:
+        visual = model.visual
         return Stretches(("vision", "language"), visual.patch_embed, visual.merger)
 
-    def policy(self, model: nn.Module, base: Path, options: QwenVLTraining, sampling: Sampling) -> Policy:
+    def policy(self, model: QwenVL, base: Path, options: QwenVLTraining, sampling: Sampling) -> Policy:
         tokenizer = _tokenizer(model, base, options)
         prompts = Prompts(tokenizer, inputs_of(base, options))
-        return QwenVLPolicy(_qwen_vl(model), generation_settings(base, tokenizer), prompts, sampling)
+        return QwenVLPolicy(model, generation_settings(base, tokenizer), prompts, sampling)
 
 
 class QwenVLPlans(LanguagePlans):
@@ -284,10 +227,21 @@ class QwenVLPlans(LanguagePlans):
         return QwenVL(config, eager=options.attn == "eager")
 
     def probe(self, config: QwenConfig, options: QwenVLPlanning, device: str) -> Probe:
-        return probe(config, options, device)
+        shown, size = _frames(options)
+        ids = [1] * options.text_tokens + [config.image_token] * shown + [1] * options.answer_tokens
+        labels = [IGNORED] * (len(ids) - options.answer_tokens) + [1] * options.answer_tokens
+        frames = torch.zeros(shown, *size, 3, dtype=torch.uint8, device=device)
+        batch = {
+            "input_ids": [ids] * options.batch,
+            "frames": [frames] * options.batch,
+            "labels": [labels] * options.batch,
+        }
+        tokens = options.text_tokens + options.answer_tokens + shown * grid_of(*size).cells
+        return Probe(batch, tokens=tokens, supervised=options.answer_tokens, width=config.vocab_size)
 
     def flops(self, config: QwenConfig, options: QwenVLStep, parts: Mapping[str, int], tokens: int) -> float:
-        return flops(config, options, parts, tokens)
+        shown, size = _frames(options)
+        return operations(options, parts, 4 * grid_of(*size).cells * shown, tokens, (VISION,), LANGUAGE_MODEL)
 
     def published(self, config: QwenConfig, options: QwenVLPlanning) -> Published:
         """VLM-R1 takes log-probabilities row by row, of logits at every position, in their own type."""
@@ -296,24 +250,42 @@ class QwenVLPlans(LanguagePlans):
         return Published("VLM-R1's scripts with zero3.json", size, bucket, round(OVERLAP * 2 * bucket))
 
     def changes(self, options: QwenVLPlanning) -> Iterator[Change]:
-        yield from fewer_shown(options, "results")
+        yield from _fewer_shown(options, "results")
         yield from part_changes(options, VISION, LANGUAGE_MODEL, "vision tower frozen")
 
     def inference_network(self, config: QwenConfig, options: QwenVLInference) -> QwenVL:
         return QwenVL(config)
 
     def inference(self, network: QwenVL, config: QwenConfig, options: QwenVLInference) -> Acting:
-        return acting(network, options)
+        """A question late in an episode. Nothing stays on the GPU from one to the next: frames are the host's."""
+        images, (height, width) = _frames(options)
+        ids = [0] * options.text_tokens + [config.image_token] * images
+        rows = [expand(ids, [grid_of(height, width)] * images, config.image_token)] * options.max_batch
+        frames = torch.zeros(images, height, width, 3, dtype=torch.uint8, device="meta")
+
+        def read() -> Tensor:
+            return reading(network, rows, torch.cat([network.images(frames) for _ in rows]))
+
+        return Acting(caches={}, passes={"reading a question with its frames": read})
 
     def inference_changes(self, options: QwenVLInference) -> Iterator[Change]:
         yield from super().inference_changes(options)
-        yield from fewer_shown(options, "answers")
+        yield from _fewer_shown(options, "answers")
 
 
-def _tokenizer(model: nn.Module, base: Path, options: QwenVLTraining) -> Any:
-    return checkpoint.load_tokenizer(base, _qwen_vl(model).config, options.tokenizer)
+def _fewer_shown(options: QwenVLShown, what: str) -> Iterator[Change]:
+    """Ways to show less, after which there are other results or answers, as `what` says."""
+    history, most = _shown(options)
+    if most > 100_352:
+        half = most // 2
+        yield Change(
+            "pixels", f"--max-pixels {half}", 13, (("max_pixels", half),), f"coarser frames: other {what}"
+        )
+    if history > 1:
+        half = history // 2
+        price = f"less of the way is shown: other {what}"
+        yield Change("history", f"--history {half}", 14, (("history", half),), price)
 
 
-def _qwen_vl(model: nn.Module) -> QwenVL:
-    assert isinstance(model, QwenVL)
-    return model
+def _tokenizer(model: QwenVL, base: Path, options: QwenVLTraining) -> Any:
+    return checkpoint.load_tokenizer(base, model.config, options.tokenizer)

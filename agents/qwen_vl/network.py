@@ -18,12 +18,13 @@ from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import GenerationSettings
 from agents.common.decoders.generate import Choose, Row
 from agents.common.inputs import INPUTS
+from agents.common.language.network import Output
 from agents.common.prompts.navigation import checked, read_template
 from agents.common.qwen2_5_vl.config import QwenConfig, config_file, qwen_config, released_name
 from agents.common.qwen2_5_vl.decode import Decoder
 from agents.common.qwen2_5_vl.image import Grid, grid_of
 from agents.common.qwen2_5_vl.language import expand
-from agents.common.qwen2_5_vl.network import Output, QwenNetwork
+from agents.common.qwen2_5_vl.network import QwenNetwork
 from agents.common.upload import upload
 from agents.qwen_vl.options import ARCHITECTURE, QwenVLAsked, QwenVLInputs, QwenVLShown
 
@@ -83,7 +84,7 @@ def load(
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
-    eager: bool = False,
+    attn: str = "sdpa",
     trust_pickle: bool = False,
     quantize: str | None = None,
 ) -> QwenVL:
@@ -97,7 +98,7 @@ def load(
     config = read_config(folder)
     paths, named = weights.weight_files(folder, trust_pickle), released_name(config.tied)
     with torch.device("meta"):
-        model = QwenVL(config, eager)
+        model = QwenVL(config, attn == "eager")
     weights.check_entries(weights.read_entries(paths, named=named), model, folder)
     weights.fill(model, paths, dtype or config.dtype, torch.device(device), named, quantize)
     return model.eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -134,11 +135,6 @@ class QwenVLInference(QwenVLShown, InferenceOptions):
     """Tokens of a question that are not images; long RxR instructions make it about 430."""
 
 
-def recognizes(folder: Path) -> bool:
-    """Whether a folder's config.json is that of a plain Qwen2.5-VL."""
-    return is_network(folder, ARCHITECTURE)
-
-
 FAMILY = FamilySpec(
     name="qwen_vl",
     training=QwenVLTraining,
@@ -147,7 +143,7 @@ FAMILY = FamilySpec(
     checkpoints="agents.qwen_vl.family:QwenVLCheckpoints",
     trains="agents.qwen_vl.family:QwenVLTrains",
     plans="agents.qwen_vl.family:QwenVLPlans",
-    recognizes=recognizes,
+    recognizes=partial(is_network, architecture=ARCHITECTURE),
     agent="qwen_vl",
     presets=("qwen-vl-tiny",),
     launch_flags={

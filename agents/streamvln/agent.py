@@ -13,6 +13,7 @@ import torch
 
 from agents.common.batch_times import measured
 from agents.common.checkpoints.files import generation_settings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.placement import Placement, place
 from agents.common.checkpoints.tokenizer import Tokenizer
@@ -215,12 +216,11 @@ class StreamVLNAgent(FeelingLoop):
         timed = _Timed(decoder, self._threads)
         super().__init__(prompts, timed, windows, config.vision.image_size, shown)
         self.expects = expects(config.vision.image_size)
-        self.files = (
-            *network.read_files(folder, options.tokenizer, options.vision_tower, options.trust_pickle),
-            *shown.files,
-        )
+        trust = options.trust_pickle
+        files = tuple(network.read_files(folder, options.tokenizer, options.vision_tower, trust))
+        self.files = (*files, *shown.files)
         self.identity: Mapping[str, Scalar] = {
-            **_identity(options, folder, placement, windows),
+            **_identity(options, files, placement, windows),
             **_unusual(config),
             **shown.identity,
         }
@@ -278,17 +278,11 @@ class StreamVLNTinyAgent(StreamVLNAgent):
 
 
 def _identity(
-    options: StreamVLNOptions, folder: Path, placement: Placement, windows: Windows
+    options: StreamVLNOptions, files: Sequence[Path], placement: Placement, windows: Windows
 ) -> dict[str, Scalar]:
     """What decides the answers."""
-    content = network.content_hash(
-        folder,
-        tokenizer=options.tokenizer,
-        vision_tower=options.vision_tower,
-        trust_pickle=options.trust_pickle,
-    )
     return {
-        "checkpoint": content,
+        "checkpoint": content_hash(files),
         **placement.identity(options),
         **options.added_identity,
         "compile": options.compile,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from agents.common.checkpoints.files import GENERATION
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, END, write_tokenizer
 from agents.common.checkpoints.placement import place
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
@@ -197,7 +197,7 @@ class StreamVLNCheckpoints(LanguageCheckpoints):
         list(network.read_files(path, options.tokenizer, options.vision_tower))
 
     def content_hash(self, path: Path, options: StreamVLNTraining) -> str:
-        return network.content_hash(path, tokenizer=options.tokenizer, vision_tower=options.vision_tower)
+        return content_hash(network.read_files(path, options.tokenizer, options.vision_tower))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
         create(PRESETS[preset], folder, texts, seed)
@@ -215,41 +215,38 @@ class StreamVLNCheckpoints(LanguageCheckpoints):
         model.config = replace(model.config, **asdict(options.windows), wording=wording)  # which the agent acts by
         return model
 
-    def shapes(self, model: nn.Module) -> StreamVLN:
-        own = _streamvln(model)
+    def shapes(self, model: StreamVLN) -> StreamVLN:
         with torch.device("meta"):
-            whole = StreamVLN(own.config)
-            if isinstance(own.auxiliary, AuxiliaryLoss):
-                whole.auxiliary = AuxiliaryLoss(own.auxiliary.channels, own.auxiliary.names)
+            whole = StreamVLN(model.config)
+            if isinstance(model.auxiliary, AuxiliaryLoss):
+                whole.auxiliary = AuxiliaryLoss(model.auxiliary.channels, model.auxiliary.names)
         return whole
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: StreamVLNTraining) -> None:
-        own = _streamvln(model)
-        auxiliary, own.auxiliary = own.auxiliary, None  # works while training and is not kept
-        network.save(own, folder, source=base, tokenizer=options.tokenizer)
-        own.auxiliary = auxiliary
+    def save(self, model: StreamVLN, folder: Path, base: Path, options: StreamVLNTraining) -> None:
+        auxiliary, model.auxiliary = model.auxiliary, None  # works while training and is not kept
+        network.save(model, folder, source=base, tokenizer=options.tokenizer)
+        model.auxiliary = auxiliary
 
 
 class StreamVLNTrains(LanguageTrains, LogProbabilities):
     """SigLIP vision tower, projector and Qwen2 language model, trained on windows of trajectories."""
 
-    def parts(self, model: nn.Module, options: StreamVLNStep) -> Sequence[PartRule]:
+    def parts(self, model: StreamVLN, options: StreamVLNStep) -> Sequence[PartRule]:
         return TABLE
 
-    def weighting(self, model: nn.Module) -> Weighting | None:
-        packed = _streamvln(model).packed_loss is not None  # else windows of unlike length would be padded
+    def weighting(self, model: StreamVLN) -> Weighting | None:
+        packed = model.packed_loss is not None  # else windows of unlike length would be padded
         return WindowWeights() if packed else None
 
     _semantics: Semantics | None = None
     """What the sets that were read know of what their frames show."""
 
-    def fitted(self, model: nn.Module, options: StreamVLNTraining) -> StreamVLN:
-        own = _streamvln(model)
-        pack(own, options)
+    def fitted(self, model: StreamVLN, options: StreamVLNTraining) -> StreamVLN:
+        pack(model, options)
         if options.semantic_weight:
-            auxiliary = make_auxiliary_loss(self._semantics, [own.config.vision.hidden_size], options.seed)
-            own.auxiliary, own.auxiliary_weight = auxiliary.to(own.dtype), options.semantic_weight
-        return own
+            auxiliary = make_auxiliary_loss(self._semantics, [model.config.vision.hidden_size], options.seed)
+            model.auxiliary, model.auxiliary_weight = auxiliary.to(model.dtype), options.semantic_weight
+        return model
 
     def read_set(self, folder: Path, options: StreamVLNTraining) -> StreamVLNSet:
         trajectories: list[Trajectory] = []
@@ -279,10 +276,10 @@ class StreamVLNTrains(LanguageTrains, LogProbabilities):
         return found
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: StreamVLNTraining, known: Known | None
+        self, sets: Sequence[Any], model: StreamVLN, base: Path, options: StreamVLNTraining, known: Known | None
     ) -> list[Samples]:
         prompts = Prompts(network.load_tokenizer(base, options.tokenizer))
-        vision = _streamvln(model).config.vision
+        vision = model.config.vision
         reader = FrameReader(vision.image_size, options.augment, known)
         made: list[Samples] = []
         for each in sets:
@@ -301,25 +298,23 @@ class StreamVLNTrains(LanguageTrains, LogProbabilities):
     def collate(self, samples: Sequence[Any]) -> dict[str, Any]:
         return collate(samples)
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        own = _streamvln(model)
-        projector = own.model.mm_projector
-        start = projector if cached else own.tower.get_submodule("embeddings")
+    def stretches(self, model: StreamVLN, cached: bool) -> Stretches:
+        projector = model.model.mm_projector
+        start = projector if cached else model.tower.get_submodule("embeddings")
         return Stretches(("vision", "language"), start, projector)
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
-        own = _streamvln(model)
+    def features(self, model: StreamVLN, device: torch.device) -> Features:
         return Features(
-            tower=own.tower,
+            tower=model.tower,
             encode=siglip.patch_features,
-            shape=(own.config.vision.grid**2, own.config.vision.hidden_size),
-            dtype=own.dtype,
-            fingerprint=fingerprint(own, device),
+            shape=(model.config.vision.grid**2, model.config.vision.hidden_size),
+            dtype=model.dtype,
+            fingerprint=fingerprint(model, device),
             entry="images",
         )
 
-    def policy(self, model: nn.Module, base: Path, options: StreamVLNTraining, sampling: Sampling) -> Policy:
-        return StreamVLNPolicy(_streamvln(model), base, options, sampling)
+    def policy(self, model: StreamVLN, base: Path, options: StreamVLNTraining, sampling: Sampling) -> Policy:
+        return StreamVLNPolicy(model, base, options, sampling)
 
     def scorer(self, path: Path, device: torch.device) -> Scorer:
         return WindowScorer(path, device)
@@ -393,8 +388,3 @@ class StreamVLNPlans(LanguagePlans):
         if options.image_size is None or options.image_size > 224:
             price = "fewer tokens of an image: other answers, not trained for it"
             yield Change("image", "a checkpoint trained with --image-size 224", 18, (("image_size", 224),), price)
-
-
-def _streamvln(model: nn.Module) -> StreamVLN:
-    assert isinstance(model, StreamVLN)
-    return model

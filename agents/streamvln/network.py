@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION, dtype_of, flat_fields, read_json
 from agents.common.checkpoints.new_tokenizer import BLOCK_END, BLOCK_START
 from agents.common.checkpoints.tied import add_head, fill_head, tied_name
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
-from agents.common.decoders.placeholders import IGNORED, expand
+from agents.common.decoders.placeholders import IGNORED
 from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.inputs import Wording
 from agents.common.language.network import Output, SeeingNetwork, recompute
@@ -155,12 +155,6 @@ class StreamVLN(SeeingNetwork):
         side = (grid + 1) // 2
         pooled = functional.interpolate(planes, size=(side, side), mode="bilinear", align_corners=False)
         return pooled.flatten(2).transpose(1, 2)
-
-    def expand(
-        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See `placeholders.expand`."""
-        return expand(ids, images, self.config.image_tokens, labels)
 
     def forward(
         self,
@@ -299,17 +293,6 @@ def load_tokenizer(folder: Path, tokenizer: Path | None = None) -> Tokenizer:
 
 def _tokenizer_folder(folder: Path, tokenizer: Path | None) -> Path:
     return tokenizers.tokenizer_folder(folder, tokenizer, "another StreamVLN or LLaVA-Video checkpoint")
-
-
-def content_hash(
-    folder: Path,
-    *,
-    tokenizer: Path | None = None,
-    vision_tower: Path | None = None,
-    trust_pickle: bool = False,
-) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return hashes.content_hash(read_files(folder, tokenizer, vision_tower, trust_pickle))
 
 
 def read_files(

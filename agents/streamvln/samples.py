@@ -20,7 +20,8 @@ from agents.common.decoders.windows import Windows
 from agents.common.inputs import Wording
 from agents.common.packing import frames
 from agents.common.packing import loss as packing
-from agents.common.packing.frames import Frame, pack
+from agents.common.packing.frames import Frame
+from agents.common.packing.samples import collate as conversations
 from agents.common.sets.conversations import Conversation
 from agents.common.sets.trajectories import Trajectory
 from agents.common.sight.mirror import MirrorSamples, mirrored_conversation, mirrored_walk
@@ -125,12 +126,10 @@ class StreamVLNSet:
 
 
 class WindowDataset:
-    """The windows of all trajectories under all their instructions; a map-style dataset for torch.
+    """The windows of all trajectories under all their instructions; see `Samples`.
 
-    Items are addressed by (epoch, index) and draw their phrases and, where `frames` jitters, their jitter from a
-    generator that depends on these and `seed` only: not on workers, order or batch size. `wording` is how a window
-    is written: as the published training does, or as the evaluation, with an empty assistant block before every
-    answer, which a model that is trained from scratch has to have seen.
+    `wording` is how a window is written: as the published training does, or as the evaluation, with an empty
+    assistant block before every answer, which a model that is trained from scratch has to have seen.
 
     `inflection_weight` is the weight in the loss of an action that differs from the one before it. Strays have no
     label. Where a trajectory says what is to be done at every frame, that is the label, and what was done is read.
@@ -148,20 +147,15 @@ class WindowDataset:
         *,
         wording: Wording = "published",
         inflection_weight: float = 1.0,
-        seed: int = 0,
     ) -> None:
         self._trajectories, self._prompts, self._windows, self._frames = trajectories, prompts, windows, frames
-        self._seed, self._wording, self._inflection_weight = seed, wording, inflection_weight
+        self._wording, self._inflection_weight = wording, inflection_weight
         by_action = inflection_weight != 1 or any(each.strays or each.labels for each in trajectories)
         self._ids = {action: id_ for id_, action in prompts.action_ids().items()} if by_action else {}
         self.keys = window_keys(trajectories, windows)
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    def __getitem__(self, position: tuple[int, int]) -> Sample:
-        epoch, index = position
-        return self.sample(index, random.Random(f"{self._seed}/{epoch}/{index}"))
 
     def sample(self, index: int, rng: random.Random) -> Sample:
         """Build one sample; phrases come first from `rng`, in turn order, then the frames' jitter."""
@@ -234,16 +228,8 @@ def _steps(trajectory: Trajectory, start: int, windows: Windows) -> tuple[range,
 
 
 def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of `StreamVLN.forward`, which pads them itself.
-
-    Frames with keys are packed; whoever has the features puts those in their place.
-    """
-    keyed = [sample.images for sample in samples if isinstance(sample.images, list)]
-    arguments: dict[str, Any] = {
-        "input_ids": [sample.input_ids for sample in samples],
-        "images": pack(keyed) if keyed else [sample.images for sample in samples],
-        "labels": [sample.labels for sample in samples],
-    }
+    """As `packing.samples.collate`, with weights and what images show."""
+    arguments = conversations(samples)
     if any(sample.weights for sample in samples):
         arguments["weights"] = [sample.weights or [1.0] * len(sample.labels) for sample in samples]
     firsts = accumulate((len(sample.images) for sample in samples), initial=0)

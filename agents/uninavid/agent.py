@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from agents.common.checkpoints.files import generation_settings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.placement import place
 from agents.common.checkpoints.tokenizer import Tokenizer
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
@@ -141,8 +142,8 @@ class EpisodeLoop(QuestionLoop[Question]):
     def __init__(self, prompts: Prompts, answers: Any, image_size: int, options: UniNaVidOptions) -> None:
         instead = Action.MOVE_FORWARD if options.unreadable == "forward" else Action.STOP
         self.shown = Instead(options)
-        super().__init__(answers, instead, self.shown)
-        self._prompts, self._image_size, self._options = prompts, image_size, options
+        super().__init__(prompts, answers, instead, self.shown)
+        self._image_size, self._options = image_size, options
         self._ends: dict[int, EarlyStop] = {}
 
     def reset(self, slot: int, episode: Episode, seed: int) -> None:
@@ -168,10 +169,7 @@ class EpisodeLoop(QuestionLoop[Question]):
 
     def read(self, answer: Sequence[int]) -> list[Action] | None:
         options = self._options
-        return actions_of(self.text(answer), options.executed, options.unreadable == "skip")
-
-    def text(self, answer: Sequence[int]) -> str:
-        return self._prompts.text(answer)
+        return actions_of(self._prompts.text(answer), options.executed, options.unreadable == "skip")
 
     def images(self, question: Question) -> int:
         return len(question.frames)
@@ -193,8 +191,7 @@ class UniNaVidAgent(EpisodeLoop):
         # Half precision is what was published, whatever is saved.
         placement = place(options.device, options.dtype, options.attn, torch.float16, options.deterministic)
         inputs, settings = inputs_of(folder, options), generation_settings(folder)
-        tower, trust = options.vision_tower, options.trust_pickle
-        top_p = options.top_p or settings.top_p
+        tower, top_p = options.vision_tower, options.top_p or settings.top_p
         model = network.load(folder, **placement.loading(options), vision_tower=tower, inputs=inputs)
         prompts = Prompts(network.load_tokenizer(folder))
         sampler = Sampler(options.temperature, top_p, options.top_k) if options.temperature else None
@@ -210,10 +207,11 @@ class UniNaVidAgent(EpisodeLoop):
         super().__init__(prompts, Answers(model, decoder, sampler), model.config.vision.image_size, options)
         self.expects = expects(model.config.vision.image_size)
         self.fullest_step = 2 * inputs.window_frames  # each of the older frames adds a token at most
-        self.files = (*network.read_files(folder, tower, trust), *self.shown.files)
+        own = tuple(network.read_files(folder, tower, options.trust_pickle))
+        self.files = (*own, *self.shown.files)
         drawn = {"temperature": options.temperature, "top_p": top_p, "top_k": options.top_k}
         self.identity: Mapping[str, Scalar] = {
-            "checkpoint": network.content_hash(folder, tower, trust),
+            "checkpoint": content_hash(own),
             **placement.identity(options),
             **options.added_identity,
             "max_new_tokens": options.max_new_tokens,

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
-from torch import nn
 
 from agents.common.checkpoints.files import GENERATION, generation_settings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.new_tokenizer import write_with_begin
 from agents.common.checkpoints.sentencepiece import BEGIN, END, UNKNOWN
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
@@ -36,7 +36,6 @@ from agents.uninavid.options import (
     PRESETS,
     SIZES,
     VISION_TOWER,
-    Preset,
     UniNaVidInference,
     UniNaVidPlanning,
     UniNaVidShown,
@@ -51,33 +50,6 @@ from vlnbench.training.family.policy import Policy, Sampling
 from vlnbench.training.family.trains import Features, Known, PartRule, Samples, Stretches
 
 Shown = TypeVar("Shown", bound=UniNaVidShown)
-
-
-def create(preset: Preset, folder: Path, texts: Iterable[str], seed: int) -> None:
-    """Write a checkpoint folder with random weights and a tokenizer learned from instructions.
-
-    The same arguments give the same bytes. Raises UsageError if `folder` exists.
-    """
-    with tempfile.TemporaryDirectory() as made:
-        # What every question says alike, and every word of an answer: one token each, so that sequences are short.
-        asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
-        ids = write_with_begin(
-            Path(made),
-            texts,
-            preset.vocabulary,
-            [SYSTEM, *asked, *(f" {word}" for word in WORDS)],
-            (UNKNOWN, BEGIN, END, *MARKS),
-            bos_token=BEGIN,
-            eos_token=END,
-            pad_token=UNKNOWN,
-            unk_token=UNKNOWN,
-        )
-        ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
-        Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = UniNaVid(parse_config(preset.config(len(ids), ids[BEGIN], ids[END]), "preset"))
-        network.save(model, folder, inputs_of(None, None), source=Path(made))
 
 
 class UniNaVidCheckpoints(LanguageCheckpoints):
@@ -99,10 +71,30 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
         list(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def content_hash(self, path: Path, options: UniNaVidTraining) -> str:
-        return network.content_hash(path, options.vision_tower, options.trust_pickle)
+        return content_hash(network.read_files(path, options.vision_tower, options.trust_pickle))
 
     def create(self, preset: str, folder: Path, texts: Iterable[str], seed: int) -> None:
-        create(PRESETS[preset], folder, texts, seed)
+        sizes = PRESETS[preset]
+        with tempfile.TemporaryDirectory() as made:
+            # What every question says alike, and every word of an answer: one token each, for short sequences.
+            asked = [part for piece in question_text("\0").split(TAG) for part in piece.split("\0")]
+            ids = write_with_begin(
+                Path(made),
+                texts,
+                sizes.vocabulary,
+                [SYSTEM, *asked, *(f" {word}" for word in WORDS)],
+                (UNKNOWN, BEGIN, END, *MARKS),
+                bos_token=BEGIN,
+                eos_token=END,
+                pad_token=UNKNOWN,
+                unk_token=UNKNOWN,
+            )
+            ends = {"bos_token_id": ids[BEGIN], "eos_token_id": ids[END]}
+            Path(made, GENERATION).write_text(json.dumps(ends, indent=2) + "\n")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = UniNaVid(parse_config(sizes.config(len(ids), ids[BEGIN], ids[END]), "preset"))
+            network.save(model, folder, inputs_of(None, None), source=Path(made))
 
     def load(self, path: Path, options: UniNaVidTraining, placement: Placement) -> UniNaVid:
         return network.load(
@@ -115,47 +107,45 @@ class UniNaVidCheckpoints(LanguageCheckpoints):
             inputs=inputs_of(path, options),
         )
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: UniNaVidTraining) -> None:
-        network.save(_uninavid(model), folder, inputs_of(base, options), source=base)
+    def save(self, model: UniNaVid, folder: Path, base: Path, options: UniNaVidTraining) -> None:
+        network.save(model, folder, inputs_of(base, options), source=base)
 
 
 class UniNaVidTrains(LanguageTrains, LogProbabilities):
     """EVA's vision tower, projector and Llama, trained on conversations about what is shown."""
 
-    def parts(self, model: nn.Module, options: UniNaVidStep) -> Sequence[PartRule]:
+    def parts(self, model: UniNaVid, options: UniNaVidStep) -> Sequence[PartRule]:
         return PARTS_TABLE
 
     def read_set(self, folder: Path, options: UniNaVidTraining) -> UniNaVidSet:
         return read_set(folder, options.every)
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: UniNaVidTraining, known: Known | None
+        self, sets: Sequence[Any], model: UniNaVid, base: Path, options: UniNaVidTraining, known: Known | None
     ) -> list[Samples]:
-        prompts, size = Prompts(network.load_tokenizer(base)), _uninavid(model).config.vision.image_size
+        prompts, size = Prompts(network.load_tokenizer(base)), model.config.vision.image_size
         return [ConversationDataset(each, prompts, size, options, known) for each in sets]
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        own = _uninavid(model)
-        projector = own.model.mm_projector
-        return Stretches(("vision", "language"), projector if cached else own.eyes, projector)
+    def stretches(self, model: UniNaVid, cached: bool) -> Stretches:
+        projector = model.model.mm_projector
+        return Stretches(("vision", "language"), projector if cached else model.eyes, projector)
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
-        own = _uninavid(model)
-        side, vision = own.config.side, own.config.vision
+    def features(self, model: UniNaVid, device: torch.device) -> Features:
+        side, vision = model.config.side, model.config.vision
         return Features(
-            tower=own.eyes,
+            tower=model.eyes,
             encode=partial(network.pooled_features, side=side),
             shape=(side**2 + CURRENT**2, vision.hidden_size),
-            dtype=own.dtype,
+            dtype=model.dtype,
             fingerprint=frames.fingerprint(
-                own.eyes, device, (vision, side, own.dtype, transformers.__version__), (eva, network)
+                model.eyes, device, (vision, side, model.dtype, transformers.__version__), (eva, network)
             ),
             entry="images",
         )
 
-    def policy(self, model: nn.Module, base: Path, options: UniNaVidTraining, sampling: Sampling) -> Policy:
+    def policy(self, model: UniNaVid, base: Path, options: UniNaVidTraining, sampling: Sampling) -> Policy:
         prompts = Prompts(network.load_tokenizer(base))
-        return UniNaVidPolicy(_uninavid(model), generation_settings(base), prompts, options, sampling)
+        return UniNaVidPolicy(model, generation_settings(base), prompts, options, sampling)
 
 
 class UniNaVidPlans(LanguagePlans):
@@ -194,8 +184,3 @@ class UniNaVidPlans(LanguagePlans):
 
     def inference(self, network: UniNaVid, config: UniNaVidConfig, options: UniNaVidInference) -> Acting:
         return acting(network, options.max_batch, options.max_new_tokens, keeps=False)
-
-
-def _uninavid(model: nn.Module) -> UniNaVid:
-    assert isinstance(model, UniNaVid)
-    return model

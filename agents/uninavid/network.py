@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import (
     CONFIG,
     DTYPES,
@@ -262,11 +262,6 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     loaded = tokenizers.load_by_file(folder, MARKS, LENDER)
     tokenizers.check_rows(loaded, folder, read_config(folder).vocab_size)
     return loaded
-
-
-def content_hash(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading reads."""
-    return hashes.content_hash(read_files(folder, vision_tower, trust_pickle))
 
 
 def read_files(folder: Path, vision_tower: Path | None, trust_pickle: bool = False) -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -204,11 +205,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {"uninavid-7b": UNINAVID_7B}
 PRESETS = {"uninavid-tiny": Preset(**TINY | {"kv_heads": 4})}
 
 
-def recognizes(folder: Path) -> bool:
-    """Whether a folder is one of Uni-NaVid's line of LLaMA with attention pooled away."""
-    return is_network(folder, ARCHITECTURE)
-
-
 FAMILY = FamilySpec(
     name="uninavid",
     training=UniNaVidTraining,
@@ -217,7 +213,7 @@ FAMILY = FamilySpec(
     checkpoints="agents.uninavid.family:UniNaVidCheckpoints",
     trains="agents.uninavid.family:UniNaVidTrains",
     plans="agents.uninavid.family:UniNaVidPlans",
-    recognizes=recognizes,
+    recognizes=partial(is_network, architecture=ARCHITECTURE),
     agent="uninavid",
     presets=tuple(PRESETS),
     sizes=tuple(SIZES),

@@ -193,20 +193,18 @@ class VLNCECheckpoints(Checkpoints):
         learner.load_state_dict(loaded.policy.state_dict(), assign=True)
         return learner
 
-    def shapes(self, model: nn.Module) -> Learner:
-        learner = _learner(model)
+    def shapes(self, model: Learner) -> Learner:
         with torch.device("meta"):
-            whole = Learner(learner.whole)
-            if learner.auxiliary is not None:
-                whole.auxiliary = AuxiliaryLoss(learner.auxiliary.channels, learner.auxiliary.names)
-        for name, buffer in learner.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
+            whole = Learner(model.whole)
+            if model.auxiliary is not None:
+                whole.auxiliary = AuxiliaryLoss(model.auxiliary.channels, model.auxiliary.names)
+        for name, buffer in model.named_buffers():  # statistics of batch norm, which a checkpoint has to hold
             parent, _, leaf = name.rpartition(".")
             whole.get_submodule(parent).register_buffer(leaf, buffer.detach().cpu().clone())
         return whole
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: VLNCETraining) -> None:
-        learner = _learner(model)
-        checkpoint.save_folder(learner, learner.whole, folder, without=AUXILIARY)
+    def save(self, model: Learner, folder: Path, base: Path, options: VLNCETraining) -> None:
+        checkpoint.save_folder(model, model.whole, folder, without=AUXILIARY)
 
 
 class VLNCETrains(Trains):
@@ -215,22 +213,21 @@ class VLNCETrains(Trains):
     _semantics: Semantics | None = None
     """What the sets that were read know of what their frames show."""
 
-    def parts(self, model: nn.Module, options: VLNCEStep) -> Sequence[PartRule]:
-        learns = _learner(model).whole.network.progress_monitor and options.learns_from == "labels"  # else no loss
+    def parts(self, model: Learner, options: VLNCEStep) -> Sequence[PartRule]:
+        learns = model.whole.network.progress_monitor and options.learns_from == "labels"  # else no loss
         own = PartRule(r"net\.progress_monitor\.", ACTION_HEAD, trains="with its part" if learns else "never")
         return [own, *TABLE]
 
     _keeps_features = False
     """Whether the samples that were made last have features in place of frames."""
 
-    def fitted(self, model: nn.Module, options: VLNCETraining) -> Learner:
-        learner = _learner(model)
+    def fitted(self, model: Learner, options: VLNCETraining) -> Learner:
         if options.semantic_weight:
-            learner.auxiliary, learner.auxiliary_weight = (
-                self._auxiliary(learner, options),
+            model.auxiliary, model.auxiliary_weight = (
+                self._auxiliary(model, options),
                 options.semantic_weight,
             )
-        return learner
+        return model
 
     def _auxiliary(self, learner: Learner, options: VLNCETraining) -> AuxiliaryLoss:
         """What learns to tell what frames show."""
@@ -253,13 +250,12 @@ class VLNCETrains(Trains):
         return found
 
     def samples(
-        self, sets: Sequence[Any], model: nn.Module, base: Path, options: VLNCETraining, known: Known | None
+        self, sets: Sequence[Any], model: Learner, base: Path, options: VLNCETraining, known: Known | None
     ) -> list[Samples]:
-        learner = _learner(model)
         if options.packed is not None:
-            sets = [self._kept(each, learner, options) for each in sets]
-        given = learner.whole.views, learner.words, known, options.mirror
-        monitored = learner.config.progress_monitor
+            sets = [self._kept(each, model, options) for each in sets]
+        given = model.whole.views, model.words, known, options.mirror
+        monitored = model.config.progress_monitor
         return [
             ViewSamples(each, *given, _shown(each, options))
             if isinstance(each, ViewSet)
@@ -282,22 +278,21 @@ class VLNCETrains(Trains):
         loss: Tensor = model(**batch)
         return loss
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
-        net = _learner(model).net
+    def stretches(self, model: Learner, cached: bool) -> Stretches:
+        net = model.net
         if cached or self._keeps_features:
             return Stretches(("seeing", "deciding"), net.instruction_encoder, net.instruction_encoder)
         return Stretches(("seeing", "deciding"), net.rgb_encoder.cnn, net.depth_encoder.visual_encoder)
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
-        learner = _learner(model)
-        eyes = Eyes(learner)
-        size = sum(prod(shape) for shape in learner.feature_shapes())
+    def features(self, model: Learner, device: torch.device) -> Features:
+        eyes = Eyes(model)
+        size = sum(prod(shape) for shape in model.feature_shapes())
         return Features(
             eyes, lambda tower, pixels: tower(pixels), (size,), torch.float32, _fingerprint(eyes, device), "frames"
         )
 
-    def policy(self, model: nn.Module, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
-        return VLNCEPolicy(_learner(model), sampling)
+    def policy(self, model: Learner, base: Path, options: VLNCETraining, sampling: Sampling) -> Policy:
+        return VLNCEPolicy(model, sampling)
 
     def log_probabilities(self, model: Any, batch: Mapping[str, Any], temperature: float) -> Scored:
         logits: Tensor = model(**{name: batch[name] for name in ASKED}, at_labels=True)
@@ -350,8 +345,3 @@ def _fingerprint(eyes: Eyes, device: torch.device) -> str:
     facts = eyes.config.views, eyes.config.network.normalize_rgb, eyes.rgb.cnn, eyes.depth.visual_encoder
     towers = nn.ModuleList([eyes.rgb.cnn, eyes.depth.visual_encoder])
     return fingerprint(towers, device, facts, (resnet, grids, rgbd))
-
-
-def _learner(model: nn.Module) -> Learner:
-    assert isinstance(model, Learner)
-    return model

@@ -98,10 +98,37 @@ RANGES: dict[str, tuple[int, int] | tuple[float, float]] = {
 """Least and greatest value of every number; whole numbers where the bounds are."""
 
 
+class _Asked:
+    """What the options of every edition do alike."""
+
+    edition: ClassVar[Edition]
+    look: tuple[str, ...]
+    COUNT: ClassVar[str]
+    """The option that says how many episodes an added set has."""
+
+    def check(self) -> None:
+        """Raise UsageError for a look that there is not, and where the added sets contradict themselves."""
+        for look in self.look:
+            if look not in self.edition.looks:
+                raise UsageError(f"--look {look}: " + unknown("look", look, self.edition.looks))
+        count, added = getattr(self, self.COUNT), self.edition.additions
+        if count is not None and not (count >= 1 and any(getattr(self, name) for name in added)):
+            *others, last = (f"--{name}" for name in added)
+            flag = f"--{self.COUNT.replace('_', '-')} {count}"
+            raise UsageError(f"{flag}: expected 1 or more, with {', '.join(others)} or {last}")
+
+    @property
+    def config(self) -> HousesConfig:
+        """What decides the bytes that are generated."""
+        kind = CONFIGS[self.edition.name]
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
+
+
 @dataclass(frozen=True)
-class HousesOptions(HousesConfig):
+class HousesOptions(_Asked, HousesConfig):
     """Generate houses-r2r and houses-rxr: scenes, navmeshes and episodes, the same bytes for the same options."""
 
+    COUNT = "envdrop_episodes"
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
     look: tuple[str, ...] = ()
@@ -117,31 +144,17 @@ class HousesOptions(HousesConfig):
     envdrop_episodes: int | None = None
     """Episodes of each added set; default five times those of train."""
 
-    def check(self) -> None:
-        """Raise UsageError for a look that there is not, and where the augmentation set contradicts itself."""
-        _check_looks(self.look, self.edition)
-        added = self.envdrop or self.speaker or self.recolored
-        if self.envdrop_episodes is not None and not (added and self.envdrop_episodes >= 1):
-            raise UsageError(
-                f"--envdrop-episodes {self.envdrop_episodes}: expected 1 or more, with --envdrop, --speaker or "
-                "--recolored"
-            )
-
     @property
     def added_episodes(self) -> int | None:
         """Episodes of each set that is added."""
         return self.envdrop_episodes
 
-    @property
-    def config(self) -> HousesConfig:
-        """What decides the bytes that are generated."""
-        return _config(self)
-
 
 @dataclass(frozen=True)
-class Houses2Options(Houses2Config):
+class Houses2Options(_Asked, Houses2Config):
     """Generate houses2-r2r and houses2-rxr: houses whose materials, furniture and light differ."""
 
+    COUNT = "added_episodes"
     data_root: Path = Path("data")
     """Folder below which datasets/ and scene_datasets/ are written."""
     look: tuple[str, ...] = ()
@@ -155,28 +168,3 @@ class Houses2Options(Houses2Config):
     """Add the set of the same speaker without its errors, as split speaker."""
     added_episodes: int | None = None
     """Episodes of each added set; default five times those of train."""
-
-    def check(self) -> None:
-        """Raise UsageError for a look that there is not, and where the added sets contradict themselves."""
-        _check_looks(self.look, self.edition)
-        added = self.envdrop or self.noise or self.speaker
-        if self.added_episodes is not None and not (added and self.added_episodes >= 1):
-            raise UsageError(
-                f"--added-episodes {self.added_episodes}: expected 1 or more, with --envdrop, --noise or --speaker"
-            )
-
-    @property
-    def config(self) -> HousesConfig:
-        """What decides the bytes that are generated."""
-        return _config(self)
-
-
-def _check_looks(looks: tuple[str, ...], edition: Edition) -> None:
-    for look in looks:
-        if look not in edition.looks:
-            raise UsageError(f"--look {look}: " + unknown("look", look, edition.looks))
-
-
-def _config(options: HousesConfig) -> HousesConfig:
-    kind = CONFIGS[options.edition.name]
-    return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})

@@ -64,7 +64,7 @@ def test_nothing_is_won_or_lost_where_success_is_not_known(
 ) -> None:
     kind = get_format("navila")
     scores = {name: ours for name, ours in kind.scores.items() if ours != "success"}
-    monkeypatch.setattr("agents.navila.results.FORMAT", replace(kind, scores=scores))
+    monkeypatch.setattr("agents.results.NAVILA", replace(kind, scores=scores))
     found = compare(imported(tmp_path / "a", root, name="untold").folder, theirs[0])
     assert (found.to_json()["success"], found.to_json()["mcnemar_p"]) == (None, None)
     assert (found.pairs, found.both, found.neither, found.wins, found.losses) == (9, 0, 0, [], [])

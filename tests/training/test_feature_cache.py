@@ -24,6 +24,7 @@ from tests.training.test_trainer import digests
 from tests.training.workshop import SMALL
 from vlnbench.errors import UsageError
 from vlnbench.training import feature_cache
+from vlnbench.training.data import Mixture
 from vlnbench.training.feature_cache import COUNT, FeatureStore
 
 workshop = test_trainer.workshop
@@ -256,15 +257,14 @@ def test_known_frames_are_not_decoded(workshop: Path, tmp_path: Path) -> None:
         return torch.full(SHAPE, float(len(asked)))
 
     dataset = WindowDataset([unreadable], prompts, Windows(), FrameReader(SMALL.image_size, known=known))
-    sample = dataset[0, len(dataset) - 1]
+    sample = Mixture([dataset])[0, len(dataset) - 1]
     frames = collate([sample])["images"]
     assert len(set(asked)) == len(asked) == sample.n_memory + 2
     assert torch.equal(frames.known[frames.order[0]][:, 0, 0], torch.arange(1.0, len(asked) + 1))
     assert frames.keys == []
+    reader = FrameReader(SMALL.image_size, known=lambda key: None)
     with pytest.raises(UsageError, match=r"\.jpg: cannot be read as an image"):
-        WindowDataset([unreadable], prompts, Windows(), FrameReader(SMALL.image_size, known=lambda key: None))[
-            0, 0
-        ]
+        WindowDataset([unreadable], prompts, Windows(), reader).sample(0, random.Random(0))
 
 
 def test_the_fingerprint_is_that_of_the_tower_and_its_arithmetic(workshop: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -218,9 +218,5 @@ def begin(results: Path) -> None:
 def schema() -> str:
     """The JSON Schema of `published.json`, as committed beside it."""
     made: dict[str, Any] = Literature.model_json_schema()
-    return json.dumps(dict(_ordered(made)), indent=2, ensure_ascii=False) + "\n"
-
-
-def _ordered(made: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "$schema", "https://json-schema.org/draft/2020-12/schema"
-    yield from made.items()
+    made = {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"

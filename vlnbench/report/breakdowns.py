@@ -9,11 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from vlnbench.evaluation.choice.shape import TURN_DEG, corners, scene_name
+from vlnbench.evaluation.choice.shape import TURN_DEG, scene_name, turns, words
 from vlnbench.evaluation.columns.table import Numbers, Table, Values
 from vlnbench.evaluation.stats import Estimate
 from vlnbench.evaluation.summary import METRICS, aggregate, values_of
-from vlnbench.interfaces import Episode
 from vlnbench.report.data import RunData
 from vlnbench.report.failures import ENDINGS, Ending, endings
 
@@ -41,16 +40,6 @@ class Breakdown:
     title: str
     note: str
     groups: tuple[Group, ...]
-
-
-def words(episode: Episode) -> int:
-    """Words of the instruction."""
-    return len(episode.instruction.split())
-
-
-def turns(episode: Episode) -> int | None:
-    """Corners of the reference path."""
-    return corners(episode.reference_path) if episode.reference_path else None
 
 
 def breakdowns(data: RunData) -> list[Breakdown]:

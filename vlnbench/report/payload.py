@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from vlnbench.evaluation.choice.shape import scene_name
+from vlnbench.evaluation.choice.shape import scene_name, turns, words
 from vlnbench.report.answers import Said
-from vlnbench.report.breakdowns import turns, words
 from vlnbench.report.data import ReportRow, RunData
 from vlnbench.report.failures import kinds
 from vlnbench.report.frames import Frames

@@ -133,20 +133,14 @@ class _Slot:
 class Engine:
     """Runs tasks on simulators with one agent, once.
 
-    timings: where the waiting is added up. beat: called while the run goes on; when it is not, the agent hangs.
+    timings: where the waiting is added up. `beat`: called while the run goes on; when it is not, the agent hangs.
     `kept`: what was said, by keys of tasks.
     """
 
-    def __init__(
-        self,
-        simulators: Pool,
-        agent: Agent,
-        limits: Limits,
-        timings: Timings,
-        beat: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, simulators: Pool, agent: Agent, limits: Limits, timings: Timings) -> None:
         self._simulators, self._agent, self._timings = simulators, agent, timings
-        self._max_batch, self._timeout_s, self.beat = limits.max_batch or MAX_BATCH, limits.timeout_s, beat
+        self._max_batch, self._timeout_s = limits.max_batch or MAX_BATCH, limits.timeout_s
+        self.beat: Callable[[], None] = lambda: None
         self._shares_cores = isinstance(agent, TimesBatches) and bool(agent.batch_seconds)
         self._slots = [_Slot(number, worker) for number, worker in enumerate(simulators.workers)]
         self._selector = selectors.DefaultSelector()

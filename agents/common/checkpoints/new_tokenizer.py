@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 END, BLOCK_START, BLOCK_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-_SPLIT = (
+SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -63,7 +63,7 @@ def learned(texts: Iterable[str], vocabulary: int, whole: Sequence[str], special
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     pieces = [
-        pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
+        pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ]
     tokenizer = Tokenizer(models.BPE())

@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers
 
 from agents.common.checkpoints.files import read_json
+from agents.common.checkpoints.new_tokenizer import END, SPLIT
 from agents.common.checkpoints.sentencepiece import MODEL, llama_tokenizer
 from vlnbench.errors import UsageError
 from vlnbench.util.durable.fields import short
@@ -20,12 +21,6 @@ from vlnbench.util.durable.limits import MAX_TABLE, read_bounded
 
 TOKENIZER = ("tokenizer.json", "vocab.json")
 """Either of these makes a folder one with a tokenizer."""
-_END_OF_TEXT = "<|endoftext|>"
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where Qwen2's tokenizer cuts."""
 _KNOWN = frozenset(
     [
         "tokenizer_class",
@@ -212,7 +207,7 @@ def _plain(folder: Path) -> Tokenizer | None:
     backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     rules = (str(backend.pre_tokenizer), str(backend.decoder))
     special = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
-    named = [said.get(name, _END_OF_TEXT) for name in ("unk_token", "eos_token", "pad_token")]
+    named = [said.get(name, END) for name in ("unk_token", "eos_token", "pad_token")]
     named += [said.get("bos_token"), *said.get("additional_special_tokens", ())]
     usual = all(each is None or each in special for each in named)
     if said.keys() - _KNOWN or rules != _qwen2_rules() or not usual:
@@ -222,7 +217,7 @@ def _plain(folder: Path) -> Tokenizer | None:
 
 
 def _qwen2_rules() -> tuple[str, str]:
-    split = pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated", invert=False)
+    split = pre_tokenizers.Split(tokenizers.Regex(SPLIT), behavior="isolated", invert=False)
     cut = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     return str(cut), str(decoders.ByteLevel())
 

@@ -48,11 +48,14 @@ class QuestionLoop(ABC, Generic[Q]):
     sensors: frozenset[Sensor] = frozenset({"rgb"})
     privileged = False
 
-    def __init__(self, answers: Any, instead: Action = Action.STOP, shown: Instead | None = None) -> None:
-        """answers: its `run` gives the tokens of the answer to each question. shown: frames in place of those that
+    def __init__(
+        self, prompts: Any, answers: Any, instead: Action = Action.STOP, shown: Instead | None = None
+    ) -> None:
+        """prompts: its `read` gives the actions of an answer, None where it cannot be read, its `text` the words.
+        answers: its `run` gives the tokens of the answer to each question. shown: frames in place of those that
         are observed; None: these."""
         self._shown = shown or Instead(FramesOptions())
-        self._answers, self._instead = answers, instead
+        self._prompts, self._answers, self._instead = prompts, answers, instead
         self._slots: dict[int, Running] = {}
         self.unreadable = 0
 
@@ -64,13 +67,10 @@ class QuestionLoop(ABC, Generic[Q]):
     def question(self, slot: int, running: Running) -> Q:
         """What is asked at the newest frame."""
 
-    @abstractmethod
     def read(self, answer: Sequence[int]) -> Sequence[Action] | None:
         """The actions of an answer, None where it cannot be read."""
-
-    @abstractmethod
-    def text(self, answer: Sequence[int]) -> str:
-        """An answer in words."""
+        found: Sequence[Action] | None = self._prompts.read(answer)
+        return found
 
     @abstractmethod
     def images(self, question: Q) -> int:
@@ -104,7 +104,7 @@ class QuestionLoop(ABC, Generic[Q]):
         if found is None:
             return []
         answer, actions, images = found
-        return [told(self._answers, slot, self.text(answer), answer, actions, images)]
+        return [told(self._answers, slot, self._prompts.text(answer), answer, actions, images)]
 
     def watch(self, observations: Mapping[int, Observation]) -> None:
         """See frames on which somebody else acts: what was planned is forgotten."""

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.common.decoders.placeholders import IGNORED
+from agents.common.decoders.placeholders import IGNORED, expand
 from agents.common.upload import upload
 from vlnbench.errors import UsageError
 
 
 class Output(NamedTuple):
-    """Logits, None where not wanted, and the mean loss where labels were given."""
+    """Logits, by default (batch, length, vocabulary), None where not wanted, and the mean loss where labels were
+    given."""
 
     logits: Tensor | None
     loss: Tensor | None
@@ -24,6 +25,7 @@ class Output(NamedTuple):
 class SeeingNetwork(nn.Module):
     """A language model, `model` and `lm_head`, and whatever a family sees with; see `decoders.turns.Network`."""
 
+    config: Any
     model: Any
     lm_head: nn.Linear
     patch_features: Any
@@ -50,6 +52,12 @@ class SeeingNetwork(nn.Module):
     def dtype(self) -> torch.dtype:
         """Precision of the language model's weights."""
         return self.lm_head.weight.dtype
+
+    def expand(
+        self, ids: Sequence[int], images: int, labels: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `placeholders.expand`."""
+        return expand(ids, images, self.config.image_tokens, labels)
 
     def embed(self, expanded: Tensor, features: Tensor) -> Tensor:
         """Input embeddings (..., length, hidden) of expanded ids; features (N, ..., hidden) in order."""

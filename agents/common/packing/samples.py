@@ -21,8 +21,8 @@ class Sample:
     images: Tensor | list[Frame]
 
 
-def collate(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Samples as the arguments of a network, which pads them itself.
+def collate(samples: Sequence[Any]) -> dict[str, Any]:
+    """Samples, or others that have its fields, as the arguments of a network, which pads them itself.
 
     Frames with keys are packed; whoever has the features puts those in their place.
     """

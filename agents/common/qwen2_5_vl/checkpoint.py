@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agents.common.checkpoints import hashes, weights
 from agents.common.checkpoints import tokenizer as tokenizers
+from agents.common.checkpoints import weights
 from agents.common.checkpoints.files import CONFIG, DTYPES, GENERATION
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES, Tokenizer
 from agents.common.inputs import Inputs
@@ -35,12 +35,7 @@ def load_tokenizer(folder: Path, config: QwenConfig, tokenizer: Path | None = No
     return loaded
 
 
-def content_hash(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> str:
-    """SHA-256 (hexadecimal) over names and contents of all files that loading with these arguments reads."""
-    return hashes.content_hash(read_files(folder, tokenizer=tokenizer, trust_pickle=trust_pickle))
-
-
-def read_files(folder: Path, *, tokenizer: Path | None = None, trust_pickle: bool = False) -> Iterator[Path]:
+def read_files(folder: Path, tokenizer: Path | None = None, trust_pickle: bool = False) -> Iterator[Path]:
     """The files that loading with these arguments reads."""
     return weights.folder_files(folder, _tokenizer_folder(folder, tokenizer), trust_pickle)
 

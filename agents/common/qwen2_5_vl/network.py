@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.common.decoders.placeholders import IGNORED
+from agents.common.language.network import Output
 from agents.common.qwen2_5_vl.config import QwenConfig
 from agents.common.qwen2_5_vl.image import grid_of, patches
 from agents.common.qwen2_5_vl.language import LanguageModel
@@ -18,13 +18,6 @@ from agents.common.upload import upload
 
 NEVER = -1e9
 """A score that no softmax gives a chance; finite, so that a chance of 0 times its logarithm is 0 and not NaN."""
-
-
-class Output(NamedTuple):
-    """Logits (batch, length, vocabulary), None where not wanted, and the mean loss where labels were given."""
-
-    logits: Tensor | None
-    loss: Tensor | None
 
 
 class QwenNetwork(nn.Module):

@@ -87,10 +87,10 @@ class Door:
         sign = 1 if into == self.rooms[1] else -1
         return (0, sign) if self.along == "x" else (sign, 0)
 
-    def zone(self, reach: float, side: float = 0.1) -> Rect:
-        """The opening, wider by `side` at both ends and reaching `reach` meters to both sides of the wall."""
+    def zone(self, reach: float) -> Rect:
+        """The opening, wider by 10 cm at both ends and reaching `reach` meters to both sides of the wall."""
         x, z = self.center
-        half = self.width / 2 + side
+        half = self.width / 2 + 0.1
         if self.along == "x":
             return Rect(x - half, z - reach, x + half, z + reach)
         return Rect(x - reach, z - half, x + reach, z + half)

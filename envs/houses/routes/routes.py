@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from envs.houses.plan.furnish import Item
 from envs.houses.plan.house import House
-from envs.houses.plan.layout import STOREY_M, Door, Plan, Ramp, Rect
+from envs.houses.plan.layout import STOREY_M, Door, Plan, Ramp
 
 SAMPLE_M = 0.05
 STRAIGHT_DEG = 25.0
@@ -280,7 +280,7 @@ def _passings(house: House, points: Points, room: int) -> tuple[Passing, ...]:
             continue
         distances = np.hypot(points[:, 0] - item.x, points[:, 1] - item.z)
         nearest = int(distances.argmin())
-        gap = _gap(item.footprint, points[nearest])
+        gap = item.footprint.distance(float(points[nearest][0]), float(points[nearest][1]))
         if not margin <= nearest < len(points) - margin or gap > PASS_M or distances[nearest] > PASS_M + 0.5:
             continue
         ahead = points[min(nearest + 6, len(points) - 1)] - points[max(nearest - 6, 0)]
@@ -289,7 +289,3 @@ def _passings(house: House, points: Points, room: int) -> tuple[Passing, ...]:
         if 55.0 <= abs(angle) <= 125.0:
             found.append((nearest, Passing(item, "left" if angle > 0 else "right", gap)))
     return tuple(passing for _, passing in sorted(found, key=lambda entry: entry[0]))
-
-
-def _gap(footprint: Rect, point: NDArray[np.float64]) -> float:
-    return footprint.distance(float(point[0]), float(point[1]))

@@ -274,9 +274,9 @@ def weight_bench(color: str) -> list[Part]:
     ]
 
 
-def _wheel(radius: float, thick: float, segments: int = 14) -> Triangles:
+def _wheel(radius: float, thick: float) -> Triangles:
     """Disc about the x axis, its middle at the origin."""
-    disc = cylinder(radius, -thick / 2, thick / 2, segments=segments)
+    disc = cylinder(radius, -thick / 2, thick / 2, segments=14)
     turned: Triangles = disc[:, :, (1, 0, 2)][:, ::-1]
     return turned
 

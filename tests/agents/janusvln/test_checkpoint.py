@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from agents.common.checkpoints.files import GenerationSettings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.common.checkpoints.versions import check_transformers
 from agents.common.qwen2_5_vl import checkpoint
@@ -289,11 +290,11 @@ def test_a_recorded_checkpoint_is_saved_under_its_names(
 
 
 def test_the_hash_changes_with_every_file_that_is_read(folder: Path, tmp_path: Path) -> None:
-    hashes = {checkpoint.content_hash(folder)}
+    hashes = {content_hash(checkpoint.read_files(folder))}
     for name in ("model.safetensors", "config.json", "generation_config.json", "tokenizer.json"):
         with (folder / name).open("ab") as file:
             file.write(b" ")
-        hashes.add(checkpoint.content_hash(folder))
+        hashes.add(content_hash(checkpoint.read_files(folder)))
     assert len(hashes) == 5
     (folder / "README.md").write_text("unread")
-    assert checkpoint.content_hash(folder) in hashes
+    assert content_hash(checkpoint.read_files(folder)) in hashes

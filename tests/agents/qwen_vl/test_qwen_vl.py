@@ -29,7 +29,7 @@ from agents.common.qwen2_5_vl.tokens import generation_settings
 from agents.openai.agent import OpenAIAgent
 from agents.qwen_vl import network
 from agents.qwen_vl.agent import Prompts, QwenVLAgent
-from agents.qwen_vl.family import END, IMAGE, PRESETS, SIZES, create
+from agents.qwen_vl.family import END, IMAGE, PRESETS, SIZES, QwenVLCheckpoints
 from agents.qwen_vl.network import Answerer, Question, QwenVL, parse_config
 from agents.qwen_vl.options import FAMILY, QwenVLAsked, QwenVLInputs, QwenVLOptions, QwenVLPlanning, QwenVLTraining
 from agents.qwen_vl.samples import QwenVLPolicy
@@ -77,7 +77,7 @@ class TestFamily(FamilyConformance):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("qwen") / "base"
-    create(PRESETS["qwen-vl-tiny"], folder, seed=0)
+    QwenVLCheckpoints().create("qwen-vl-tiny", folder, (), seed=0)
     return folder
 
 

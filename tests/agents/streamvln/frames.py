@@ -24,12 +24,13 @@ class Draws:
 def frame(seed: int, episode: int, step: int, width: int = WIDTH, height: int = HEIGHT) -> NDArray[np.uint8]:
     """What the stub environment shows at `step` of frame episode `episode`: RGB, uint8 (height, width, 3)."""
     draw = Draws(7919 * seed + 104729 * episode + 1299709 * step + 1)
-    y, x = np.mgrid[:height, :width]
+    y, x = np.ogrid[:height, :width]
+    t = np.arange(512)
     image = np.empty((height, width, 3), np.uint8)
     for channel in range(3):
         kx, ky, phase, low, span = draw() % 9, draw() % 9, draw() % 512, draw() % 96, 32 + draw() % 129
-        t = (kx * x + ky * y + phase) % 512
-        image[..., channel] = low + np.where(t < 256, t, 511 - t) * span // 256
+        shades = (low + np.where(t < 256, t, 511 - t) * span // 256).astype(np.uint8)
+        image[..., channel] = shades[(kx * x + ky * y + phase) % 512]
     left, top, wide, high = draw() % 520, draw() % 360, 60 + draw() % 180, 60 + draw() % 180
     image[top : top + high, left : left + wide] = [draw() % 256 for _ in range(3)]
     return image

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from torch import Tensor
+
 from agents.common.decoders.loop import EpisodeLoop
+from agents.common.towers.siglip import network_input, resize
 from tests.agents.recorded import Recorded
+from tests.agents.streamvln.frames import frame
 from vlnbench.interfaces import Action, Observation
 
 RUNS = (
@@ -18,6 +23,12 @@ RUNS = (
     "no_action_text",
     "small_window",
 )
+
+
+@cache
+def pixels(seed: int, episode: int, step: int) -> Tensor:
+    """A frame as the network reads it, (1, 3, 384, 384)."""
+    return network_input([resize(frame(seed, episode, step), 384)])
 
 
 class Phrases(random.Random):

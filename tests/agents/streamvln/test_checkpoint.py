@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agents.common.checkpoints.files import GenerationSettings, generation_settings
+from agents.common.checkpoints.hashes import content_hash
 from agents.common.checkpoints.tokenizer import TOKENIZER_FILES
 from agents.streamvln import network as checkpoint
 from tests.agents.recorded import recorded
@@ -289,18 +290,18 @@ def test_tokenizer_that_does_not_suit(copied: Path) -> None:
 
 def test_hash_is_of_all_that_is_read(goldens: Path, copied: Path) -> None:
     source, tower = goldens / "checkpoint", goldens / "vision_tower"
-    known = checkpoint.content_hash(source)
-    assert checkpoint.content_hash(copied) == known
+    known = content_hash(checkpoint.read_files(source))
+    assert content_hash(checkpoint.read_files(copied)) == known
     (copied / "README.md").write_text("not read")
-    assert checkpoint.content_hash(copied) == known
-    hashes = {known, checkpoint.content_hash(source, vision_tower=tower)}
+    assert content_hash(checkpoint.read_files(copied)) == known
+    hashes = {known, content_hash(checkpoint.read_files(source, vision_tower=tower))}
     for name in ("config.json", "generation_config.json", "tokenizer.json", SHARDS[0]):
         path = copied / name
         content = bytearray(path.read_bytes())
         content[-2] ^= 1
         path.unlink()
         path.write_bytes(content)
-        hashes.add(checkpoint.content_hash(copied))
+        hashes.add(content_hash(checkpoint.read_files(copied)))
     assert len(hashes) == 6
 
 
@@ -308,4 +309,5 @@ def test_hash_with_a_tokenizer_from_elsewhere(goldens: Path, copied: Path) -> No
     for name in TOKENIZER_FILES:
         (copied / name).unlink(missing_ok=True)
     source = goldens / "checkpoint"
-    assert checkpoint.content_hash(copied, tokenizer=source) == checkpoint.content_hash(source)
+    files = checkpoint.read_files(copied, tokenizer=source)
+    assert content_hash(files) == content_hash(checkpoint.read_files(source))

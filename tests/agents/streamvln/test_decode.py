@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,10 @@ from agents.common.decoders.batches import groups
 from agents.common.decoders.generate import Row
 from agents.common.decoders.placeholders import IMAGE, MEMORY
 from agents.common.decoders.turns import Decoder, Turn
-from agents.common.towers.siglip import network_input, resize
 from agents.streamvln import network as checkpoint
 from agents.streamvln.network import StreamVLN
 from tests.agents.recorded import recorded, traces
-from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import RUNS
+from tests.agents.streamvln.recordings import RUNS, pixels
 from tests.agents.streamvln.tiny import END, tiny_images, tiny_model
 from vlnbench.errors import UsageError
 
@@ -44,11 +42,6 @@ class Watched(Decoder):
             for j in range(len(row.guess) + 1):
                 self.logits.setdefault(row.turn.slot, {})[len(row.output) + j] = values[j]
         return super()._choose(rows, logits)
-
-
-@cache
-def pixels(seed: int, episode: int, step: int) -> Tensor:
-    return network_input([resize(frame(seed, episode, step), 384)])
 
 
 @dataclass
@@ -75,9 +68,10 @@ def replays(folder: Path, run: str) -> list[Replay]:
 
 
 @pytest.mark.parametrize(("run", "attn"), [*((run, "sdpa") for run in RUNS), ("small_window", "eager")])
-def test_recorded_turns_one_by_one(goldens: Path, run: str, attn: str) -> None:
-    folder = goldens / "checkpoint"
-    model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", attn=attn)
+def test_recorded_turns_one_by_one(goldens: Path, recorded_model: StreamVLN, run: str, attn: str) -> None:
+    folder, model = goldens / "checkpoint", recorded_model
+    if attn != "sdpa":
+        model = checkpoint.load(folder, vision_tower=goldens / "vision_tower", attn=attn)
     (known,) = (entry for entry in traces(goldens)["runs"] if entry["name"] == run)
     settings = generation_settings(folder)
     decoder = Watched(model, settings, max_new_tokens=known["settings"]["max_new_tokens"])

@@ -18,11 +18,9 @@ from agents.common.decoders.turns import Turn
 from agents.common.decoders.windows import Windows
 from agents.common.sight.instead import GRAY, Instead
 from agents.common.sight.options import FramesOptions
-from agents.common.towers.siglip import network_input, resize
 from agents.streamvln.agent import Prompts
 from tests.agents.recorded import Recorded, recorded
-from tests.agents.streamvln.frames import frame
-from tests.agents.streamvln.recordings import RUNS, replay
+from tests.agents.streamvln.recordings import RUNS, pixels, replay
 from tests.agents.streamvln.test_prompt import Letters
 from tests.agents.vlnce.walks import write_walks
 from tests.fakes import make_episode
@@ -111,7 +109,7 @@ def test_recorded_episodes_are_asked_and_acted_alike(goldens: Path, prompts: Pro
             if "output_ids" not in expected:  # where the published code fails: the memory of the boundary
                 steps = [*range(0, 32, 4), 33]
             key = (run.episode["frame_seed"], run.episode["frame_episode"])
-            assert torch.equal(turn.images, network_input([resize(frame(*key, step), 384) for step in steps]))
+            assert torch.equal(turn.images, torch.cat([pixels(*key, step) for step in steps]))
 
 
 def test_turns_that_straddle_a_boundary_go_on_where_the_published_code_fails() -> None:

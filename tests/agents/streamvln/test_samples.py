@@ -27,6 +27,7 @@ from agents.streamvln.samples import WindowDataset, collate
 from tests.agents.recorded import traces
 from tests.agents.streamvln.test_prompt import Letters
 from vlnbench.errors import UsageError
+from vlnbench.training.data import Mixture
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_every_recorded_sample_token_for_token(
 
 
 def test_a_batch_keeps_the_samples_apart(dataset: WindowDataset) -> None:
-    samples = [dataset[0, 1], dataset[0, 4]]
+    samples = [Mixture([dataset])[0, 1], Mixture([dataset])[0, 4]]
     batch = collate(samples)
     assert [len(images) for images in batch["images"]] == [10, 11]
     assert batch["input_ids"] == [sample.input_ids for sample in samples]
@@ -91,7 +92,7 @@ def test_a_sample_has_the_recorded_loss(goldens: Path, dataset: WindowDataset, r
 
 def test_a_dataset_travels_to_worker_processes(dataset: WindowDataset) -> None:
     copy = pickle.loads(pickle.dumps(dataset))
-    assert copy[0, 3].input_ids == dataset[0, 3].input_ids
+    assert Mixture([copy])[0, 3].input_ids == Mixture([dataset])[0, 3].input_ids
 
 
 def make_folder(root: Path, lengths: list[int], instructions: Any = "Go.", first: int = 0) -> Path:
@@ -124,7 +125,7 @@ def test_short_trajectories_are_left_out_and_exact_windows_have_no_empty_one(tmp
         (3, 0, 0),
         (3, 0, 32),
     ]
-    last = dataset[0, 3]
+    last = Mixture([dataset])[0, 3]
     assert (list(last.time_ids), last.n_memory, len(last.images)) == ([32], 8, 9)
     text = "".join(chr(id_) for id_ in last.input_ids if id_ > 0)
     assert text.endswith("<|im_start|>assistant\nSTOP<|im_end|>\n")
@@ -134,7 +135,7 @@ def test_samples_depend_on_seed_epoch_and_index_only(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [40, 40])
 
     def drawn(seed: int, epoch: int) -> list[Any]:
-        dataset = made(folder, augmented=True, seed=seed)
+        dataset = Mixture([made(folder, augmented=True)], seed)
         return [dataset[epoch, i] for i in (3, 0, 3)]
 
     first, second = drawn(1, 0), drawn(1, 0)
@@ -148,7 +149,7 @@ def test_samples_depend_on_seed_epoch_and_index_only(tmp_path: Path) -> None:
 
 def test_augmentation_does_not_change_the_text_and_is_drawn_per_frame(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, [40])
-    plain, jittered = made(folder)[0, 0], made(folder, augmented=True)[0, 0]
+    plain, jittered = Mixture([made(folder)])[0, 0], Mixture([made(folder, augmented=True)])[0, 0]
     assert plain.input_ids == jittered.input_ids
     factors = (jittered.images + 1).mean((1, 2, 3)) / (plain.images + 1).mean((1, 2, 3))
     assert len(set(factors.tolist())) == len(factors) == 8
@@ -238,13 +239,13 @@ def test_a_broken_image_is_named(tmp_path: Path) -> None:
     dataset = made(make_folder(tmp_path, [5]))
     (tmp_path / "images/house_0/rgb/004.jpg").write_bytes(b"\xff\xd8 nothing more")
     with pytest.raises(UsageError, match=r"004.jpg: cannot be read as an image"):
-        dataset[0, 0]
+        Mixture([dataset])[0, 0]
 
 
 def test_the_evaluations_wording_is_what_the_agent_feeds_and_expects(tmp_path: Path) -> None:
     dataset = made(make_folder(tmp_path, [40]), wording="evaluation")
     prompts = Prompts(Letters())
-    sample = dataset[0, 1]
+    sample = Mixture([dataset])[0, 1]
     rng = random.Random("0/0/1")
     answers = [prompts.block("assistant", text)[:-1] for text in ("↑↑↑↑", "↑↑↑STOP")]
     expected = prompts.opening("Go.", rng.choice(PHRASES), memory=True)
@@ -274,15 +275,15 @@ def test_inflections_weigh_more(tmp_path: Path, wording: Wording) -> None:
     symbols = prompts.action_ids()
     found = []
     for index in range(2):
-        sample = dataset[0, index]
+        sample = Mixture([dataset])[0, index]
         assert sample.weights is not None
         pairs = list(zip(sample.labels, sample.weights, strict=True))
         found += [weight for label, weight in pairs if label in symbols]
         assert {weight for label, weight in pairs if label not in symbols} == {1.0}
     changes = {0, 29, 31, 32, 33, 39}  # records begin with a placeholder; STOP ends the walk
     assert found == [3.2 if step in changes else 1.0 for step in range(40)]
-    assert len(collate([dataset[0, 0], dataset[0, 1]])["weights"]) == 2
-    assert made(folder)[0, 0].weights is None
+    assert len(collate([Mixture([dataset])[0, 0], Mixture([dataset])[0, 1]])["weights"]) == 2
+    assert Mixture([made(folder)])[0, 0].weights is None
 
 
 @pytest.mark.parametrize("wording", ["published", "evaluation"])
@@ -297,7 +298,9 @@ def test_strays_are_read_and_not_learned(tmp_path: Path, wording: Wording) -> No
     step = 0
     for index in range(2):
         whole, partly = (
-            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording)[0, index]
+            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording).sample(
+                index, random.Random(0)
+            )
             for each in (plain, read_trajectories(folder))
         )
         assert partly.input_ids == whole.input_ids
@@ -330,13 +333,13 @@ def test_kept_frames_are_those_of_the_files(tmp_path: Path) -> None:
     items = [walk.frames() for walk in walks]
     reader = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
     dataset = WindowDataset(walks, Prompts(Letters()), Windows(), reader)
-    wanted = [made(folder)[0, i].images for i in range(len(dataset))]
+    wanted = [Mixture([made(folder)])[0, i].images for i in range(len(dataset))]
     for path in {path for item in items for path in item[1:]}:
         path.write_bytes(b"")
     again = FrameReader(8).keeping(tmp_path / "kept", folder / "annotations.json", items)
     for kept in (reader, again):
         dataset = WindowDataset(walks, Prompts(Letters()), Windows(), kept)
-        assert all(torch.equal(dataset[0, i].images, each) for i, each in enumerate(wanted))
+        assert all(torch.equal(Mixture([dataset])[0, i].images, each) for i, each in enumerate(wanted))
     with pytest.raises(UsageError, match="cannot be read as an image"):
         FrameReader(4).keeping(tmp_path / "kept", folder / "annotations.json", items)
     (file,) = (tmp_path / "kept").glob("*.frames")
@@ -344,7 +347,7 @@ def test_kept_frames_are_those_of_the_files(tmp_path: Path) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with pytest.raises(UsageError, match="holds fewer than 73 frames; delete it"):
-        [dataset[0, i] for i in range(len(dataset))]
+        [Mixture([dataset])[0, i] for i in range(len(dataset))]
     file.write_bytes(whole)
     items[1][0].touch()  # collected anew: what was kept is not what is there
     with pytest.raises(UsageError, match="cannot be read as an image"):
@@ -379,9 +382,9 @@ def test_labels_are_learned_where_they_differ_from_what_was_done(tmp_path: Path,
     weights: list[float] = []
     for index in range(2):
         done, corrected = (
-            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.0)[
-                0, index
-            ]
+            WindowDataset(each, prompts, Windows(), FrameReader(8), wording=wording, inflection_weight=3.0).sample(
+                index, random.Random(0)
+            )
             for each in (plain, read_trajectories(folder))
         )
         assert corrected.input_ids == done.input_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,16 @@ def options(folder: Path, checkpoint: str = "preset:cma-tiny", **changes: Any) -
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Short(VLNCEPlanning):
+    """Every step is traced, and each is like the one before."""
+
+    length: int = 6
+
+
 class TestCMA(FamilyConformance):
     def make_spec(self) -> FamilySpec:
-        return FAMILY
+        return replace(FAMILY, planning=Short)
 
     def make_options(self, folder: Path) -> TrainOptions:
         write_walks(folder / "sets", "R2R")

@@ -114,17 +114,17 @@ _TEXTS = ("Walk past the table and stop at the door.", "Turn left, then wait by 
 
 def _qwen(folder: Path) -> None:
     folder.rmdir()
-    qwen_family.create(qwen_family.PRESETS["qwen-vl-tiny"], folder, 0)
+    qwen_family.QwenVLCheckpoints().create("qwen-vl-tiny", folder, (), 0)
 
 
 def _navila(folder: Path) -> None:
     folder.rmdir()
-    navila_family.create(navila_options.PRESETS["navila-tiny"], folder, _TEXTS, 0)
+    navila_family.NaVILACheckpoints().create("navila-tiny", folder, _TEXTS, 0)
 
 
 def _uninavid(folder: Path) -> None:
     folder.rmdir()
-    uninavid_family.create(uninavid_options.PRESETS["uninavid-tiny"], folder, _TEXTS, 0)
+    uninavid_family.UniNaVidCheckpoints().create("uninavid-tiny", folder, _TEXTS, 0)
 
 
 MADE: Mapping[str, Callable[[Path], Any]] = {

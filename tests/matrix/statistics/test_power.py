@@ -84,7 +84,7 @@ def test_layouts_count_like_pairs_in_every_context() -> None:
     axes = {"data": ["a", "b"], "part": ["x", "y", "z"], "seed": ["0", "1", "2"]}
     cells = [("a", "x", s) for s in "012"] + [("b", "x", s) for s in "012"] + [("a", "y", "0"), ("b", "y", "0")]
     labels = [dict(zip(axes, cell, strict=True)) for cell in cells]
-    found = layouts(labels, comparisons(axes, [], labels), [4, 4])
+    found = layouts(labels, comparisons(axes, [], labels), [4, 4], range(len(labels)))
     assert {(asked.axis, asked.name): layout for asked, layout in found.items()} == {
         ("data", "b"): Layout((3, 1), (3, 3, 1, 1), (4, 4)),
         ("part", "y"): Layout((1, 1), (3, 3, 1, 1), (4, 4)),
@@ -108,7 +108,7 @@ def test_every_pair_of_a_contrast_is_a_context() -> None:
     cells = [("p", "0"), ("p", "1"), ("q", "0"), ("q", "1"), ("r", "0"), ("s", "0")]
     labels = [{"part": part, "seed": seed} for part, seed in cells]
     asked = Contrast("part", "more", (("q", "p"), ("s", "r")))
-    assert layouts(labels, [asked], [4, 4]) == {asked: Layout((2, 1), (2, 2, 1, 1), (4, 4))}
+    assert layouts(labels, [asked], [4, 4], range(len(labels))) == {asked: Layout((2, 1), (2, 2, 1, 1), (4, 4))}
 
 
 def test_variances_come_from_a_matrix_that_was_run() -> None:

@@ -38,15 +38,17 @@ def _length(episode: Episode) -> float | None:
     return episode.geodesic_distance
 
 
-def _turns(episode: Episode) -> float | None:
-    return float(corners(episode.reference_path)) if episode.reference_path else None
+def turns(episode: Episode) -> int | None:
+    """Corners of the reference path."""
+    return corners(episode.reference_path) if episode.reference_path else None
 
 
-def _words(episode: Episode) -> float | None:
-    return float(len(episode.instruction.split()))
+def words(episode: Episode) -> int:
+    """Words of the instruction."""
+    return len(episode.instruction.split())
 
 
-SHAPES: Mapping[str, Callable[[Episode], float | None]] = {"length": _length, "turns": _turns, "words": _words}
+SHAPES: Mapping[str, Callable[[Episode], float | None]] = {"length": _length, "turns": turns, "words": words}
 """What a condition may be about: shortest way from start to goal in meters, as the dataset has it; corners of the
 reference path; words of the instruction. None where the dataset does not tell."""
 

@@ -106,13 +106,13 @@ def layouts(
     labels: Sequence[Mapping[str, str]],
     asked: Iterable[Contrast],
     scenes: Sequence[int],
-    trained: Sequence[Hashable] | None = None,
+    trained: Sequence[Hashable],
 ) -> dict[Contrast, Layout]:
     """How every comparison will be measured, if all settings of a matrix are done.
 
-    labels: of every setting by axis. trained: its training, where some differ in their evaluation alone.
+    labels: of every setting by axis. trained: its training; those that differ in their evaluation alone share one.
     """
-    known = dict(zip(map(_without, labels), trained or range(len(labels)), strict=True))
+    known = dict(zip(map(_without, labels), trained, strict=True))
     return {each: _layout(known, each, tuple(scenes)) for each in asked}
 
 

@@ -86,10 +86,10 @@ class Checkpoints(Protocol):
         """
         ...
 
-    def shapes(self, model: nn.Module) -> nn.Module:
+    def shapes(self, model: Any) -> nn.Module:
         """A network like this one on the meta device: parameters have shapes and no memory."""
         ...
 
-    def save(self, model: nn.Module, folder: Path, base: Path, options: Any) -> None:
+    def save(self, model: Any, folder: Path, base: Path, options: Any) -> None:
         """Write a checkpoint folder, which appears at its name only when complete. `base` is what was loaded."""
         ...

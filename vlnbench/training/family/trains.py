@@ -174,23 +174,24 @@ class Trains(Protocol):
 
     # the network
 
-    def parts(self, model: nn.Module, options: Any) -> Sequence[PartRule]:
+    def parts(self, model: Any, options: Any) -> Sequence[PartRule]:
         """The table of parts, the first match of a name counts; every parameter has one."""
         ...
 
-    def fitted(self, model: nn.Module, options: Any) -> nn.Module:
+    def fitted(self, model: Any, options: Any) -> nn.Module:
         """The network that was loaded, as it is trained: with what it needs only for that. Sets have been read."""
-        return model
+        network: nn.Module = model
+        return network
 
-    def remark(self, model: nn.Module, options: Any) -> str:
+    def remark(self, model: Any, options: Any) -> str:
         """What to know about what trains and what does not, beside the table of parts; empty for nothing."""
         return ""
 
-    def adapted(self, model: nn.Module) -> list[str]:
+    def adapted(self, model: Any) -> list[str]:
         """Names of the linear layers that low-rank adapters go to."""
         return []
 
-    def uneven(self, model: nn.Module) -> list[nn.Module]:
+    def uneven(self, model: Any) -> list[nn.Module]:
         """Frozen modules that call their own parts more often for one batch than for another.
 
         ZeRO 3 puts weights together where all ranks call the same module at the same time, and ranks have other
@@ -198,7 +199,7 @@ class Trains(Protocol):
         """
         return []
 
-    def enable_checkpointing(self, model: nn.Module) -> None:
+    def enable_checkpointing(self, model: Any) -> None:
         """Recompute activations in the backward pass."""
         raise UsageError("--gradient-checkpointing: this family cannot; give --no-gradient-checkpointing")
 
@@ -213,7 +214,7 @@ class Trains(Protocol):
         return None
 
     def samples(
-        self, sets: Sequence[SetContent], model: nn.Module, base: Path, options: Any, known: Known | None
+        self, sets: Sequence[SetContent], model: Any, base: Path, options: Any, known: Known | None
     ) -> list[Samples]:
         """The samples of every set. `known` has the features of frames that need not be decoded."""
         ...
@@ -232,19 +233,19 @@ class Trains(Protocol):
         """
         ...
 
-    def weighting(self, model: nn.Module) -> Weighting | None:
+    def weighting(self, model: Any) -> Weighting | None:
         """How windows may be dealt out to ranks by what they cost; None where they are not."""
         return None
 
-    def stretches(self, model: nn.Module, cached: bool) -> Stretches:
+    def stretches(self, model: Any, cached: bool) -> Stretches:
         """What of the forward pass is timed; `cached`: the features of frames come from the cache."""
         ...
 
-    def features(self, model: nn.Module, device: torch.device) -> Features:
+    def features(self, model: Any, device: torch.device) -> Features:
         """What can be kept of the frozen part that the options call CACHED."""
         raise UsageError("--feature-cache: models of this family have no features to keep; leave it out")
 
-    def all_features(self, model: nn.Module, device: torch.device) -> Sequence[Features]:
+    def all_features(self, model: Any, device: torch.device) -> Sequence[Features]:
         """The same where several frozen parts have features to keep, each in an entry of its own.
 
         `samples` is given one `Known` for all of them, so their keys must differ.

@@ -173,8 +173,8 @@ def _blocks(size: int) -> Iterator[int]:
     yield size % CACHE_BLOCK
 
 
-def remedies(planned: InferencePlan, chosen: Chosen, count: int = 5) -> list[Remedy]:
-    """The cheapest sets of at most three changes after which it fits; none has all kinds of another.
+def remedies(planned: InferencePlan, chosen: Chosen) -> list[Remedy]:
+    """The five cheapest sets of at most three changes after which it fits; none has all kinds of another.
 
     Every change is planned by itself, and sets that would suffice if what is saved were added up are planned.
     """
@@ -184,7 +184,7 @@ def remedies(planned: InferencePlan, chosen: Chosen, count: int = 5) -> list[Rem
     found: list[Remedy] = []
     for some in cheapest_first(possible):
         kinds = {change.kind for change in some}
-        if len(found) == count:
+        if len(found) == 5:
             break
         if planned.peak - sum(saved[change] for change in some) > planned.gpus.usable:
             continue

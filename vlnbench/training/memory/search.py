@@ -43,8 +43,8 @@ class Suggestion:
         return "; ".join(change.price for change in self.changes)
 
 
-def suggest(wanted: Plan, chosen: Chosen, count: int = 6) -> list[Suggestion]:
-    """The cheapest sets of at most three changes after which the setting fits, or is tight.
+def suggest(wanted: Plan, chosen: Chosen) -> list[Suggestion]:
+    """The six cheapest sets of at most three changes after which the setting fits, or is tight.
 
     None has all kinds of another that fits. What cannot fit for its optimizer step alone is not planned, nor are
     more than `MAX_PLANS` sets.
@@ -54,7 +54,7 @@ def suggest(wanted: Plan, chosen: Chosen, count: int = 6) -> list[Suggestion]:
     found: list[Suggestion] = []
     left = MAX_PLANS
     for some in cheapest_first(possible):
-        if len(found) == count or not left:
+        if len(found) == 6 or not left:
             break
         kinds = {change.kind for change in some}
         changed = apply(request, some)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 Cell = str | int | float | bool | None
 
@@ -74,12 +74,9 @@ def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     return buffer.getvalue()
 
 
-def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], right: Collection[int] = ()) -> str:
-    """A Markdown table, cells escaped and not padded, so that a change of one row is a change of one line.
-
-    right: numbers of the columns that are aligned there.
-    """
-    marks = ["---:" if i in right else "---" for i in range(len(headers))]
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A Markdown table, cells escaped and not padded, so that a change of one row is a change of one line."""
+    marks = ["---"] * len(headers)
     return markdown_lines(map(markdown_cell, headers), marks, (map(markdown_cell, row) for row in rows))
 
 

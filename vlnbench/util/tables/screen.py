@@ -15,13 +15,11 @@ def screen_width() -> int:
     return shutil.get_terminal_size((10_000, 24)).columns
 
 
-def folded(texts: Sequence[str], beside: Iterable[Sequence[str]], width: int, heading: str = "") -> list[str]:
-    """Texts of a column as lines that leave room for the other columns of a table, each with its heading first.
-
-    heading: of the column itself. tabulate pads headings by two.
-    """
+def folded(texts: Sequence[str], beside: Iterable[Sequence[str]], width: int) -> list[str]:
+    """Texts of a column without heading as lines that leave room for the other columns of a table, each with its
+    heading first. tabulate pads headings by two."""
     room = max(NARROWEST, width - sum(2 + max(len(cells[0]) + 2, *map(len, cells)) for cells in beside))
-    if max(map(len, [heading, *texts])) <= room:
+    if max(map(len, texts), default=0) <= room:
         return list(texts)
     return ["\n".join(textwrap.wrap(text, room)) for text in texts]
 

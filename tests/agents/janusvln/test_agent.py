@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from agents.janusvln import agent as module
-from agents.janusvln.agent import JanusVLNAgent
+from agents.janusvln.agent import JanusVLNAgent, Prompts
 from agents.janusvln.options import JanusVLNOptions
 from tests.agents.janusvln.tiny import write_tiny
+from tests.agents.readable import by_tokens
 from vlnbench.conformance import AgentConformance
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import UsageError
@@ -36,8 +37,9 @@ def agent(options: JanusVLNOptions) -> Iterator[JanusVLNAgent]:
 
 class TestJanusVLN(AgentConformance):
     @pytest.fixture(autouse=True)
-    def _options(self, options: JanusVLNOptions) -> None:
+    def _options(self, options: JanusVLNOptions, monkeypatch: pytest.MonkeyPatch) -> None:
         self.options = options
+        monkeypatch.setattr(Prompts, "read", by_tokens)
 
     def make_agent(self) -> Agent:
         return JanusVLNAgent(self.options)

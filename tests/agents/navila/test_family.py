@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agents.navila.agent import NaVILAAgent
 from agents.navila.options import FAMILY, NaVILAOptions, NaVILATraining
+from tests.agents.readable import by_tokens
 from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
-from vlnbench.interfaces import Action
 from vlnbench.training.family.spec import FamilySpec
 from vlnbench.training.options import TrainOptions
-
-MOVES = (Action.MOVE_FORWARD, Action.TURN_LEFT, Action.TURN_RIGHT)
 
 
 class TestFamily(FamilyConformance):
@@ -27,23 +24,17 @@ class TestFamily(FamilyConformance):
         return NaVILATraining(checkpoint="preset:navila-tiny", out=folder / "out", trajectories=sets, history=2)
 
 
-class Readable(NaVILAAgent):
-    """Random weights say nothing that can be read: here tokens decide, so that actions tell answers apart."""
-
-    def read(self, answer: Sequence[int]) -> list[Action]:
-        return [MOVES[sum(answer) % len(MOVES)]]
-
-
 class TestAgent(AgentConformance):
     steps = 10  # two more than the frames that a question shows
     does_not_count = frozenset({"dtype", "trust_pickle"})  # auto is float32 here
 
     @pytest.fixture(autouse=True)
-    def _checkpoint(self, base: Path) -> None:
+    def _checkpoint(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.base = base
+        monkeypatch.setattr(NaVILAAgent, "read", by_tokens)
 
     def make_agent(self) -> NaVILAAgent:
-        return Readable(self.make_options(NaVILAAgent))
+        return NaVILAAgent(self.make_options(NaVILAAgent))
 
     def make_options(self, kind: type) -> NaVILAOptions:
         return NaVILAOptions(checkpoint=self.base, max_new_tokens=4, device="cpu")

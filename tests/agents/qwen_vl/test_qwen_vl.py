@@ -33,6 +33,7 @@ from agents.qwen_vl.family import END, IMAGE, PRESETS, SIZES, QwenVLCheckpoints
 from agents.qwen_vl.network import Answerer, Question, QwenVL, parse_config
 from agents.qwen_vl.options import FAMILY, QwenVLAsked, QwenVLInputs, QwenVLOptions, QwenVLPlanning, QwenVLTraining
 from agents.qwen_vl.samples import QwenVLPolicy
+from tests.agents.readable import by_tokens
 from tests.fakes import make_episode
 from tests.families import Whole
 from tests.training.objectives.grpo.test_learner import ALONE, Engine
@@ -83,8 +84,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestAgent(AgentConformance):
     @pytest.fixture(autouse=True)
-    def _checkpoint(self, base: Path) -> None:
+    def _checkpoint(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.base = base
+        monkeypatch.setattr(Prompts, "read", by_tokens)
 
     def make_agent(self) -> QwenVLAgent:
         return QwenVLAgent(QwenVLOptions(checkpoint=self.base, max_new_tokens=4, max_pixels=PIXELS))

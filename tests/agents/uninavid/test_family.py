@@ -9,6 +9,7 @@ import pytest
 
 from agents.uninavid.agent import UniNaVidAgent
 from agents.uninavid.options import FAMILY, UniNaVidOptions, UniNaVidTraining
+from tests.agents.readable import by_tokens
 from tests.training.test_families import write_walks
 from vlnbench.conformance import AgentConformance, FamilyConformance
 from vlnbench.training.family.spec import FamilySpec
@@ -31,8 +32,9 @@ class TestAgent(AgentConformance):
     does_not_count = frozenset({"dtype", "trust_pickle"})  # auto is float32 here
 
     @pytest.fixture(autouse=True)
-    def _checkpoint(self, base: Path) -> None:
+    def _checkpoint(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.base = base
+        monkeypatch.setattr(UniNaVidAgent, "read", by_tokens)
 
     def make_agent(self) -> UniNaVidAgent:
         return UniNaVidAgent(self.make_options(UniNaVidAgent))

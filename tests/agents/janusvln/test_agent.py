@@ -38,7 +38,7 @@ def agent(options: JanusVLNOptions) -> Iterator[JanusVLNAgent]:
 class TestJanusVLN(AgentConformance):
     @pytest.fixture(autouse=True)
     def _options(self, options: JanusVLNOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.options = options
+        self.options = replace(options, max_steps=3)  # every frame takes its time
         monkeypatch.setattr(Prompts, "read", by_tokens)
 
     def make_agent(self) -> Agent:

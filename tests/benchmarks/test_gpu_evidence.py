@@ -322,7 +322,9 @@ def test_every_piece_runs_at_toy_size(tmp_path: Path, monkeypatch: pytest.Monkey
     content = record.read(tmp_path / "out" / record.FILE)
     for each, case in first():
         entry = content["pieces"][each.name][case.name]
-        lacking = entry["status"] == "skipped" and entry["reason"].startswith("not installed")
+        lacking = entry["status"] == "skipped" and entry["reason"].startswith(
+            ("not installed", "CUDA graphs need a GPU")
+        )
         assert lacking or entry["status"] == "done", (each.name, case.name, entry, log[-5000:])
     for name in settings:
         taken = content["pieces"]["training"][name.partition("/")[2]]["found"]

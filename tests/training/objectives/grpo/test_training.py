@@ -257,6 +257,7 @@ ALONE = Process(0, 0, 1, None)  # type: ignore[arg-type]
         ({"group": 3}, "--batch 4 x --accumulation 1 is 4 answers or walks per update: expected a multiple of"),
         ({"temperature": 0.0}, "--temperature 0.0: expected a number above 0"),
         ({"rollouts": None}, "--rollouts: --objective grpo needs it"),
+        ({"dtype": "mixed"}, "--dtype mixed: not with --objective grpo"),
         ({"top_p": 0.0}, "--top-p 0.0: expected a number above 0, up to 1"),
         ({"clip_low": 1.0}, "--clip-low 1.0: expected"),
         ({"beta": -1.0}, "--beta -1.0: expected 0 or more"),

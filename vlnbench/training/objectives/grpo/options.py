@@ -151,6 +151,8 @@ class GRPOOptions(GRPOPlanning, _Train):
         super().check(world_size)
         if self.rollouts is None:
             raise UsageError("--rollouts: --objective grpo needs it: steps or episodes")
+        if self.dtype == "mixed":  # the reference and the walks would be in float32
+            raise UsageError("--dtype mixed: not with --objective grpo; leave it out")
         self._check_lengths()
         self._check_kind()
 

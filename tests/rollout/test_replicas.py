@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agents.scripted import RandomAgent
-from tests.fakes import PlaneEnv, make_set
+from tests.fakes import make_set
 from tests.rollout.test_engine import FAULTY, failed, timeless
 from vlnbench.data.benchmarks import get_benchmark
 from vlnbench.errors import RunError, UsageError
@@ -52,11 +52,17 @@ def run(
         return evaluate(plan(agent), replicas, folder, recorded, Execution(limits, **options))
 
 
+def here() -> Inline:
+    executor = Inline(RandomAgent())
+    executor.set_up(EnvSetup(FAULTY, (), executor.agent.sensors))
+    return executor
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in this process, without replicas."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), folder)
+    evaluate(plan(), here(), folder)
     return folder
 
 
@@ -83,7 +89,7 @@ def test_a_run_begun_by_one_agent_is_ended_by_two(tmp_path: Path, undisturbed: P
     with pytest.raises(EnoughError):
         run(tmp_path, on_row=stop)
     assert len(read_rows(tmp_path)) == 4
-    evaluate(plan(), Inline(RandomAgent(), PlaneEnv()), tmp_path)
+    evaluate(plan(), here(), tmp_path)
     assert timeless(tmp_path) == timeless(undisturbed)
 
 

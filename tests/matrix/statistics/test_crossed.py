@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy.special import ndtri, stdtrit
 
-from vlnbench.matrix.statistics.crossed import LEAST_DEGREES, Array, Spreading, contrast, predicted, spreading
+from vlnbench.matrix.statistics.crossed import (
+    LEAST_DEGREES,
+    Array,
+    Spreading,
+    contrast,
+    evenness,
+    predicted,
+    spreading,
+)
 
 # Two settings of two seeds each, two scenes of two episodes: sums by training and scene.
 SUMS = np.array([[2.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
@@ -24,6 +33,25 @@ def test_the_spread_of_trainings_by_hand() -> None:
     found = spreading(SUMS, SIZES, SETTINGS)
     assert (float(found.between), float(found.common), found.degrees) == pytest.approx((0.078125, 1 / 64, 2))
     assert found.deviation == pytest.approx((0.078125 - 1 / 64) ** 0.5)
+
+
+def test_whether_settings_spread_alike_by_hand() -> None:
+    """Means of a 0.75 and 0.25, of b 0 and 0.25: deviations sqrt(1 / 8) and sqrt(1 / 32). Bartlett's statistic is
+    2 ln(5 / 64) - ln(1 / 8) - ln(1 / 32) = ln(25 / 16), over 1 + (1 + 1 - 1 / 2) / 3 = 1.5; chi square of 1."""
+    found = evenness(SUMS, SIZES, SETTINGS)
+    assert found is not None
+    assert (found.least, found.most) == pytest.approx((0.125**0.5, 0.03125**0.5)[::-1])
+    assert found.p == pytest.approx(math.erfc(math.sqrt(math.log(25 / 16) / 1.5 / 2)))
+
+
+def test_settings_whose_seeds_agree_are_in_no_test_of_spread() -> None:
+    found = evenness(np.vstack([SUMS, SUMS[3:], SUMS[3:]]), SIZES, [*SETTINGS, "c", "c"])
+    assert found is not None
+    assert (found.least, found.p) == (0.0, evenness(SUMS, SIZES, SETTINGS).p)  # type: ignore[union-attr]
+    alone = evenness(SUMS[1:], SIZES, SETTINGS[1:])
+    assert alone is not None
+    assert (alone.least, alone.most, alone.p) == pytest.approx((0.03125**0.5, 0.03125**0.5, None))
+    assert evenness(SUMS[1:3], SIZES, SETTINGS[1:3]) is None
 
 
 def test_what_trainings_of_one_draw_share_is_no_spread() -> None:

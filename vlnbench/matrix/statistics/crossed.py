@@ -99,6 +99,37 @@ def spreading(
     return Spreading((means**2).sum(axis=-1) / max(degrees, 1), common / max(degrees, 1), degrees)
 
 
+@dataclass(frozen=True)
+class Evenness:
+    """Whether settings spread alike, as `Spreading` takes it.
+
+    least, most: smallest and largest standard deviation between the trainings of a setting. p: of Bartlett's test;
+    None where fewer than two settings have two seeds that differ.
+    """
+
+    least: float
+    most: float
+    p: float | None
+
+
+def evenness(sums: Array, sizes: Array, settings: Sequence[Hashable]) -> Evenness | None:
+    """sums: (T, G). Otherwise as `spreading`; None without a setting of two seeds.
+
+    A setting whose seeds agree to the digit is in least, but not in the test, which takes logarithms.
+    """
+    from scipy.stats import bartlett  # loaded late: scipy costs more than the rest of the start-up
+
+    means = sums.sum(axis=-1) / sizes.sum()
+    groups = [means[[each == setting for each in settings]] for setting in dict.fromkeys(settings)]
+    known = [(float(group.std(ddof=1)), group) for group in groups if len(group) > 1]
+    if not known:
+        return None
+    apart = [group for deviation, group in known if deviation > ROUNDING]
+    p = float(bartlett(*apart).pvalue) if len(apart) > 1 else None
+    deviations = [deviation for deviation, _ in known]
+    return Evenness(min(deviations), max(deviations), p)
+
+
 def _indicators(labels: Sequence[Hashable]) -> Array:
     """(T, L): 1 where a training has a label."""
     return np.array([[float(each == label) for label in dict.fromkeys(labels)] for each in labels])

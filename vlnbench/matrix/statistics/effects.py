@@ -17,9 +17,10 @@ import numpy as np
 
 from vlnbench.evaluation.identity import SHARED
 from vlnbench.evaluation.stats import Estimate, holm
+from vlnbench.matrix.statistics import crossed
 from vlnbench.matrix.statistics.contrasts import SEED, Contrast, comparisons, contrasts_of
-from vlnbench.matrix.statistics.crossed import ENOUGH_DEGREES, LEAST_DEGREES, Array, Spreading, contrast, spreading
-from vlnbench.matrix.statistics.looks import ALPHA, look_at, of_look
+from vlnbench.matrix.statistics.crossed import Array, Spreading, contrast, spreading
+from vlnbench.matrix.statistics.looks import ALPHA, of_look
 
 COMPARED = ("SR", "SPL")
 """Metrics whose differences between settings get an interval."""
@@ -112,9 +113,10 @@ def effects(document: Mapping[str, Any], split: str, label: str, *, by_context: 
         chosen = [{context: pairs} for context, pairs in contexts.items()] if by_context else [contexts]
         for pairs in chosen:
             context = next(iter(pairs)) if by_context else None
-            names = (asked.axis, asked.name, asked.against)
             spreads_of = partial(trainings_of, others=list(done.values()), by_draw=bool(document.get("drawn")))
-            found.append(_effect(names, context, pairs, spreads_of, (split, label)))
+            found.append(
+                _effect((asked.axis, asked.name, asked.against), context, pairs, spreads_of, (split, label))
+            )
     return found
 
 
@@ -140,8 +142,7 @@ def findings(
 
     Those of the last planned look, if any are planned (`looks`); together they hold at every look.
     """
-    look = look_at(document)
-    seen, alpha = of_look(document, look), ALPHA if look is None else look.alpha
+    seen, alpha = of_look(document)
     found = {split: effects(seen, split, label, by_context=by_context) for split in document["splits"]}
     every = [effect for each in found.values() for effect in each]
     adjusted, count = _adjusted([effect.p for effect in every], alpha), sum(e.p is not None for e in every)
@@ -182,8 +183,7 @@ class Standing:
 
 def standings(document: Mapping[str, Any], label: str) -> tuple[dict[str, list[Standing]], int]:
     """Where the settings stand beside every reference, by split, and the number of comparisons."""
-    look = look_at(document)
-    seen, alpha = of_look(document, look), ALPHA if look is None else look.alpha
+    seen, alpha = of_look(document)
     compared: list[tuple[str, str, float, float | None]] = []
     for split in document["splits"]:
         done = [row for row in seen["rows"] if mean(row, split, label) is not None]
@@ -219,14 +219,14 @@ def trainings_of(
     first = rows[0]["results"][split]
     alike = [row for row in others if same_episodes(row["results"][split], first, label)]
     spreads = _spreading([row for row in alike if _setting(row) in settings], split, label, by_draw)
-    if spreads is not None and spreads.degrees < ENOUGH_DEGREES:
+    if spreads is not None and spreads.degrees < crossed.ENOUGH_DEGREES:
         spreads = _spreading(alike, split, label, by_draw)
     return spreads and _known(spreads)
 
 
 def _known(spreads: Spreading) -> Spreading:
     """Without degrees of freedom where there are too few to say anything."""
-    return spreads if spreads.degrees >= LEAST_DEGREES else replace(spreads, degrees=0)
+    return spreads if spreads.degrees >= crossed.LEAST_DEGREES else replace(spreads, degrees=0)
 
 
 def results_of(rows: Sequence[Row], split: str, label: str) -> list[Mapping[str, Any]]:
@@ -237,6 +237,16 @@ def results_of(rows: Sequence[Row], split: str, label: str) -> list[Mapping[str,
 def pooled(rows: Sequence[Row], split: str, label: str) -> Spreading | None:
     """How trainings of one setting spread, over all settings; None where their episodes are not the same."""
     return _spreading([row for row in rows if mean(row, split, label) is not None], split, label)
+
+
+def evenness(rows: Sequence[Row], split: str, label: str) -> crossed.Evenness | None:
+    """Whether all settings spread alike; None where episodes are not the same, or no setting has two seeds."""
+    rows = [row for row in rows if mean(row, split, label) is not None]
+    found = _sums(rows, split, label)
+    if found is None:
+        return None
+    sums, _, groups = _by_training(rows, found[0], np.ones(len(rows)))
+    return crossed.evenness(sums, found[1], _settings(rows, groups))
 
 
 def _spreading(rows: Sequence[Row], split: str, label: str, by_draw: bool = False) -> Spreading | None:

@@ -69,8 +69,9 @@ def look_at(document: Mapping[str, Any]) -> Look | None:
     return Look(number, len(planned), tuple(seeds[: planned[number - 1]]), alpha)
 
 
-def of_look(document: Mapping[str, Any], look: Look | None) -> Mapping[str, Any]:
-    """The document with the rows that count in a look."""
+def of_look(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], float]:
+    """The document with the rows that count in its last look, and the share of mistakes that it may make."""
+    look = look_at(document)
     if look is None:
-        return document
-    return {**document, "rows": [row for row in document["rows"] if row["labels"][SEED] in look.seeds]}
+        return document, ALPHA
+    return {**document, "rows": [row for row in document["rows"] if row["labels"][SEED] in look.seeds]}, look.alpha

@@ -14,6 +14,7 @@ from vlnbench.matrix.statistics.effects import (
     Effect,
     Row,
     Spread,
+    evenness,
     findings,
     mean,
     over_seeds,
@@ -78,12 +79,17 @@ def _between(document: Mapping[str, Any]) -> str:
         spreads = pooled(document["rows"], split, "SR")
         if spreads is not None and spreads.degrees:
             seen, real = 100 * float(spreads.between) ** 0.5, 100 * spreads.deviation
-            found.append(f"{split_title(split)} {seen:.1f} ({real:.1f}; {spreads.degrees} degrees of freedom)")
+            cells = [f"{real:.1f}", f"{spreads.degrees} degrees of freedom"]
+            own = evenness(document["rows"], split, "SR")
+            if own is not None and own.p is not None:
+                cells.append(f"of a setting {100 * own.least:.1f} to {100 * own.most:.1f}, p {own.p:.2f}")
+            found.append(f"{split_title(split)} {seen:.1f} ({'; '.join(cells)})")
     if not found:
         return ""
     return (
         f" Standard deviation of SR between seeds of a setting, pooled over settings, in points: "
-        f"{', '.join(found)}. In brackets what is left of it without the choice of episodes."
+        f"{', '.join(found)}. In brackets what is left of it without the choice of episodes, and whether settings "
+        "spread alike, as intervals take it: a small p (Bartlett) speaks against it."
     )
 
 

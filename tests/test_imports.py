@@ -90,6 +90,12 @@ def room(name: str) -> str:
     return rest.partition(".")[0] if top == "vlnbench" else top
 
 
+def may_use_newer(path: Path) -> bool:
+    """By its words, which are read in a tenth of the time that the syntax takes."""
+    words = set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    return any({*each.removeprefix("builtins.").split(".")} <= words for each in NEWER)
+
+
 def used(path: Path) -> set[str]:
     """What is imported, and names with a dot of imported modules and of built-in classes."""
     dotted = {
@@ -107,7 +113,7 @@ def test_nothing_is_newer_than_the_lowest_python() -> None:
         *sources(),
         *(path for folder in ("tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")),
     ]
-    assert {path: found for path in every if (found := used(path) & NEWER)} == {}
+    assert {path: found for path in filter(may_use_newer, every) if (found := used(path) & NEWER)} == {}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -86,7 +86,7 @@ def test_layers_add_kernels_and_nothing_to_wait_for() -> None:
 
 def test_a_pass_that_generates_is_one_launch_whatever_the_layers() -> None:
     """And what chooses the token: of it a graph knows nothing."""
-    layers = (2, 6)
+    layers = (2, 3)
     plain = [play(Decoder(tiny_model(num_hidden_layers=n), SETTINGS, max_new_tokens=8), range(3)) for n in layers]
     with pretended() as device:
         found = [counted(n, device, graphs=True) for n in layers]

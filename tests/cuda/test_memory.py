@@ -45,17 +45,22 @@ def test_windows_are_kept_in_sizes_that_fit_again() -> None:
     assert all(decoder.window_length(slot) % STEP for slot in range(3))
 
 
-@pytest.mark.parametrize(
-    "options", [JanusVLNInference(model="janusvln-7b"), StreamVLNInference(model="streamvln-8b")]
-)
+BIG = StreamVLNInference(model="streamvln-8b")
+
+
+@pytest.mark.parametrize("options", [JanusVLNInference(model="preset:janusvln-tiny"), BIG])
 def test_a_plan_counts_the_episodes_that_are_under_way(options: InferenceOptions) -> None:
     one, four = plan_inference(options), plan_inference(replace(options, envs=4))
     name = next(iter(one.caches))
     assert four.caches[name] == 4 * one.caches[name]
     assert four.passes == one.passes
-    full = plan_inference(replace(options, envs=4, gpus=f"1x{one.high / 2**30 + 0.1:.2f}GiB"))
+
+
+def test_fewer_episodes_are_a_remedy() -> None:
+    gpus = f"1x{plan_inference(BIG).high / 2**30 + 0.1:.2f}GiB"
+    full = plan_inference(replace(BIG, envs=4, gpus=gpus))
     assert full.fits != "yes"
-    found = remedies(full, find_family("", options.model, "--model"))
+    found = remedies(full, find_family("", BIG.model, "--model"))
     assert any("--envs 1" in change.text for remedy in found for change in remedy.changes)
 
 

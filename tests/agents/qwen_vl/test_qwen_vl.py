@@ -83,6 +83,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestAgent(AgentConformance):
+    steps = 8
+
     @pytest.fixture(autouse=True)
     def _checkpoint(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.base = base

@@ -151,7 +151,7 @@ def test_what_cannot_be_is_named(run: dict[str, Any], said: str) -> None:
 
 def test_the_size_of_a_feature_cache_is_said_beforehand(absent: Any) -> None:
     """Of 34 x 46 patches VGGT makes 2,048 numbers each; a tower that trains has no features."""
-    cache = {"feature_cache": "features"}
+    cache = {"feature_cache": "features", "history": 1}
     matrix = absent("janusvln", "mm_vision", train=cache, plan_as="janusvln-7b", windows={"R2R": 631244})
     plans = make_plans(matrix, None)
     assert plans[matrix.settings[0].train_key]["cache"] == 631244 * 34 * 46 * 2048 * 2

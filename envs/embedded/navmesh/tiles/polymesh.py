@@ -32,7 +32,6 @@ class PolyMesh:
     cell_size: float
     cell_height: float
     nvp: int
-    border_size: int = 0
 
 
 @dataclass(frozen=True)

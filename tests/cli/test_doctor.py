@@ -190,6 +190,7 @@ distributed = S(is_available=lambda: True, is_nccl_available=lambda: {nccl})
         return list(gpu_checks.check_cuda())
 
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # two fakes of one second and size would pass for one
     monkeypatch.setattr(gpu_checks, "installed_version", {"torch": "2.9", "nvidia-ml-py": "13", "triton": "3"}.get)
     monkeypatch.setenv("CC", str(tmp_path / "cc"))
     (tmp_path / "pynvml.py").write_text("def nvmlInit(): raise OSError('no driver')")

@@ -239,7 +239,7 @@ class TrainOptions(StepOptions):
     dtype: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
     """Precision of weights and gradients; auto is bfloat16 on CUDA (with a float32 master copy), else float32.
     mixed: float32 with products in bfloat16, for CPUs that have these (avx512_bf16, AMX): try it. On an AMD EPYC
-    it was 1.1 x as fast with one thread a process and slower (0.94 x) with two."""
+    it was 1.1 x as fast with one thread a process and slower (0.92 x) with two."""
     tf32: bool = True
     """Allow TensorFloat-32 on CUDA in what float32 is left beside bfloat16; --dtype float32 is float32."""
     deterministic: bool = False

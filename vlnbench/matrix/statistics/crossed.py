@@ -113,9 +113,11 @@ class Evenness:
 
 
 def evenness(sums: Array, sizes: Array, settings: Sequence[Hashable]) -> Evenness | None:
-    """sums: (T, G). Otherwise as `spreading`; None without a setting of two seeds.
+    """How means of trainings spread, setting by setting; None without a setting of two seeds.
 
-    A setting whose seeds agree to the digit is in least, but not in the test, which takes logarithms.
+    sums: (T, G) sums of values by training and scene. sizes: (G,) episodes. settings: of the T trainings.
+
+    A setting whose seeds agree to the digit is in `least`, but not in the test, which takes logarithms.
     """
     from scipy.stats import bartlett  # loaded late: scipy costs more than the rest of the start-up
 

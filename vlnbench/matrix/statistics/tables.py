@@ -89,7 +89,8 @@ def _between(document: Mapping[str, Any]) -> str:
     return (
         f" Standard deviation of SR between seeds of a setting, pooled over settings, in points: "
         f"{', '.join(found)}. In brackets what is left of it without the choice of episodes, and whether settings "
-        "spread alike, as intervals take it: a small p (Bartlett) speaks against it."
+        "spread alike, as intervals take it: a small p (Bartlett) speaks against it, a large one "
+        "says little of few seeds."
     )
 
 

@@ -26,7 +26,7 @@ from agents.common.decoders.sizes import WindowedSizes, read_sizes
 from agents.common.inputs import Wording
 from agents.common.language.network import Output, SeeingNetwork, recompute
 from agents.common.packing.fast import would_be_fast
-from agents.common.packing.loss import PackedLoss, Windows, weighted_mean
+from agents.common.packing.loss import IMAGES, PackedLoss, Windows, filling, weighted_mean
 from agents.common.packing.skeleton import Skeleton
 from agents.common.sets.conversations import SYMBOLS
 from agents.common.towers.siglip import interpolated, patch_features
@@ -178,7 +178,9 @@ class StreamVLN(SeeingNetwork):
         shown: what some images show, bool (S, names, grid, grid), and which of all they are, (S,): taught beside
         the labels, see `telling`. how: the options of `_answered`.
         """
-        seen, counts = torch.cat(list(images)), [len(each) for each in images]
+        counts = [len(each) for each in images]
+        more = images[0][: filling(sum(counts), IMAGES) if self.packed_loss is not None else 0]
+        seen = torch.cat([*images, more])
         patches = self.patch_features(seen.to(self.device, self.dtype)) if seen.ndim == 4 else seen
         found = self._answered(input_ids, counts, self.project(patches), labels, **how)
         if shown is None or self.auxiliary is None or found.loss is None:

@@ -16,13 +16,16 @@ from agents.common.packing.blocks import Block, Shape, Work, weights_of
 from agents.common.packing.fast import fast_enough
 from vlnbench.training.options import TrainOptions
 
+ROWS, IMAGES = 32, 4
+"""In bfloat16 windows are filled up to a multiple of so many tokens, batches to one of so many images: code is
+made for each shape of a product, which takes several times as long as the product."""
 CHARACTERS_PER_IMAGE = 90
 """How many characters of text cost as much as an image with its turn, in a small network."""
 
 
 class Windows(NamedTuple):
-    """A batch of windows whose images are encoded: features (N, image tokens, hidden) of all of them, and how many
-    each window has."""
+    """A batch of windows whose images are encoded: features (N, image tokens, hidden) of all of them, perhaps of
+    more behind these, and how many each window has."""
 
     input_ids: Sequence[Sequence[int]]
     features: Tensor
@@ -93,15 +96,19 @@ class PackedLoss:
     def scores(self, network: Any, windows: Windows) -> tuple[Tensor, Tensor]:
         """Logits (labels, vocabulary) that each label should follow from, and the labels."""
         each_window = zip(windows.input_ids, windows.images, windows.labels, strict=True)
-        expanded, targets = zip(*(network.expand(*window) for window in each_window), strict=True)
+        each_expanded = (network.expand(*window) for window in each_window)
+        expanded, targets = zip(*(map(_filled, each, (0, IGNORED)) for each in each_expanded), strict=True)
         ids = torch.cat(expanded)
         following = torch.cat([functional.pad(each[1:], (0, 1), value=IGNORED) for each in targets])
         chosen = (following != IGNORED).nonzero()[:, 0]
+        filled = torch.cat([chosen, (following == IGNORED).nonzero()[: filling(len(chosen), ROWS), 0]])
         lengths = tuple(len(each) for each in expanded)
         text = network.model.embed_tokens(ids.clamp(min=0))
-        features = windows.features.flatten(0, 1).to(text.dtype)
-        state = text.index_copy(0, (ids < 0).nonzero()[:, 0], features)
-        return network.lm_head(self._states(network.model, state, lengths, chosen)).float(), following[chosen]
+        places = (ids < 0).nonzero()[:, 0]
+        features = windows.features.flatten(0, 1)[: len(places)].to(text.dtype)
+        state = text.index_copy(0, places, features)
+        scores = network.lm_head(self._states(network.model, state, lengths, filled))
+        return scores[: len(chosen)].float(), following[chosen]
 
     def _states(self, backbone: Any, state: Tensor, lengths: tuple[int, ...], chosen: Tensor) -> Tensor:
         """Final states (rows, hidden) of the chosen tokens."""
@@ -124,6 +131,15 @@ class PackedLoss:
             cos, sin = (each[0, :, : self._shape.width // 2].clone() for each in both)
             self._tables = cos, sin
         return self._tables
+
+
+def filling(rows: int, multiple: int) -> int:
+    """How many rows are missing to a multiple, under autocast; 0 without."""
+    return -rows % multiple if torch.is_autocast_enabled("cpu") else 0
+
+
+def _filled(row: Tensor, value: int) -> Tensor:
+    return functional.pad(row, (0, filling(len(row), ROWS)), value=value)
 
 
 def weighted_mean(

@@ -11,6 +11,8 @@ import torch
 from torch.testing import assert_close
 
 from agents.common.decoders.placeholders import IGNORED, IMAGE, MEMORY
+from agents.common.packing import loss as packing
+from agents.common.packing.attention import Attention, attend, attend_back, joined
 from agents.common.packing.loss import pack
 from agents.streamvln.network import StreamVLN
 from agents.streamvln.options import FAMILY as STREAMVLN
@@ -143,3 +145,46 @@ def test_under_autocast_products_are_bfloat16_and_gradients_point_where_they_did
     for name, each in found.items():
         if "k_proj.bias" not in name:  # moving all keys changes no attention: its gradient is rounding alone
             assert torch.cosine_similarity(each.flatten(), expected[name].flatten(), dim=0) > 0.99, name
+
+
+def test_what_a_batch_is_filled_up_with_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the tokens behind each window nor rows beside those that labels look at, nor images."""
+    network = pair()[0]
+    network.auxiliary = None
+    found = []
+    for rows, images in ((1, 1), (32, 4), (64, 16)):
+        monkeypatch.setattr(packing, "ROWS", rows)
+        monkeypatch.setattr("agents.streamvln.network.IMAGES", images)
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = FAMILY.loss(network, batch(*windows()))
+        loss.backward()
+        grads = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
+        found.append((loss.detach(), grads))
+    (loss, gradients), *others = found
+    for filled, changed in others:
+        assert_close(filled, loss, rtol=2e-3, atol=0)
+        for name, each in gradients.items():
+            if "k_proj.bias" not in name:
+                assert torch.cosine_similarity(changed[name].flatten(), each.flatten(), dim=0) > 0.99, name
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_in_bfloat16_is_that_in_float32(causal: bool) -> None:
+    """Of windows one after the other and of images: outputs and gradients to bfloat16's eight bits."""
+    torch.manual_seed(0)
+    lengths = (7, 40, 1)
+    given = [torch.randn(48, 4, 8) for _ in range(3)] if causal else [torch.randn(6, 4, 8, 8) for _ in range(3)]
+    of_output = torch.randn(given[0].shape)
+
+    def outcome(dtype: torch.dtype) -> list[torch.Tensor]:
+        queries, keys, values = low = [each.to(dtype).requires_grad_() for each in given]
+        if not causal:
+            mixed = Attention.apply(*low)  # type: ignore[no-untyped-call]
+            return [mixed, *torch.autograd.grad(mixed, low, of_output.to(dtype))]
+        seen = attend(queries, keys, values, lengths)
+        return [joined(seen), *attend_back(of_output.to(dtype), queries, keys, values, seen, lengths)]
+
+    for low, exact in zip(outcome(torch.bfloat16), outcome(torch.float32), strict=True):
+        assert low.dtype is torch.bfloat16
+        assert (low.float() - exact).norm() < 0.02 * exact.norm()

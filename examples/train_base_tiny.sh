@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Trains a small StreamVLN from nothing, by seed, on two cores in some five hours: looking, walking, and three rounds beside the
+# Trains a small StreamVLN from nothing, by seed, on two cores in some three hours: looking, walking, and three rounds beside the
 # expert in more and more walks, each round evaluated. Each line goes on where it was stopped, and so does the whole, in the same
 # version of the code. Another seed is another training and other walks beside the expert.
 # In the root of a checkout with the extra `train` installed: bash examples/train_base_tiny.sh [SEED]
+# DTYPE=float32 before it is for a CPU without units for bfloat16, where products in it are slow.
 set -euo pipefail
 seed=${1:-0}
+dtype=${DTYPE:-mixed}
 
 walks() { vlnbench collect --out "trajectory_data/$1" --frame-width 128 "${@:2}"; }
 experts() { walks "$@" --disturbance 0.05 --workers 2; }
@@ -35,7 +37,8 @@ experts Other2 --data-root houses2
 
 train look preset:streamvln-tiny --sets Views Other1:0.1 --vocabulary-of Own Noise --steps 5000 --batch 16 \
     --inflection-weight 3.2 --learning-rate 2e-3
-train round0 "$(model look)" --sets Own Other1:0.5 Other2:0.5 Views:0.15 --steps 9000 --batch 4 --learning-rate 1.2e-3
+train round0 "$(model look)" --sets Own Other1:0.5 Other2:0.5 Views:0.15 --steps 7000 --batch 4 --learning-rate 1.2e-3 \
+    --dtype "$dtype"
 sets=()
 steps=(0 4000 5000 7000)
 for round in 1 2 3; do
@@ -45,7 +48,7 @@ for round in 1 2 3; do
         beside "Beside-$seed-$round-$root" "$before" --data-root $root
     done
     train "round$round" "$before" --sets Own:0.5 Other1:0.2 Other2:0.2 "${sets[@]}" Views:0.1 --steps "${steps[round]}" --batch 4 \
-        --learning-rate 1e-3
+        --learning-rate 1e-3 --dtype "$dtype"
 done
 for round in 0 1 2 3; do walked "round$round"; done
 walked round3 --frames gray    # what sight is worth

@@ -30,6 +30,14 @@ def test_singular_values_become_about_one(rows: int, columns: int, size: float, 
     assert (found - found.diag().diag()).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("shape", [(5, 12, 8), (5, 8, 12)])
+def test_several_matrices_in_bfloat16_are_what_each_is_in_float32(shape: tuple[int, int, int]) -> None:
+    matrices = torch.randn(shape)
+    for found, matrix in zip(orthogonalized(matrices, torch.bfloat16), matrices, strict=True):
+        assert found.dtype is torch.float32
+        assert (found - orthogonalized(matrix)).norm() < 0.03 * matrix.shape[0] ** 0.5
+
+
 def made(tensors: list[torch.nn.Parameter], orthogonal: bool) -> Muon:
     group: dict[str, Any] = {"params": tensors, "lr": RATE, "weight_decay": DECAY, "orthogonal": orthogonal}
     return Muon([group], BETAS)

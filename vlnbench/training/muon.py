@@ -21,18 +21,20 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 
 
-def orthogonalized(matrix: Tensor) -> Tensor:
-    """Nearly the closest matrix of the same shape (2-D) with orthonormal rows or columns.
+def orthogonalized(matrices: Tensor, low: torch.dtype | None = None) -> Tensor:
+    """Nearly the closest matrices of the same shape (2-D or, several, 3-D) with orthonormal rows or columns.
 
-    Singular values above a fiftieth of the matrix's norm become about 1 (0.65 to 1.25).
+    Singular values above a fiftieth of a matrix's norm become about 1 (0.65 to 1.25). low: what is multiplied in.
     """
     a, b, c = _COEFFICIENTS
-    wide = matrix.mT if matrix.shape[0] > matrix.shape[1] else matrix
-    found: Tensor = wide / (wide.norm() + EPSILON)
+    stack = matrices if matrices.ndim == 3 else matrices[None]
+    wide = stack.mT if stack.shape[1] > stack.shape[2] else stack
+    found: Tensor = (wide / (torch.linalg.matrix_norm(wide, keepdim=True) + EPSILON)).to(low or wide.dtype)
     for _ in range(_ITERATIONS):
         square = found @ found.mT
-        found = torch.addmm(found, torch.addmm(square, square, square, beta=b, alpha=c), found, beta=a)
-    return found.mT if wide is not matrix else found
+        found = torch.baddbmm(found, torch.baddbmm(square, square, square, beta=b, alpha=c), found, beta=a)
+    found = (found.mT if wide is not stack else found).to(matrices.dtype)
+    return found.view_as(matrices)
 
 
 def shares(shapes: Sequence[tuple[int, int]], processes: int) -> list[list[int]]:
@@ -47,14 +49,18 @@ def shares(shapes: Sequence[tuple[int, int]], processes: int) -> list[list[int]]
     return taken
 
 
-def all_orthogonalized(matrices: Sequence[Tensor]) -> list[Tensor]:
+def all_orthogonalized(matrices: Sequence[Tensor], low: torch.dtype | None = None) -> list[Tensor]:
     """Every matrix orthogonalized, by processes that train together, have the same matrices and share the work."""
     taken = shares([(matrix.shape[0], matrix.shape[1]) for matrix in matrices], distributed.get_world_size())
     length = max(sum(matrices[index].numel() for index in indices) for indices in taken)
     mine = matrices[0].new_zeros(length)
-    own = [orthogonalized(matrices[index]).flatten() for index in taken[distributed.get_rank()]]
+    own = {index: matrices[index] for index in taken[distributed.get_rank()]}
+    for shape in {matrix.shape for matrix in own.values()}:  # those of one shape by one product after the other
+        alike = {index: matrix for index, matrix in own.items() if matrix.shape == shape}
+        own.update(zip(alike, orthogonalized(torch.stack(list(alike.values())), low), strict=True))
     if own:
-        mine[: sum(map(len, own))] = torch.cat(own)
+        flat = torch.cat([matrix.flatten() for matrix in own.values()])
+        mine[: len(flat)] = flat
     del own
     everyones = [torch.empty_like(mine) for _ in taken]
     distributed.all_gather(everyones, mine)
@@ -69,11 +75,15 @@ def all_orthogonalized(matrices: Sequence[Tensor]) -> list[Tensor]:
 class Muon(torch.optim.Optimizer):
     """Parameter groups as of AdamW; `orthogonal` says whether a group's tensors are matrices inside the network.
 
-    Parameters keep their shapes, so it does not work under ZeRO, which flattens them.
+    Parameters keep their shapes, so it does not work under ZeRO, which flattens them. `low`: a lower precision in
+    which they are orthogonalized.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], betas: tuple[float, float]) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], betas: tuple[float, float], low: torch.dtype | None = None
+    ) -> None:
         super().__init__(groups, {"lr": 1e-3, "weight_decay": 0.0, "betas": betas, "orthogonal": False})
+        self._low = low
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -94,13 +104,13 @@ class Muon(torch.optim.Optimizer):
                 update = self._direction(parameter, gradient)
                 rate = -group["lr"] * UPDATE_RMS * math.sqrt(max(parameter.shape))
                 if alone:  # at once, so that one update is held at a time
-                    parameter.add_(orthogonalized(update), alpha=rate)
+                    parameter.add_(orthogonalized(update, self._low), alpha=rate)
                     continue
                 matrices.append(parameter)
                 updates.append(update)
                 rates.append(rate)
         if matrices:
-            for matrix, update, rate in zip(matrices, all_orthogonalized(updates), rates, strict=True):
+            for matrix, update, rate in zip(matrices, all_orthogonalized(updates, self._low), rates, strict=True):
                 matrix.add_(update, alpha=rate)
 
     def _direction(self, matrix: nn.Parameter, gradient: Tensor) -> Tensor:

@@ -131,7 +131,7 @@ def make_optimizer(options: TrainOptions, groups: list[Group], device: torch.dev
                 inside = zip(group.parameters, group.hidden, strict=True)
                 if members := [parameter for parameter, hidden in inside if hidden is orthogonal]:
                     split.append({**argument, "params": members, "orthogonal": orthogonal})
-        return Muon(split, betas)
+        return Muon(split, betas, torch.bfloat16 if options.dtype == "mixed" else None)
     if options.optimizer == "adamw8bit":
         if device.type != "cuda":
             raise UsageError("--optimizer adamw8bit: needs a CUDA device; use adamw")

@@ -1,4 +1,4 @@
-"""How exactly a GPU computes, settled for this process."""
+"""How exactly a GPU computes, and what a CPU keeps of it, settled for this process."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def settle_arithmetic(dtype: torch.dtype, *, tf32: bool = False, deterministic: 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def keep_products() -> None:
+    """Have oneDNN keep the code that it makes for products in bfloat16, one per shape: those of a training in which
+    lengths differ are more than the 1024 that it keeps. To be called before the first such product."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from vlnbench.errors import GpuMemoryError, RunError, UsageError
-from vlnbench.training.arithmetic import settle_arithmetic
+from vlnbench.training.arithmetic import keep_products, settle_arithmetic
 from vlnbench.training.deepspeed_file import deepspeed_config
 from vlnbench.training.family.checkpoints import Checkpoints, Placement, Source
 from vlnbench.training.family.find import Chosen, find_family
@@ -211,6 +211,8 @@ class _Run:
             write_json(options.out / COUNTS, {**count(model, trained, options), "data": objective.counts()})
             say("\n".join(filter(None, (format_groups(model, trained, options), trains.remark(model, options)))))
         settle_arithmetic(placement.dtype, tf32=options.tf32, deterministic=options.deterministic)
+        if options.dtype == "mixed":
+            keep_products()
         self._settle_threads(model)
         self._phases = Phases(process.device, watch.phase)
         objective.prepare(model, base, self._phases)

@@ -5,10 +5,11 @@
 
 `--trajectories` holds the sets R2R and Questions as docs/how-to/train.md makes them; a part of them will do
 (`vlnbench collect --tours 400`, `vlnbench data questions --views 4000` and then `--questions 0.2`). `--packed DIR`
-has this checkout keep resized frames there. The two take turns, two processes with one thread each. A step
-takes the CPU time of the process that has more to do, which on two quiet cores is its time; other work on the
-machine counts little. The first steps do not count. Printed are windows per second, with what the processes
-would reach if none waited for the other, and how far apart the two logged losses are at most.
+has this checkout keep resized frames there, `--dtype` has it compute in another precision. The two take turns, two
+processes with one thread each. A step takes the CPU time of the process that has more to do, which on two quiet
+cores is its time; other work on the machine counts little. The first steps do not count. Printed are windows per
+second, with what the processes would reach if none waited for the other, and how far apart the two logged losses
+are at most.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--trajectories", type=Path, required=True)
     parser.add_argument("--questions", default="0.5", help="share of the questions; 0 for none")
     parser.add_argument("--packed", type=Path)
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
@@ -46,7 +48,10 @@ def main() -> None:
     losses: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         for name, tree in trees.items():
-            seconds, losses[name] = run(tree, options)
+            own = [] if name == "old" else ["--dtype", options.dtype]
+            if name == "new" and options.packed is not None:
+                own += ["--packed", str(options.packed.resolve())]
+            seconds, losses[name] = run(tree, own, options)
             pairs = list(zip(*seconds, strict=True))[WARM_UP:]
             found = sum(map(max, pairs)), sum(map(sum, pairs)) / 2
             best[name] = min(found, best.get(name, found))
@@ -58,15 +63,13 @@ def main() -> None:
     print(f"losses {pairs}\nat most {max(abs(a - b) / a for a, b in pairs):.1e} of the loss apart")
 
 
-def run(tree: Path, options: argparse.Namespace) -> tuple[list[list[float]], list[float]]:
+def run(tree: Path, own: list[str], options: argparse.Namespace) -> tuple[list[list[float]], list[float]]:
     """Train a little with the code of a checkout: CPU seconds of the steps of each process, and logged losses."""
     with tempfile.TemporaryDirectory() as made:
         out, times = Path(made) / "run", Path(made) / "seconds"
         asked = [*COMMAND.split(), "--steps", str(options.steps), "--out", str(out)]
         asked += ["--sets", "R2R", *([f"Questions:{options.questions}"] if float(options.questions) else [])]
-        if options.packed is not None and tree == ROOT:
-            asked += ["--packed", str(options.packed.resolve())]
-        asked += ["--trajectories", str(options.trajectories.resolve())]
+        asked += ["--trajectories", str(options.trajectories.resolve()), *own]
         subprocess.run(
             [sys.executable, *LAUNCH, str(TIMED), str(times), *asked],
             cwd=made,

@@ -23,6 +23,6 @@ def settle_arithmetic(dtype: torch.dtype, *, tf32: bool = False, deterministic: 
 
 
 def keep_products() -> None:
-    """Have oneDNN keep the code that it makes for products in bfloat16, one per shape: those of a training in which
-    lengths differ are more than the 1024 that it keeps. To be called before the first such product."""
+    """Have oneDNN keep the code that it makes for products in bfloat16, one per shape. A training in which
+    lengths differ has more than the 1024 that it keeps. To be called before the first such product."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")

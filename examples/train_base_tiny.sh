@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a small StreamVLN from nothing, by seed, on two cores in some three hours: looking, walking, and three rounds beside the
+# Trains a small StreamVLN from nothing, by seed, on two cores in some hours: looking, walking, and three rounds beside the
 # expert in more and more walks, each round evaluated. Each line goes on where it was stopped, and so does the whole, in the same
 # version of the code. Another seed is another training and other walks beside the expert.
 # In the root of a checkout with the extra `train` installed: bash examples/train_base_tiny.sh [SEED]

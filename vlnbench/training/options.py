@@ -238,8 +238,8 @@ class TrainOptions(StepOptions):
 
     dtype: Literal["auto", "float32", "bfloat16", "mixed"] = "auto"
     """Precision of weights and gradients; auto is bfloat16 on CUDA (with a float32 master copy), else float32.
-    mixed: float32 with products in bfloat16, for CPUs with units for these (AMX): a small model trained 1.8 x as
-    fast on an Intel Xeon. Without such units it may be slower."""
+    mixed: float32 with products in bfloat16, for CPUs with units for these (AMX): a small model trained 1.1 to
+    1.8 x as fast on an Intel Xeon. Without such units it may be slower."""
     tf32: bool = True
     """Allow TensorFloat-32 on CUDA in what float32 is left beside bfloat16; --dtype float32 is float32."""
     deterministic: bool = False

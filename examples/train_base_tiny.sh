@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains a small StreamVLN from nothing, by seed, on two cores in some hours: looking, walking, and three rounds beside the
-# expert in more and more walks, each round evaluated. Each line goes on where it was stopped, and so does the whole, in the same
-# version of the code. Another seed is another training and other walks beside the expert.
+# Trains a small StreamVLN from nothing, by seed, on two cores in some hours: looking, walking, and rounds of DAgger, each of
+# them evaluated. Each line goes on where it was stopped, and so does the whole, in the same version of the code. Another seed is
+# another training and other walks of DAgger. It takes 60 GB of disk, most of it packed frames, which are made again where missing.
 # In the root of a checkout with the extra `train` installed: bash examples/train_base_tiny.sh [SEED]
 # DTYPE=float32 before it is for a CPU without units for bfloat16, where products in it are slow.
 set -euo pipefail
@@ -10,9 +10,9 @@ dtype=${DTYPE:-mixed}
 
 walks() { vlnbench collect --out "trajectory_data/$1" --frame-width 128 "${@:2}"; }
 experts() { walks "$@" --disturbance 0.05 --workers 2; }
-beside() {  # a quarter of the steps are the expert's; other instructions in every round
-    walks "$1" --dagger --relabel 0.25 --agent streamvln --checkpoint "$2" --stop-within 1.5 --longest 120 --workers 4 \
-        --tours 1000 --seed "$seed$round" "${@:3}"
+dagger() {  # other instructions in every round
+    walks "$1" --dagger --agent streamvln --checkpoint "$2" --stop-within 1.5 --workers 4 --tours "${tours[round]}" \
+        --seed "$seed$round" "${@:3}"
 }
 train() {
     torchrun --nproc-per-node 2 -m vlnbench train --out "runs/base-$seed-$1" --checkpoint "$2" --family streamvln \
@@ -39,17 +39,26 @@ train look preset:streamvln-tiny --sets Views Other1:0.1 --vocabulary-of Own Noi
     --inflection-weight 3.2 --learning-rate 2e-3
 train round0 "$(model look)" --sets Own Other1:0.5 Other2:0.5 Views:0.15 --steps 7000 --batch 4 --learning-rate 1.2e-3 \
     --dtype "$dtype"
+walked round0
+
+# Three rounds in which a quarter of the steps are the expert's, and one of more such walks, beside those of the round before
+# alone. What comes of its own errors the model sees in the last, where the expert acts from its first wrong STOP on.
+tours=(0 1000 1000 1000 2000 1000)
+steps=(0 4000 5000 7000 5000 6000)
+views=(0 0.1 0.1 0.1 0.2 0.1)
 sets=()
-steps=(0 4000 5000 7000)
-for round in 1 2 3; do
+for round in 1 2 3 4 5; do
     before="$(model "round$((round - 1))")"
+    who=(--relabel 0.25 --longest 120)
+    if ((round > 3)); then sets=("${sets[@]: -4}"); fi
+    if ((round > 4)); then who=(--relabel 0 --overrule-stops --longest 200); fi
     for root in data houses1 houses2 houses4; do
         sets+=("Beside-$seed-$round-$root")
-        beside "Beside-$seed-$round-$root" "$before" --data-root $root
+        dagger "Beside-$seed-$round-$root" "$before" --data-root $root "${who[@]}"
     done
-    train "round$round" "$before" --sets Own:0.5 Other1:0.2 Other2:0.2 "${sets[@]}" Views:0.1 --steps "${steps[round]}" --batch 4 \
-        --learning-rate 1e-3 --dtype "$dtype"
+    train "round$round" "$before" --sets Own:0.5 Other1:0.2 Other2:0.2 "${sets[@]}" "Views:${views[round]}" \
+        --steps "${steps[round]}" --batch 4 --learning-rate 1e-3 --dtype "$dtype"
+    walked "round$round"
 done
-for round in 0 1 2 3; do walked "round$round"; done
-walked round3 --frames gray    # what sight is worth
-walked round3 --told other     # what the instruction is worth
+walked round5 --frames gray    # what sight is worth
+walked round5 --told other     # what the instruction is worth

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests import floors
 from tests.cli import command_line
-from tests.docs import cards, findings, support, tree
+from tests.docs import cards, findings, rounds, support, tree
 from tests.faults import table
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,7 @@ GENERATED: Mapping[str, Callable[[], Mapping[Path, str]]] = {
     "command line": lambda: {command_line.FILE: command_line.written()},  # from the options' dataclasses
     "cards": cards.all_cards,  # of checkpoints, from their files and the committed runs
     "support": lambda: {support.PAGE: support.page()},  # of README.md, from the families and from evidence
-    "findings": lambda: {findings.PAGE: findings.page()},  # tables of which-parts-which-data.md, from the matrices
+    "findings": lambda: {findings.PAGE: findings.page(), rounds.PAGE: rounds.page()},  # from matrices and runs
     "reliability": lambda: {table.PAGE: table.page()},  # from tests/faults/tried.json
 }
 """What is made, and how: name -> the files with their contents."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +20,6 @@ LOOKS, SPLITS = ("val_unseen_materials", "val_unseen"), ("val_seen", "val_unseen
 
 def page() -> str:
     """The page with its tables as they should be."""
-    text = PAGE.read_text(encoding="utf-8")
     tables = {
         "shift": settings(SHIFT, LOOKS),
         "contrasts": contrasts(SHIFT, LOOKS),
@@ -29,6 +28,12 @@ def page() -> str:
         "data": settings(DATA, SPLITS),
         "data_contrasts": contrasts(DATA, SPLITS),
     }
+    return filled(PAGE, tables)
+
+
+def filled(page: Path, tables: Mapping[str, str]) -> str:
+    """A page with each of the tables between its two comments."""
+    text = page.read_text(encoding="utf-8")
     for name, table in tables.items():
         begin, end = f"<!-- {name}: made by `{COMMAND}` -->\n", f"<!-- end of {name} -->\n"
         before, rest = text.split(begin)
@@ -51,7 +56,7 @@ def settings(folder: Path, splits: Sequence[str]) -> str:
             row for row in document["rows"] if row["status"] == "done" and row["name"].startswith(f"{name}, seed=")
         ]
         lines.append([name, n, *values, *_costs(rows)])
-    return _markdown(heads, lines)
+    return markdown(heads, lines)
 
 
 def contrasts(folder: Path, splits: Sequence[str]) -> str:
@@ -68,7 +73,7 @@ def contrasts(folder: Path, splits: Sequence[str]) -> str:
         [value, *by.get(splits[0], blank)[:1], *(cell for split in splits for cell in by.get(split, blank)[1:])]
         for (_, value), by in found.items()
     ]
-    return _markdown(heads, lines)
+    return markdown(heads, lines)
 
 
 def _over_seeds(folder: Path, columns: int) -> list[list[str]]:
@@ -115,5 +120,5 @@ def _share(value: dict[str, float]) -> str:
     )
 
 
-def _markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *lines))

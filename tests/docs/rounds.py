@@ -1,0 +1,97 @@
+"""Table of what a StreamVLN trained from nothing reaches, round by round of DAgger: from the committed rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from tests.docs.findings import ROOT, filled, markdown
+from vlnbench.evaluation.identity import TOLD_MARK
+from vlnbench.evaluation.recorded import RecordedRun
+from vlnbench.evaluation.stats import Estimate, estimate
+from vlnbench.evaluation.summary import summarize
+from vlnbench.leaderboard.committed import committed_runs, read_run
+
+FOLDER = ROOT / "results" / "train_base_tiny"
+PAGE = ROOT / "docs" / "findings" / "streamvln_tiny.md"
+SCRIPT = ROOT / "examples" / "train_base_tiny.sh"
+REFERENCES = "blind", "shortest-path", "streamvln-tiny"
+METRICS = "SR", "SPL", "OS"
+CHECKS = {"": "", "-gray": ", gray frames", "-other": ", told of another episode"}
+PROCESSES = 2
+
+
+def page() -> str:
+    """The page of the small StreamVLN with its table as it should be."""
+    return filled(PAGE, {"rounds": by_seed()})
+
+
+def by_seed() -> str:
+    """Markdown: the references, and every seed's rounds, each beside the one before."""
+    lines = [["", f"`{name}`", "", *_metrics(_reference(name)), ""] for name in REFERENCES]
+    read = windows()
+    for (seed, number, check), run in sorted(runs().items()):
+        name = f"`round{number}`{CHECKS[check]}"
+        before = runs().get((seed, number - 1, "")) if not check else None
+        paired = _paired(run, before) if before else ""
+        lines.append([str(seed), name, "" if check else f"{read[number]:,}", *_metrics(run), paired])
+    return markdown(
+        ["seed", "after", "windows", *METRICS, "SR, farthest fifth", "SR against the round before"], lines
+    )
+
+
+@cache
+def runs() -> Mapping[tuple[int, int, str], RecordedRun]:
+    """(seed, round, check) -> run: of each round, and with gray frames or with other instructions."""
+    return {_parts(entry.name): run for run, entry in committed_runs(FOLDER, trajectories=False)}
+
+
+def windows() -> list[int]:
+    """Windows that a model has read after each round; without those of the stage before, which only looks."""
+    text = SCRIPT.read_text(encoding="utf-8")
+    (first,) = re.findall(r"train round0 .*--steps (\d+) ", text)
+    (later,) = re.findall(r"^steps=\(0 ([\d ]+)\)$", text, re.MULTILINE)
+    (batch,) = set(re.findall(r"--batch (\d+) --learning-rate 1", text))
+    return [PROCESSES * int(batch) * total for total in np.cumsum([int(each) for each in (first, *later.split())])]
+
+
+def _parts(name: str) -> tuple[int, int, str]:
+    found = re.fullmatch(r"base-(\d+)-round(\d+)(|-\w+)", name.removesuffix(TOLD_MARK))
+    assert found is not None, name
+    return int(found[1]), int(found[2]), found[3]
+
+
+@cache
+def _reference(name: str) -> RecordedRun:
+    return read_run(ROOT / "results" / "runs" / f"houses-r2r-val-unseen-{name}", trajectories=False)[0]
+
+
+def _metrics(run: RecordedRun) -> list[str]:
+    """SR, SPL and OS, and SR of the fifth of episodes that start farthest: in percent, intervals by scene."""
+    metrics = summarize(run.rows.values(), list(run.rows), run.identity).metrics
+    rows = list(run.rows.values())
+    far = np.quantile([row.scores["geodesic_start"] for row in rows], 0.8)
+    farthest = [row for row in rows if row.scores["geodesic_start"] > far]
+    found = estimate([row.scores["success"] for row in farthest], [row.scene_id for row in farthest], "fraction")
+    return [
+        "{:.1f} [{:.1f}, {:.1f}]".format(*_percent(each)) for each in (*(metrics[name] for name in METRICS), found)
+    ]
+
+
+def _paired(run: RecordedRun, before: RecordedRun) -> str:
+    """Difference of SR in points, over the same episodes."""
+    of, other = ({row.episode_id: row for row in each.rows.values()} for each in (run, before))
+    assert of.keys() == other.keys()
+    differences = [of[each].scores["success"] - other[each].scores["success"] for each in of]
+    found = estimate(differences, [row.scene_id for row in of.values()], "difference")
+    return "{:+.1f} [{:.1f}, {:.1f}]".format(*_percent(found))
+
+
+def _percent(value: Estimate | None) -> tuple[float, float, float]:
+    assert value is not None
+    assert value.low is not None
+    assert value.high is not None
+    return 100 * value.mean, 100 * value.low, 100 * value.high

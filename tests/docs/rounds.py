@@ -39,7 +39,16 @@ def by_seed() -> str:
         paired = _paired(run, before) if before else ""
         lines.append([str(seed), name, "" if check else f"{read[number]:,}", *_metrics(run), paired])
     return markdown(
-        ["seed", "after", "windows", *METRICS, "SR, farthest fifth", "SR against the round before"], lines
+        [
+            "seed",
+            "after",
+            "windows",
+            *METRICS,
+            "SR, nearest fifth",
+            "SR, farthest fifth",
+            "SR against the round before",
+        ],
+        lines,
     )
 
 
@@ -70,15 +79,15 @@ def _reference(name: str) -> RecordedRun:
 
 
 def _metrics(run: RecordedRun) -> list[str]:
-    """SR, SPL and OS, and SR of the fifth of episodes that start farthest: in percent, intervals by scene."""
+    """SR, SPL and OS, and SR of the fifths of episodes that start nearest and farthest: in percent, by scene."""
     metrics = summarize(run.rows.values(), list(run.rows), run.identity).metrics
-    rows = list(run.rows.values())
-    far = np.quantile([row.scores["geodesic_start"] for row in rows], 0.8)
-    farthest = [row for row in rows if row.scores["geodesic_start"] > far]
-    found = estimate([row.scores["success"] for row in farthest], [row.scene_id for row in farthest], "fraction")
-    return [
-        "{:.1f} [{:.1f}, {:.1f}]".format(*_percent(each)) for each in (*(metrics[name] for name in METRICS), found)
+    rows = sorted(run.rows.values(), key=lambda row: (row.scores["geodesic_start"], row.episode_id))
+    fifth = len(rows) // 5
+    found = [
+        estimate([row.scores["success"] for row in part], [row.scene_id for row in part], "fraction")
+        for part in (rows[:fifth], rows[-fifth:])
     ]
+    return ["{:.1f} [{:.1f}, {:.1f}]".format(*_percent(each)) for each in (*map(metrics.get, METRICS), *found)]
 
 
 def _paired(run: RecordedRun, before: RecordedRun) -> str:

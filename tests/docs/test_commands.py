@@ -116,7 +116,7 @@ def test_commands_in_blocks_parse(page: Path, capsys: pytest.CaptureFixture[str]
     ("name", "last"),
     [
         ("train_streamvln_tiny.sh", "streamvln-tiny"),
-        ("train_base_tiny.sh", "base-0-round3"),
+        ("train_base_tiny.sh", "base-0-round5"),
     ],
 )
 def test_the_training_of_the_small_model_is_whole(tmp_path: Path, name: str, last: str) -> None:

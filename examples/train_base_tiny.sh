@@ -53,8 +53,8 @@ for round in 1 2 3 4 5; do
     if ((round > 3)); then sets=("${sets[@]: -4}"); fi
     if ((round > 4)); then who=(--relabel 0 --overrule-stops --longest 200); fi
     for root in data houses1 houses2 houses4; do
-        sets+=("Beside-$seed-$round-$root")
-        dagger "Beside-$seed-$round-$root" "$before" --data-root $root "${who[@]}"
+        sets+=("Dagger-$seed-$round-$root")
+        dagger "Dagger-$seed-$round-$root" "$before" --data-root $root "${who[@]}"
     done
     train "round$round" "$before" --sets Own:0.5 Other1:0.2 Other2:0.2 "${sets[@]}" "Views:${views[round]}" \
         --steps "${steps[round]}" --batch 4 --learning-rate 1e-3 --dtype "$dtype"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
-
-import numpy as np
 
 from tests.docs.findings import ROOT, filled, markdown
 from vlnbench.evaluation.identity import TOLD_MARK
@@ -17,27 +16,26 @@ from vlnbench.leaderboard.committed import committed_runs, read_run
 
 FOLDER = ROOT / "results" / "train_base_tiny"
 PAGE = ROOT / "docs" / "findings" / "streamvln_tiny.md"
-SCRIPT = ROOT / "examples" / "train_base_tiny.sh"
 REFERENCES = "blind", "shortest-path", "streamvln-tiny"
 METRICS = "SR", "SPL", "OS"
 CHECKS = {"": "", "-gray": ", gray frames", "-other": ", told of another episode"}
-PROCESSES = 2
 
 
 def page() -> str:
-    """The page of the small StreamVLN with its table as it should be."""
+    """The page of the small StreamVLN with its table as they should be."""
     return filled(PAGE, {"rounds": by_seed()})
 
 
 def by_seed() -> str:
     """Markdown: the references, and every seed's rounds, each beside the one before."""
     lines = [["", f"`{name}`", "", *_metrics(_reference(name)), ""] for name in REFERENCES]
-    read = windows()
     for (seed, number, check), run in sorted(runs().items()):
+        of = trainings()[str(seed)]
+        read = sum(int(of[f"round{each}"]["windows"]) for each in range(number + 1))
         name = f"`round{number}`{CHECKS[check]}"
         before = runs().get((seed, number - 1, "")) if not check else None
         paired = _paired(run, before) if before else ""
-        lines.append([str(seed), name, "" if check else f"{read[number]:,}", *_metrics(run), paired])
+        lines.append([str(seed), name, "" if check else f"{read:,}", *_metrics(run), paired])
     return markdown(
         [
             "seed",
@@ -58,13 +56,11 @@ def runs() -> Mapping[tuple[int, int, str], RecordedRun]:
     return {_parts(entry.name): run for run, entry in committed_runs(FOLDER, trajectories=False)}
 
 
-def windows() -> list[int]:
-    """Windows that a model has read after each round; without those of the stage before, which only looks."""
-    text = SCRIPT.read_text(encoding="utf-8")
-    (first,) = re.findall(r"train round0 .*--steps (\d+) ", text)
-    (later,) = re.findall(r"^steps=\(0 ([\d ]+)\)$", text, re.MULTILINE)
-    (batch,) = set(re.findall(r"--batch (\d+) --learning-rate 1", text))
-    return [PROCESSES * int(batch) * total for total in np.cumsum([int(each) for each in (first, *later.split())])]
+@cache
+def trainings() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+    """Seed -> round -> windows, epochs and hours of both processes' processors, by its train_log.jsonl."""
+    found: Mapping[str, Mapping[str, Mapping[str, float]]] = json.loads((FOLDER / "trainings.json").read_text())
+    return found
 
 
 def _parts(name: str) -> tuple[int, int, str]:

@@ -368,6 +368,7 @@ def test_questions_of_recorded_walks_have_the_expert_s_actions(base: Path, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_user_s_case_is_planned_by_name() -> None:
     """VLM-R1: 6 x 96 GB, group 4. Today a batch of 4 is four answers per GPU and fits; that of the version they
     ran was four prompts of four answers, without checkpointing, at the full size of frames, and does not."""

@@ -238,6 +238,7 @@ def test_a_gpu_without_room_for_a_chunk_changes_no_answer(place: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_compiled_blocks_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as torch.compile does, with dynamic shapes; the code generator, which takes minutes, left out."""
     model = tiny_model(num_hidden_layers=1)

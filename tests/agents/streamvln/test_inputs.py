@@ -99,6 +99,7 @@ def train(walks: Path, **chosen: Any) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_goes_on_sees_the_same(trained: Path, walks: Path, tmp_path: Path) -> None:
     """Only what is given is otherwise, and that is said."""
     assert "checkpoint's" not in train(walks, checkpoint=trained, out=tmp_path / "on")

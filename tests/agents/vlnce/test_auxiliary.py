@@ -45,6 +45,7 @@ def weights(out: Path) -> bytes:
     return (out / "model" / "model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_killed_it_goes_on_byte_equal(sets: Path, tmp_path: Path) -> None:
     stopped, whole = (request(sets, tmp_path / name) for name in ("stopped", "whole"))
     kill_after(stopped, 2)

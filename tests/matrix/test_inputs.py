@@ -29,7 +29,6 @@ run: {jobs: 1, gpus_per_setting: 0}
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.needs("deepspeed")
 def test_each_setting_is_evaluated_as_it_was_trained(tmp_path: Path) -> None:
     (tmp_path / "matrix.yaml").write_text(MATRIX)
